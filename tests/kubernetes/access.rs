@@ -1,15 +1,15 @@
-//! A scripted day: real kubectl, a real gateway with TLS, a real API server, a real
+//! Access to an agent's cluster with a real kubectl, a gateway with TLS, an API server and an
 //! OpenID provider.
 
-mod day;
+pub(crate) mod fixture;
 mod records;
 mod refusals;
 mod revocation;
 mod roles;
-pub(crate) mod world;
+mod workflow;
 
-/// First by its name, so that it runs beside everything else.
+/// Its name sorts before others, so that it starts first and runs beside everything else.
 #[tokio::test]
 async fn a_stream_without_a_byte_lives_ten_minutes() {
-    day::idle_watch().await;
+    workflow::idle_watch().await;
 }

@@ -1,6 +1,6 @@
-//! The roles `tollgate rbac manifest --applications` prints, before a real API server:
-//! they are enough, no name in them is too much, and the gateway says what is missing,
-//! which accounts are not there, and what may travel along.
+//! The roles that `tollgate rbac manifest --applications` prints, tested with a real API server.
+//! They are sufficient, every name in them is necessary, and the gateway reports missing rights and
+//! accounts.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,21 +9,21 @@ use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 
-/// What the shipped rules send along.
+/// The extra keys that the shipped rules send.
 const KEYS: [&str; 2] = ["tollgate.dev/application", "tollgate.dev/user"];
 
-/// What is forbidden is to act as somebody, not what would be done then.
+/// Part of the API server's message when impersonation itself is forbidden.
 const REFUSED: &str = "cannot impersonate";
 
-/// A cluster of its own, for roles of clusters have one name each, that knows the
-/// gateway as a service account without a single right. Applications act as `deployer`
-/// of namespace `web`, which is there, and as `ghost` of `api`, which is not.
-struct World {
+/// A cluster of its own, because the names of ClusterRoles are fixed. The gateway's service account
+/// has no rights there. Applications act as `deployer` of namespace `web`, which exists, and as
+/// `ghost` of `api`, which does not.
+struct Fixture {
     cluster: Cluster,
     token: String,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
         let cluster = Cluster::start().await;
         for namespace in ["gate", "web", "api"] {
@@ -48,13 +48,13 @@ impl World {
                 }),
             ]
         };
-        let world = Self { cluster, token };
-        world.apply(&reader("web", "deployer")).await;
-        world.apply(&reader("api", "ghost")).await;
-        world
+        let fixture = Self { cluster, token };
+        fixture.apply(&reader("web", "deployer")).await;
+        fixture.apply(&reader("api", "ghost")).await;
+        fixture
     }
 
-    /// A gateway that asks the cluster when it starts.
+    /// Starts a gateway, which asks the cluster about its rights.
     async fn gateway(&self, mode: &str) -> Gateway {
         let mut layout = Layout::new(&[], "");
         layout.policies("applications");
@@ -88,7 +88,7 @@ impl World {
         layout.start().await
     }
 
-    /// What the gateway knows of the cluster, once it was asked.
+    /// What the gateway knows about its rights in the cluster, once it has asked.
     async fn known(&self, gateway: &Gateway) -> Value {
         eventually("the gateway asked the cluster", async || {
             let report = gateway.admin("/applications").await;
@@ -98,7 +98,7 @@ impl World {
         .await
     }
 
-    /// What the command prints, as objects.
+    /// The objects that the command prints.
     async fn manifest(&self, gateway: &Gateway, more: &[&str]) -> Vec<Value> {
         let arguments = [
             "--applications",
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Sends a request to the API server as the gateway would; what it says.
+    /// Sends a request to the API server as the gateway would. Returns the response.
     async fn ask(&self, method: Method, account: (&str, &str), extra: &[&str]) -> (StatusCode, String) {
         let (namespace, name) = account;
         let url = format!("{}/api/v1/namespaces/{namespace}/configmaps", self.cluster.url());
@@ -137,7 +137,7 @@ impl World {
         (answer.status(), answer.text().await.unwrap())
     }
 
-    /// Waits for a list to be answered so: the API server hears of roles a moment later.
+    /// Waits for this response to a list, because the API server applies roles with a delay.
     async fn listed(&self, account: (&str, &str), extra: &[&str], (wanted, word): (StatusCode, &str)) {
         eventually(&format!("{account:?} {extra:?}: {wanted} with `{word}`"), async || {
             let (status, text) = self.ask(Method::GET, account, extra).await;
@@ -146,7 +146,8 @@ impl World {
         .await;
     }
 
-    /// The printed roles, one name taken out of each in turn: it is missed.
+    /// Removes the name from each printed role in turn, and checks that the request is then
+    /// refused.
     async fn miss_each(&self, objects: &[Value], accounts: &[(&str, &str)]) {
         for account @ (namespace, name) in accounts {
             let role = objects
@@ -180,10 +181,10 @@ fn log(gateway: &Gateway) -> String {
 }
 
 #[tokio::test]
-async fn the_classic_roles_are_enough_and_no_name_too_much() {
-    let world = World::start().await;
-    let gateway = world.gateway("true").await;
-    let known = world.known(&gateway).await;
+async fn the_classic_roles_are_sufficient_and_every_name_is_necessary() {
+    let fixture = Fixture::start().await;
+    let gateway = fixture.gateway("true").await;
+    let known = fixture.known(&gateway).await;
     assert_eq!(
         known["impersonation"],
         json!({"granted": 0, "missing": 2, "unknown": 0})
@@ -209,44 +210,46 @@ async fn the_classic_roles_are_enough_and_no_name_too_much() {
     let series = r#"tollgate_application_grants{cluster="tenants",about="impersonation",state="missing"} 2"#;
     assert!(metrics.contains(series), "{metrics}");
 
-    // The gateway is forbidden what it is not given; the roles give it, and no more.
+    // Without the roles the gateway may do nothing, and with them exactly what they grant.
     let [deployer, ghost] = [("web", "deployer"), ("api", "ghost")];
-    let (status, text) = world.ask(Method::GET, deployer, &[]).await;
+    let (status, text) = fixture.ask(Method::GET, deployer, &[]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
-    let objects = world.manifest(&gateway, &[]).await;
+    let objects = fixture.manifest(&gateway, &[]).await;
     assert_eq!(objects.len(), 6);
-    world.apply(&objects).await;
+    fixture.apply(&objects).await;
     for account in [deployer, ghost] {
-        world.listed(account, &KEYS, (StatusCode::OK, "ConfigMapList")).await;
+        fixture.listed(account, &KEYS, (StatusCode::OK, "ConfigMapList")).await;
     }
-    world
+    fixture
         .listed(("web", "other"), &[], (StatusCode::FORBIDDEN, REFUSED))
         .await;
-    world
+    fixture
         .listed(("gate", "gateway"), &[], (StatusCode::FORBIDDEN, REFUSED))
         .await;
-    let (status, text) = world.ask(Method::GET, deployer, &["example.com/more"]).await;
+    let (status, text) = fixture.ask(Method::GET, deployer, &["example.com/more"]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
-    world.miss_each(&objects, &[deployer, ghost]).await;
+    fixture.miss_each(&objects, &[deployer, ghost]).await;
     for key in KEYS {
         let mut less = objects[4].clone();
         let resources = less["rules"][0]["resources"].as_array_mut().unwrap();
         resources.retain(|resource| *resource != format!("userextras/{key}"));
         assert_eq!(resources.len(), 1);
-        world.apply(&[less]).await;
+        fixture.apply(&[less]).await;
         let word = format!(r#"resource \"userextras/{key}\""#);
-        world.listed(deployer, &KEYS, (StatusCode::FORBIDDEN, &word)).await;
+        fixture.listed(deployer, &KEYS, (StatusCode::FORBIDDEN, &word)).await;
         let other: Vec<&str> = KEYS.into_iter().filter(|other| *other != key).collect();
-        world.listed(deployer, &other, (StatusCode::OK, "ConfigMapList")).await;
-        let known = world.known(&world.gateway("true").await).await;
+        fixture
+            .listed(deployer, &other, (StatusCode::OK, "ConfigMapList"))
+            .await;
+        let known = fixture.known(&fixture.gateway("true").await).await;
         let states = KEYS.map(|other| if other == key { "missing" } else { "granted" });
         assert_eq!(known["extra"], extra(states), "{known}");
     }
-    world.apply(&objects).await;
-    world.listed(deployer, &KEYS, (StatusCode::OK, "ConfigMapList")).await;
+    fixture.apply(&objects).await;
+    fixture.listed(deployer, &KEYS, (StatusCode::OK, "ConfigMapList")).await;
 
-    let gateway = world.gateway("audit").await;
-    let known = world.known(&gateway).await;
+    let gateway = fixture.gateway("audit").await;
+    let known = fixture.known(&gateway).await;
     assert_eq!(
         known["impersonation"],
         json!({"granted": 2, "missing": 0, "unknown": 0})
@@ -261,55 +264,55 @@ async fn the_classic_roles_are_enough_and_no_name_too_much() {
 }
 
 #[tokio::test]
-async fn accounts_that_are_not_there_are_missed_where_the_gateway_may_look() {
-    let world = World::start().await;
-    let gateway = world.gateway("true").await;
-    world
-        .apply(&world.manifest(&gateway, &["--with-account-check"]).await)
+async fn absent_accounts_are_reported_if_the_gateway_may_read_them() {
+    let fixture = Fixture::start().await;
+    let gateway = fixture.gateway("true").await;
+    fixture
+        .apply(&fixture.manifest(&gateway, &["--with-account-check"]).await)
         .await;
-    world
+    fixture
         .listed(("api", "ghost"), &KEYS, (StatusCode::OK, "ConfigMapList"))
         .await;
-    let gateway = world.gateway("true").await;
-    let known = world.known(&gateway).await;
+    let gateway = fixture.gateway("true").await;
+    let known = fixture.known(&gateway).await;
     assert_eq!(known["existence"], json!({"granted": 1, "missing": 1, "unknown": 0}));
     assert_eq!(account(&known, "deployer")["existence"], json!({"state": "exists"}));
     assert_eq!(account(&known, "ghost")["existence"], json!({"state": "missing"}));
-    // It is first, for it lacks something.
+    // It is listed first, because something is missing.
     assert_eq!(known["accounts"][0]["name"], "ghost");
     let text = log(&gateway);
     let line = text.lines().find(|line| line.contains("are not there")).unwrap();
     assert!(line.contains("api:ghost") && !line.contains("web:deployer"), "{line}");
-    // It may look at these, and at no other.
+    // The gateway may read these accounts and no others.
     let denied = ["auth", "can-i", "get", "serviceaccounts/other", "--namespace=web"];
     let as_gateway = ["--as=system:serviceaccount:gate:gateway"];
-    let run = world.cluster.admin().fail(&[&denied[..], &as_gateway].concat()).await;
+    let run = fixture.cluster.admin().fail(&[&denied[..], &as_gateway].concat()).await;
     assert!(!run.contains("yes"), "{run}");
 }
 
 #[tokio::test]
-async fn the_constrained_roles_are_enough_for_their_verbs_and_nothing_travels_along() {
-    let world = World::start().await;
-    let gateway = world.gateway("true").await;
-    let objects = world
+async fn the_constrained_roles_are_sufficient_for_their_verbs_without_extra_keys() {
+    let fixture = Fixture::start().await;
+    let gateway = fixture.gateway("true").await;
+    let objects = fixture
         .manifest(&gateway, &["--mode", "constrained", "--verbs", "get,list,watch"])
         .await;
-    world.apply(&objects).await;
+    fixture.apply(&objects).await;
     let [deployer, ghost] = [("web", "deployer"), ("api", "ghost")];
     for account in [deployer, ghost] {
-        world.listed(account, &[], (StatusCode::OK, "ConfigMapList")).await;
+        fixture.listed(account, &[], (StatusCode::OK, "ConfigMapList")).await;
     }
-    // The account may create them; the gateway may not on its behalf.
-    let (status, text) = world.ask(Method::POST, deployer, &[]).await;
+    // The account may create config maps, but the gateway may not do so on its behalf.
+    let (status, text) = fixture.ask(Method::POST, deployer, &[]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
-    let (status, text) = world.ask(Method::GET, deployer, &KEYS[..1]).await;
+    let (status, text) = fixture.ask(Method::GET, deployer, &KEYS[..1]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
-    world
+    fixture
         .listed(("web", "other"), &[], (StatusCode::FORBIDDEN, REFUSED))
         .await;
-    world.miss_each(&objects, &[deployer, ghost]).await;
+    fixture.miss_each(&objects, &[deployer, ghost]).await;
 
-    let known = world.known(&world.gateway("true").await).await;
+    let known = fixture.known(&fixture.gateway("true").await).await;
     let granted = json!({"state": "granted", "mode": "constrained"});
     for name in ["deployer", "ghost"] {
         assert_eq!(account(&known, name)["impersonation"], granted);
@@ -318,11 +321,11 @@ async fn the_constrained_roles_are_enough_for_their_verbs_and_nothing_travels_al
 }
 
 #[tokio::test]
-async fn a_right_on_all_accounts_is_said_to_be_too_much_and_off_asks_nobody() {
-    let world = World::start().await;
+async fn a_right_on_all_accounts_is_reported_and_off_asks_nothing() {
+    let fixture = Fixture::start().await;
     let role = "rbac.authorization.k8s.io";
     let metadata = json!({"name": "blanket"});
-    world
+    fixture
         .apply(&[
             json!({
                 "apiVersion": format!("{role}/v1"), "kind": "ClusterRole", "metadata": metadata,
@@ -335,24 +338,24 @@ async fn a_right_on_all_accounts_is_said_to_be_too_much_and_off_asks_nobody() {
             }),
         ])
         .await;
-    world
+    fixture
         .listed(("api", "ghost"), &[], (StatusCode::OK, "ConfigMapList"))
         .await;
     let asked = || {
-        let events = world.cluster.audit().events();
+        let events = fixture.cluster.audit().events();
         let reviews = events.iter().filter(|event| {
             event["user"]["username"] == "system:serviceaccount:gate:gateway"
                 && event["objectRef"]["resource"] == "selfsubjectaccessreviews"
         });
         reviews.count()
     };
-    let gateway = world.gateway("false").await;
+    let gateway = fixture.gateway("false").await;
     let report = gateway.admin("/applications").await;
     assert_eq!(report, json!({"mode": "off", "clusters": []}));
 
     let before = asked();
-    let gateway_on = world.gateway("true").await;
-    let known = world.known(&gateway_on).await;
+    let gateway_on = fixture.gateway("true").await;
+    let known = fixture.known(&gateway_on).await;
     assert_eq!(known["acts_as_all"], "classic");
     assert_eq!(
         known["impersonation"],
@@ -363,11 +366,11 @@ async fn a_right_on_all_accounts_is_said_to_be_too_much_and_off_asks_nobody() {
     let line = text.lines().find(|line| line.contains("whoever has its credential"));
     assert!(line.is_some_and(|line| line.contains("WARN")), "{text}");
     assert!(!text.contains("may not act as"), "{text}");
-    // All of it by four questions: two rights on all accounts, two keys.
+    // Four questions are enough: two rights on all accounts, and two keys.
     eventually("the questions are in the audit log", async || {
         (asked() == before + 4).then_some(())
     })
     .await;
-    assert_eq!(before, 0, "off asks nobody");
+    assert_eq!(before, 0, "with impersonation off, the gateway asked the cluster");
     drop(gateway);
 }

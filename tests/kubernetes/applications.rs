@@ -1,12 +1,12 @@
-//! Applications act as their own service account: real clusters, real clients, the
-//! gateway between them, with its objects in a folder or in the cluster.
+//! Impersonation of the service accounts of Applications, with real clusters and clients. The
+//! gateway's objects are in a folder or in the cluster.
 
 mod conflict;
 mod examples;
+pub(crate) mod fixture;
 mod modes;
 mod objects;
 mod replicas;
 mod restrictions;
 mod special;
 mod tools;
-pub(crate) mod world;

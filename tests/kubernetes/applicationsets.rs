@@ -1,8 +1,8 @@
-//! ApplicationSets of a real cluster: what the API server is asked for whom.
+//! ApplicationSets in a real cluster: which reads the gateway makes for which caller.
 
 use serde_json::{Value, json};
 
-use crate::applications::world::{Plan, Source, apply};
+use crate::applications::fixture::{FixtureBuilder, Source, apply};
 use test_support::kubernetes::gateway::Gateway;
 
 const API: &str = "/api/v1/applicationsets";
@@ -24,7 +24,7 @@ fn set(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Status of each of 50 requests at once.
+/// The statuses of 50 concurrent requests.
 async fn fifty(gateway: &Gateway, who: &str, rest: &str) -> Vec<u16> {
     let client = gateway.client(who);
     let url = format!("{}{API}{rest}", gateway.url());
@@ -34,28 +34,28 @@ async fn fifty(gateway: &Gateway, who: &str, rest: &str) -> Vec<u16> {
     answers.into_iter().map(status).collect()
 }
 
-/// Anybody who is signed in may ask. All Applications of a namespace, with their status, fill
-/// memory when 50 do so at once.
+/// Anybody who is signed in may send requests. Reading all Applications of a namespace for each of
+/// 50 concurrent requests would fill memory.
 #[tokio::test]
 async fn who_is_refused_has_nothing_read() {
-    let mut plan = Plan::new(Source::Kubernetes).await;
-    plan.layout.settings(json!({"applicationSets": {}}));
-    plan.layout.policies("applicationsets");
-    plan.layout.object(
+    let mut builder = FixtureBuilder::new(Source::Kubernetes).await;
+    builder.layout.settings(json!({"applicationSets": {}}));
+    builder.layout.policies("applicationsets");
+    builder.layout.object(
         "ConfigMap",
         "argocd-rbac-cm",
         &json!({}),
         &json!({"policy.csv": POLICY}),
     );
-    plan.project("dev", &json!({"sourceRepos": ["*"]}));
-    let namespace = plan.control.clone();
-    apply(plan.cluster, &[set(&namespace, "shop")]).await;
-    let world = plan.start().await;
+    builder.project("dev", &json!({"sourceRepos": ["*"]}));
+    let namespace = builder.control.clone();
+    apply(builder.cluster, &[set(&namespace, "shop")]).await;
+    let fixture = builder.start().await;
     let reader = format!("system:serviceaccount:{namespace}:reader");
-    // One that may be read, and so is: what was asked before it is in the log by then.
-    let client = world.gateway.client("alice");
+    // Reads a set as alice and waits for the event. Earlier requests are in the log by then.
+    let client = fixture.gateway.client("alice");
     let read = async |name: &str| {
-        let url = format!("{}{API}/{name}", world.gateway.url());
+        let url = format!("{}{API}/{name}", fixture.gateway.url());
         let answer = client.get(url).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
         let path = format!("/{namespace}/applicationsets/{name}");
@@ -63,10 +63,10 @@ async fn who_is_refused_has_nothing_read() {
             let uri = event["requestURI"].as_str().unwrap_or_default();
             event["stage"] == "ResponseComplete" && uri.ends_with(&path) && event["user"]["username"] == *reader
         };
-        world.cluster.audit().find_with(&namespace, is_it).await;
+        fixture.cluster.audit().find_with(&namespace, is_it).await;
     };
     let asked = || {
-        let events = world.cluster.audit().events_with(&namespace);
+        let events = fixture.cluster.audit().events_with(&namespace);
         let of_sets = events.into_iter().filter(|event| {
             let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
             event["user"]["username"] == *reader
@@ -85,17 +85,17 @@ async fn who_is_refused_has_nothing_read() {
         ("mallory", "", 200),
         ("alice", "/none", 404),
     ] {
-        assert_eq!(fifty(&world.gateway, who, rest).await, [status; 50], "{who} {rest}");
+        assert_eq!(fifty(&fixture.gateway, who, rest).await, [status; 50], "{who} {rest}");
     }
-    apply(world.cluster, &[set(&namespace, "other")]).await;
-    // The twin: who may, reads it; of Applications nothing is asked for a look at a set.
+    apply(fixture.cluster, &[set(&namespace, "other")]).await;
+    // alice may read the set, and this reads no Application.
     let seen = async || {
-        let url = format!("{}{API}/other", world.gateway.url());
+        let url = format!("{}{API}/other", fixture.gateway.url());
         let answer = client.get(url).send().await.unwrap();
         (answer.status().as_u16() == 200).then_some(())
     };
     test_support::kubernetes::eventually("the snapshot has it", seen).await;
-    let events = world.cluster.audit().events_with(&namespace);
+    let events = fixture.cluster.audit().events_with(&namespace);
     let reads_application = events.iter().any(|event| {
         event["user"]["username"] == *reader
             && event["objectRef"]["resource"] == "applications"
@@ -106,6 +106,10 @@ async fn who_is_refused_has_nothing_read() {
         let uri = event["requestURI"].as_str().unwrap_or_default();
         event["stage"] == "ResponseComplete" && uri.ends_with("/applicationsets/other") && event["verb"] == "get"
     };
-    world.cluster.audit().find_with(&namespace, is_other).await;
-    assert_eq!(asked(), before + 1, "only what alice may see was read");
+    fixture.cluster.audit().find_with(&namespace, is_other).await;
+    assert_eq!(
+        asked(),
+        before + 1,
+        "the gateway read more than the set that alice may see"
+    );
 }

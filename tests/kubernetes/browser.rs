@@ -1,5 +1,5 @@
-//! Pages in a real browser: with the cookie of a session, from an origin that is
-//! allowed and from one that is not.
+//! Requests of pages in a real browser with a session cookie, from an allowed origin and from
+//! another one.
 
 mod chromium;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::access::world::{As, World};
+use crate::access::fixture::{AccessAs, Fixture};
 use chromium::{Chromium, Page};
 use test_support::kubernetes::gateway::Layout;
 
-/// What a page calls: everything gives a value, never an exception.
+/// Functions for the tests to call in a page. They return values and throw nothing.
 const SCRIPT: &str = r#"
 const agent = '9999';
 const signIn = async (base, bearer) => {
@@ -35,24 +35,24 @@ const get = async (base, path, csrf) => {
     return { failed: String(error) };
   }
 };
-// What a command says, until the socket is closed.
+// The output of a command when the socket is closed.
 const exec = (base, path, csrf) => new Promise((resolve) => {
   const query = `gitlab-agent-id=${agent}&gitlab-csrf-token=${encodeURIComponent(csrf)}`;
   const socket = new WebSocket(`${base.replace('http', 'ws')}/k8s-proxy${path}&${query}`, 'v5.channel.k8s.io');
-  const said = { opened: false, stdout: '', error: '' };
+  const result = { opened: false, stdout: '', error: '' };
   socket.binaryType = 'arraybuffer';
-  socket.onopen = () => { said.opened = true; said.protocol = socket.protocol; };
+  socket.onopen = () => { result.opened = true; result.protocol = socket.protocol; };
   socket.onmessage = ({ data }) => {
     const [channel, ...bytes] = new Uint8Array(data);
     const text = String.fromCharCode(...bytes);
-    if (channel === 1) said.stdout += text;
-    if (channel === 3) said.error += text;
+    if (channel === 1) result.stdout += text;
+    if (channel === 3) result.error += text;
   };
-  socket.onclose = () => resolve(said);
+  socket.onclose = () => resolve(result);
 });
 "#;
 
-/// An origin of one empty page, for the time of a test; gives its URL.
+/// Serves one empty page until the test ends. Returns the URL of its origin.
 async fn site() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -72,16 +72,16 @@ async fn site() -> String {
     format!("http://localhost:{port}")
 }
 
-/// A world without TLS, which a page on plain loopback may call, for one origin.
-async fn world(allowed: &str) -> (World, String) {
+/// A gateway for one allowed origin, without TLS, so that a page from plain loopback may call it.
+async fn fixture(allowed: &str) -> (Fixture, String) {
     let allowed = allowed.to_owned();
-    let world = World::start_with(|layout: &mut Layout| {
+    let fixture = Fixture::start_with(|layout: &mut Layout| {
         layout.setting("/kubernetes/allowedOrigins", json!([allowed]));
         layout.without_tls();
     })
     .await;
-    let base = format!("http://localhost:{}", world.gateway.address().port());
-    (world, base)
+    let base = format!("http://localhost:{}", fixture.gateway.address().port());
+    (fixture, base)
 }
 
 async fn call(page: &mut Page, function: &str, arguments: &[&str]) -> Value {
@@ -89,18 +89,18 @@ async fn call(page: &mut Page, function: &str, arguments: &[&str]) -> Value {
     page.evaluate(&format!("{function}({})", arguments.join(", "))).await
 }
 
-fn exec_path(world: &World) -> String {
+fn exec_path(fixture: &Fixture) -> String {
     let command = "command=sh&command=-c&command=echo%20%24POD";
     format!(
         "/api/v1/namespaces/{}/pods/pod/exec?container=main&stdout=true&stderr=true&{command}",
-        world.home
+        fixture.home
     )
 }
 
-/// Requests that reached the cluster, but for what the gateway asks of itself.
-fn arrived(world: &World) -> usize {
-    let events = world.cluster.audit().events();
-    let account = world.account(As::User);
+/// The number of requests of the gateway that reached the cluster, without its own access reviews.
+fn arrived(fixture: &Fixture) -> usize {
+    let events = fixture.cluster.audit().events();
+    let account = fixture.account(AccessAs::User);
     let of_gateway = events
         .iter()
         .filter(|event| event["user"]["username"] == account.as_str());
@@ -109,11 +109,11 @@ fn arrived(world: &World) -> usize {
 }
 
 #[tokio::test]
-async fn a_page_of_an_allowed_origin_calls_and_enters_pods() {
+async fn a_page_of_an_allowed_origin_can_send_requests_and_exec() {
     let (site, chromium) = (site().await, Chromium::start().await);
-    let (world, base) = world(&site).await;
+    let (fixture, base) = fixture(&site).await;
     let mut page = chromium.open(&site).await;
-    let session = call(&mut page, "signIn", &[&base, &world.session()]).await;
+    let session = call(&mut page, "signIn", &[&base, &fixture.session()]).await;
     assert_eq!(session["status"], 201, "{session}");
     let csrf = session["csrf"].as_str().unwrap();
 
@@ -123,45 +123,46 @@ async fn a_page_of_an_allowed_origin_calls_and_enters_pods() {
         (&json!(200), &json!("1")),
         "{version}"
     );
-    let said = call(&mut page, "exec", &[&base, &exec_path(&world), csrf]).await;
-    assert_eq!(said["protocol"], "v5.channel.k8s.io", "{said}");
-    assert_eq!(said["stdout"], format!("{}/pod\n", world.home), "{said}");
-    assert!(said["error"].as_str().unwrap().contains("Success"), "{said}");
-    // The cookie is not for scripts.
+    let result = call(&mut page, "exec", &[&base, &exec_path(&fixture), csrf]).await;
+    assert_eq!(result["protocol"], "v5.channel.k8s.io", "{result}");
+    assert_eq!(result["stdout"], format!("{}/pod\n", fixture.home), "{result}");
+    assert!(result["error"].as_str().unwrap().contains("Success"), "{result}");
+    // Scripts cannot read the cookie.
     assert_eq!(page.evaluate("document.cookie").await, "");
 }
 
 #[tokio::test]
-async fn a_page_without_the_csrf_token_reads_why_it_is_refused() {
+async fn a_page_without_the_csrf_token_is_refused_readably() {
     let (site, chromium) = (site().await, Chromium::start().await);
-    let (world, base) = world(&site).await;
+    let (fixture, base) = fixture(&site).await;
     let mut page = chromium.open(&site).await;
-    call(&mut page, "signIn", &[&base, &world.session()]).await;
+    call(&mut page, "signIn", &[&base, &fixture.session()]).await;
     let refused = call(&mut page, "get", &[&base, "/version", "forged"]).await;
     assert_eq!(refused["status"], 401, "{refused}");
     assert_eq!(refused["unauthorized"], "true", "{refused}");
     assert_eq!(refused["body"]["reason"], "Unauthorized", "{refused}");
-    let said = call(&mut page, "exec", &[&base, &exec_path(&world), "forged"]).await;
-    assert_eq!(said["opened"], false, "{said}");
-    assert_eq!(arrived(&world), 0);
+    let result = call(&mut page, "exec", &[&base, &exec_path(&fixture), "forged"]).await;
+    assert_eq!(result["opened"], false, "{result}");
+    assert_eq!(arrived(&fixture), 0);
 }
 
-/// The browser sends the cookie from there too: both are of the site `localhost`.
+/// The browser sends the cookie from the other origin too, because both are of the site
+/// `localhost`.
 #[tokio::test]
-async fn a_page_of_another_origin_can_do_neither() {
+async fn a_page_of_another_origin_can_neither_send_requests_nor_exec() {
     let (site, chromium, elsewhere) = (site().await, Chromium::start().await, self::site().await);
-    let (world, base) = world(&site).await;
+    let (fixture, base) = fixture(&site).await;
     let mut page = chromium.open(&site).await;
-    let session = call(&mut page, "signIn", &[&base, &world.session()]).await;
+    let session = call(&mut page, "signIn", &[&base, &fixture.session()]).await;
     let csrf = session["csrf"].as_str().unwrap();
 
     let mut other = chromium.open(&elsewhere).await;
     let refused = call(&mut other, "get", &[&base, "/version", csrf]).await;
     assert_eq!(refused["failed"], "TypeError: Failed to fetch", "{refused}");
-    let said = call(&mut other, "exec", &[&base, &exec_path(&world), csrf]).await;
-    assert_eq!(said["opened"], false, "{said}");
-    assert_eq!(arrived(&world), 0);
-    // What it lacked was the origin.
+    let result = call(&mut other, "exec", &[&base, &exec_path(&fixture), csrf]).await;
+    assert_eq!(result["opened"], false, "{result}");
+    assert_eq!(arrived(&fixture), 0);
+    // The same request from the allowed origin succeeds.
     let version = call(&mut page, "get", &[&base, "/version", csrf]).await;
     assert_eq!(version["status"], 200, "{version}");
 }

@@ -1,4 +1,4 @@
-//! Who is let in, what they may do, and what the audit log says of it.
+//! Tests the harness: authentication, authorization and audit log of the test clusters.
 
 use serde_json::{Value, json};
 
@@ -40,14 +40,14 @@ async fn the_administrator_sees_all_of_the_pinned_release() {
     let versions = cluster.admin().json(&["version"]).await;
     let (client, server) = (&versions["clientVersion"], &versions["serverVersion"]);
     assert_eq!(client["gitVersion"], server["gitVersion"]);
-    // Programs that were given may be of any release.
+    // Programs that are not built here may be of any release.
     if let Kubernetes::Built { version, .. } = kubernetes() {
         assert_eq!(server["gitVersion"], version);
     }
 }
 
 #[tokio::test]
-async fn without_a_good_credential_nobody_is_let_in() {
+async fn requests_without_a_valid_credential_are_refused() {
     let cluster = Cluster::shared().await;
     let client = cluster.client();
     for (token, path) in [
@@ -86,7 +86,7 @@ async fn a_service_account_may_do_what_rbac_gives_and_no_more() {
 
     cluster.admin().apply(&reader(&home, "robot")).await;
     robot.succeed(&["get", "configmaps", &here]).await;
-    // There must be something that `delete --all` finds and may not delete.
+    // `delete --all` needs an object that it may not delete.
     cluster.admin().succeed(&["create", "configmap", "kept", &here]).await;
     for refused in [
         ["get", "secrets", &here].as_slice(),
@@ -143,7 +143,7 @@ async fn a_certificate_names_user_and_group() {
     assert_eq!(info["groups"], json!(["painters", "system:authenticated"]));
     assert_eq!(who(None).await["groups"], json!(["system:authenticated"]));
 
-    // The same names from an authority the server does not know.
+    // A certificate with the same user from an unknown authority.
     let stranger = Authority::new("clients").client("jane", Some("system:masters"));
     let complaint = cluster
         .kubectl(Credential::Certificate(stranger))
@@ -153,7 +153,7 @@ async fn a_certificate_names_user_and_group() {
 }
 
 #[tokio::test]
-async fn the_audit_log_tells_impersonator_from_impersonated() {
+async fn the_audit_log_has_impersonator_and_impersonated_user() {
     let cluster = Cluster::shared().await;
     let home = cluster.namespace("impersonated").await;
     let there = format!("--namespace={home}");
@@ -170,7 +170,7 @@ async fn the_audit_log_tells_impersonator_from_impersonated() {
     assert_eq!(event["impersonatedUser"]["username"], "jane");
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "forbid");
 
-    // Who may not impersonate is refused as themselves.
+    // A user without the right to impersonate is refused under their own name.
     let id = uuid::Uuid::now_v7().to_string();
     let answer = cluster
         .client_with(&cluster.certificate("jane", None))
@@ -188,8 +188,8 @@ async fn the_audit_log_tells_impersonator_from_impersonated() {
     assert_eq!(event["responseStatus"]["code"], 403);
 }
 
-/// A cluster told how to authenticate.
-async fn told(authentication: Value) -> Cluster {
+/// Starts a cluster with this authentication configuration.
+async fn cluster_with(authentication: Value) -> Cluster {
     let Value::Object(authentication) = authentication else {
         panic!("not an object: {authentication}");
     };
@@ -200,11 +200,11 @@ async fn told(authentication: Value) -> Cluster {
     Cluster::start_with(options).await
 }
 
-/// One cluster is the OpenID provider of the other: its tokens are JWTs, and its
-/// keys can be read at the issuer, here by anybody.
+/// One cluster is the OpenID provider of the other. Its service account tokens are JWTs, and
+/// anybody may read its keys.
 #[tokio::test]
-async fn a_cluster_accepts_the_tokens_of_an_issuer_it_is_told_of() {
-    let issuer = told(json!({"anonymous": {
+async fn a_cluster_accepts_the_tokens_of_a_configured_issuer() {
+    let issuer = cluster_with(json!({"anonymous": {
         "enabled": true,
         "conditions": [{"path": "/.well-known/openid-configuration"}, {"path": "/openid/v1/jwks"}],
     }}))
@@ -212,9 +212,13 @@ async fn a_cluster_accepts_the_tokens_of_an_issuer_it_is_told_of() {
     let open = "create clusterrolebinding open --clusterrole=system:service-account-issuer-discovery --group=system:unauthenticated";
     issuer.admin().succeed(&open.split(' ').collect::<Vec<_>>()).await;
     let answer = issuer.client().get(format!("{}/version", issuer.url())).send().await;
-    assert_eq!(answer.unwrap().status(), 401, "anonymous only where told");
+    assert_eq!(
+        answer.unwrap().status(),
+        401,
+        "anonymous requests are limited to the configured paths"
+    );
 
-    let relying = told(json!({"jwt": [{
+    let relying = cluster_with(json!({"jwt": [{
         "issuer": {
             "url": issuer.url(),
             "certificateAuthority": issuer.authority(),
@@ -230,7 +234,7 @@ async fn a_cluster_accepts_the_tokens_of_an_issuer_it_is_told_of() {
         relying.kubectl(Credential::Token(token.trim().to_owned()))
     };
     let (good, stray) = (token("relying").await, token("elsewhere").await);
-    // The server reads the issuer's keys in its own time.
+    // The server reads the issuer's keys with a delay.
     eventually("the token is accepted", async || {
         good.run(&["auth", "whoami"]).await.status.success().then_some(())
     })
@@ -244,10 +248,9 @@ async fn a_cluster_accepts_the_tokens_of_an_issuer_it_is_told_of() {
     assert!(complaint.contains("You must be logged in"), "{complaint}");
 }
 
-/// The server knows Argo CD's objects as the release defines them: it refuses what
-/// is none.
+/// The server validates Argo CD's objects by the schemas of the release.
 #[tokio::test]
-async fn objects_of_argo_cd_are_judged_by_its_own_schema() {
+async fn objects_of_argo_cd_are_validated_by_its_own_schema() {
     let cluster = Cluster::shared().await.with_crds().await;
     let home = cluster.namespace("defined").await;
     let project = |accounts: Value| {
@@ -270,7 +273,7 @@ async fn objects_of_argo_cd_are_judged_by_its_own_schema() {
     assert!(run.stderr.contains(missing), "{}", run.stderr);
 }
 
-/// helm is the one `tests/kubernetes/helm/go.mod` requires, and reaches the cluster.
+/// helm has the version that `tests/kubernetes/helm/go.mod` requires, and reaches the cluster.
 #[tokio::test]
 async fn helm_is_of_the_pinned_release() {
     let cluster = Cluster::shared().await;

@@ -1,4 +1,4 @@
-//! Real kubectl, a real API server, and tokens the gateway gets by TokenRequest.
+//! A real kubectl and API server with tokens that the gateway gets by TokenRequest.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use test_support::kubernetes::kubectl::Kubectl;
 
-/// What the account `deployer` may do, and that `minter` may make its tokens.
+/// The rights of the account `deployer`, and the right of `minter` to create its tokens.
 fn grants(namespace: &str) -> String {
     format!(
         r#"
@@ -61,7 +61,7 @@ fn kubectl_exec(cluster: &Cluster, arguments: &[&str]) -> Kubectl {
     Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"exec": exec})))
 }
 
-/// kubectl that goes through the gateway, as `user`.
+/// kubectl that reaches the cluster through the gateway, as `user`.
 fn kubectl_through(gateway: &Gateway, user: &str) -> Kubectl {
     let server = json!({
         "server": format!("https://{}/clusters/real/k8s", gateway.address()),
@@ -107,14 +107,14 @@ async fn start(cluster: &Cluster, namespace: &str, hub_token: &str) -> Gateway {
                 "hosts": [{"host": "127.0.0.1", "port": port, "loopback": true, "ca": root.join("ca.pem")}],
             }},
         },
-        // Soon enough to see tokens rotate.
+        // A short time, so that the test sees tokens rotate.
         "clusters": {"forward": true, "renewAfter": "2s"},
     }));
     layout.start().await
 }
 
-/// A cluster, a namespace of its own in it, and a gateway before both.
-async fn world() -> (&'static Cluster, String, Gateway) {
+/// A cluster, a new namespace in it, and a gateway for the cluster.
+async fn fixture() -> (&'static Cluster, String, Gateway) {
     let cluster = Cluster::shared().await;
     let namespace = cluster.namespace("gate").await;
     let minter = cluster.service_account(&namespace, "minter").await;
@@ -124,7 +124,7 @@ async fn world() -> (&'static Cluster, String, Gateway) {
     (cluster, namespace, gateway)
 }
 
-/// Ids of the tokens the account `deployer` was seen with.
+/// The ids of the tokens with which the cluster saw the account `deployer`.
 fn tokens_seen(cluster: &Cluster, namespace: &str) -> Vec<String> {
     let account = format!("system:serviceaccount:{namespace}:deployer");
     let mut seen = Vec::new();
@@ -142,12 +142,12 @@ fn tokens_seen(cluster: &Cluster, namespace: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn kubectl_gets_its_token_from_credential_exec() {
-    let (cluster, namespace, gateway) = world().await;
+    let (cluster, namespace, gateway) = fixture().await;
     let config = gateway.path("tollgate.yaml").display().to_string();
     let server = format!("https://{}", gateway.address());
     let authority = gateway.path("gateway-ca.pem").display().to_string();
     let token = session("alice");
-    // By the settings alone, and from the running gateway.
+    // Once with the settings file, and once from the running gateway.
     for arguments in [
         vec!["--config", config.as_str()],
         vec![
@@ -169,7 +169,7 @@ async fn kubectl_gets_its_token_from_credential_exec() {
         let refused = kubectl.fail(&["get", "secrets", "-n", &namespace]).await;
         assert!(refused.contains("Forbidden"), "{refused}");
     }
-    // bob may see clusters; a token to take away is not for him.
+    // bob may see clusters, but may not get tokens.
     let bob = session("bob");
     let asked = [
         "--server",
@@ -188,8 +188,8 @@ async fn kubectl_gets_its_token_from_credential_exec() {
 }
 
 #[tokio::test]
-async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
-    let (cluster, namespace, gateway) = world().await;
+async fn tokens_rotate_without_errors_while_kubectl_watches() {
+    let (cluster, namespace, gateway) = fixture().await;
     let through = kubectl_through(&gateway, "alice");
     let server = format!("https://{}", gateway.address());
     let authority = gateway.path("gateway-ca.pem").display().to_string();
@@ -205,7 +205,7 @@ async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
     let by_exec = kubectl_exec(cluster, &asked);
     let started = tokio::time::Instant::now();
     let mut round = 0;
-    // A loop of watches both ways, until tokens have rotated at least three times.
+    // Watches in both ways until tokens have rotated at least three times.
     while tokens_seen(cluster, &namespace).len() < 4 {
         round += 1;
         let name = format!("round-{round}");
@@ -226,15 +226,18 @@ async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
                 through.run(&["create", "configmap", &name, "-n", &namespace]).await
             };
             let (watched, _) = tokio::join!(watch, write);
-            // The watch ends by its own bound and by nothing else.
-            let said = &watched.stderr;
+            // The watch ends only because of its own timeout.
+            let stderr = &watched.stderr;
             assert!(
-                said.is_empty() || said.contains("Timeout") || said.contains("timeout") || said.contains("deadline"),
-                "round {round}: {said}"
+                stderr.is_empty()
+                    || stderr.contains("Timeout")
+                    || stderr.contains("timeout")
+                    || stderr.contains("deadline"),
+                "round {round}: {stderr}"
             );
             assert!(
                 watched.stdout.contains("configmap/"),
-                "round {round}: nothing seen: {said}"
+                "round {round}: nothing seen: {stderr}"
             );
         }
         assert!(started.elapsed() < Duration::from_secs(60), "tokens do not rotate");
@@ -249,12 +252,12 @@ async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
 }
 
 #[tokio::test]
-async fn a_token_the_cluster_no_longer_believes_is_replaced_without_a_visible_failure() {
-    let (cluster, namespace, gateway) = world().await;
+async fn a_token_that_the_cluster_refuses_is_replaced_without_a_visible_failure() {
+    let (cluster, namespace, gateway) = fixture().await;
     let through = kubectl_through(&gateway, "alice");
     through.succeed(&["get", "configmaps", "-n", &namespace]).await;
     let before = tokens_seen(cluster, &namespace);
-    // A new account of the same name: the API server refuses tokens of the old one.
+    // The account is created again. The API server refuses tokens of the old one.
     let admin = cluster.admin();
     admin
         .succeed(&["delete", "serviceaccount", "deployer", "-n", &namespace])
@@ -263,7 +266,7 @@ async fn a_token_the_cluster_no_longer_believes_is_replaced_without_a_visible_fa
         .succeed(&["create", "serviceaccount", "deployer", "-n", &namespace])
         .await;
     let after = eventually("a token of the new account", async || {
-        // Never an error that the caller can see.
+        // The caller must not see an error.
         through.succeed(&["get", "configmaps", "-n", &namespace]).await;
         let seen = tokens_seen(cluster, &namespace);
         (seen.len() > before.len()).then_some(seen)

@@ -1,5 +1,5 @@
-//! `deploy/kubernetes` before a real API server: it takes all of it, the gateway
-//! runs with what it grants, and nothing of that is too much.
+//! The manifests of `deploy/kubernetes`, tested with a real API server. It accepts them, the
+//! gateway runs with the rights they grant, and every right is necessary.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::applications::world::{apply, project};
+use crate::applications::fixture::{apply, project};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
 
-/// A kustomization of one's own: all of `deploy/kubernetes`, in another namespace.
+/// A kustomization that deploys `deploy/kubernetes` to another namespace.
 struct Overlay {
     folder: TempDir,
     namespace: String,
 }
 
 impl Overlay {
-    /// One for this namespace.
+    /// A kustomization for this namespace with these components.
     fn new(namespace: &str, components: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let settings = std::fs::read_to_string(shipped("base/tollgate.yaml")).unwrap();
@@ -45,12 +45,12 @@ impl Overlay {
         self.folder.path().to_str().unwrap()
     }
 
-    /// What it comes to, kind by kind.
+    /// The objects of the kustomization.
     async fn objects(&self, cluster: &Cluster) -> Vec<Value> {
-        made_of(cluster, self.path()).await
+        kustomize(cluster, self.path()).await
     }
 
-    /// Applies it; gives what kubectl complains of.
+    /// Applies it. Returns kubectl's warnings.
     async fn apply(&self, cluster: &Cluster, more: &[&str]) -> String {
         let apply = [&["apply", "--server-side", "-k", self.path()], more].concat();
         let run = cluster.admin().run(&apply).await;
@@ -59,8 +59,8 @@ impl Overlay {
     }
 }
 
-/// What a kustomization comes to, kind by kind.
-async fn made_of(cluster: &Cluster, folder: &str) -> Vec<Value> {
+/// The objects of a kustomization.
+async fn kustomize(cluster: &Cluster, folder: &str) -> Vec<Value> {
     let text = cluster.admin().succeed(&["kustomize", folder]).await;
     let objects = text.split("\n---\n");
     objects.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
@@ -72,14 +72,14 @@ fn shipped(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The way from a folder to a path: kustomize takes no absolute ones.
+/// The relative path from a folder. kustomize accepts no absolute paths.
 fn relative(from: &Path, to: &Path) -> String {
     let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
     let up = "../".repeat(from.components().count() - 1);
     format!("{up}{}", to.strip_prefix("/").unwrap().display())
 }
 
-/// A namespace that takes only pods of the standard `restricted`.
+/// A namespace that enforces the Pod Security Standard `restricted`.
 async fn restricted_namespace(cluster: &Cluster) -> String {
     let namespace = cluster.namespace("deployed").await;
     let labels = ["enforce", "warn"].map(|mode| format!("pod-security.kubernetes.io/{mode}=restricted"));
@@ -89,7 +89,7 @@ async fn restricted_namespace(cluster: &Cluster) -> String {
 }
 
 #[tokio::test]
-async fn the_manifests_are_taken_whole() {
+async fn the_manifests_are_accepted() {
     let cluster = Cluster::shared().await.with_crds().await;
     let definitions = shipped("crds");
     let definitions = [
@@ -101,17 +101,17 @@ async fn the_manifests_are_taken_whole() {
     ];
     let taken = cluster.admin().succeed(&definitions).await;
     let files = std::fs::read_dir(shipped("crds")).unwrap().count() - 1;
-    assert_eq!(
-        taken.lines().count(),
-        files,
-        "each file is in the kustomization: {taken}"
-    );
+    assert_eq!(taken.lines().count(), files, "the kustomization lacks a file: {taken}");
     let namespace = restricted_namespace(cluster).await;
     let overlay = Overlay::new(
         &namespace,
         &["all-namespaces", "write-applicationsets", "write-projects"],
     );
-    assert_eq!(overlay.apply(cluster, &["--dry-run=server"]).await, "", "no warning");
+    assert_eq!(
+        overlay.apply(cluster, &["--dry-run=server"]).await,
+        "",
+        "kubectl printed a warning"
+    );
     let there = format!("--namespace={namespace}");
     let all = [
         "get",
@@ -120,7 +120,7 @@ async fn the_manifests_are_taken_whole() {
         &there,
     ];
     assert_eq!(cluster.admin().succeed(&all).await, "");
-    assert_eq!(overlay.apply(cluster, &[]).await, "", "no warning");
+    assert_eq!(overlay.apply(cluster, &[]).await, "", "kubectl printed a warning");
 
     let deployment = cluster.admin().json(&["get", "deployment", "tollgate", &there]).await;
     assert_eq!(deployment["spec"]["replicas"], 2);
@@ -133,13 +133,13 @@ async fn the_manifests_are_taken_whole() {
     let create = ["create", "--dry-run=server", "--filename=-"];
     let run = cluster.admin().run_with(&create, &pod.to_string()).await;
     assert!(run.status.success(), "{run:?}");
-    // It is looked at: with one privilege more it is refused.
+    // The standard is enforced: with one more privilege the pod is refused.
     let mut more = pod;
     more["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
     let run = cluster.admin().run_with(&create, &more.to_string()).await;
     assert!(run.stderr.contains("violates PodSecurity"), "{run:?}");
 
-    // Whatever chooses the pods chooses these, and the settings they mount are there.
+    // Every selector matches the pods, and the settings that they mount exist.
     let labels = &template["metadata"]["labels"];
     for (kind, pointer) in [
         ("service", "/spec/selector"),
@@ -159,8 +159,7 @@ async fn the_manifests_are_taken_whole() {
     assert!(text.contains(&format!("namespace: {namespace}")), "{text}");
 }
 
-/// Nothing is granted to all, nothing lets the gateway act as somebody, and nothing
-/// lets it change anything unless a component says so.
+/// No rule has wildcards or permits impersonation, and only components permit writes.
 #[tokio::test]
 async fn no_rule_is_wider_than_it_must_be() {
     let cluster = Cluster::shared().await;
@@ -187,14 +186,14 @@ async fn no_rule_is_wider_than_it_must_be() {
     let everything = rules(&["all-namespaces", "write-applicationsets", "write-projects"]).await;
     assert_eq!(everything.len(), 4);
     assert!(!json!(everything).to_string().contains('*'), "{everything:?}");
-    // The folder itself is the base in Argo CD's namespace.
-    let itself = made_of(cluster, shipped("").to_str().unwrap()).await;
+    // The folder is the same as the base in the namespace `argocd`.
+    let itself = kustomize(cluster, shipped("").to_str().unwrap()).await;
     assert_eq!(itself, Overlay::new("argocd", &[]).objects(cluster).await);
     for role in &everything {
         let name = role["metadata"]["name"].as_str().unwrap();
         let wanted = match name {
             "tollgate-write-projects" => 1,
-            // Made, changed and taken away; and named as an owner.
+            // create, patch and delete, and the right to set owner references.
             "tollgate-write-applicationsets" => 4,
             _ => 0,
         };
@@ -203,7 +202,7 @@ async fn no_rule_is_wider_than_it_must_be() {
     }
 }
 
-/// What a rule grants, one by one: group, resource, and name where it has one.
+/// What rules grant: API group, resource, and optional resource name.
 type Grants = BTreeSet<(String, String, Option<String>)>;
 
 fn grants<'a>(rules: impl IntoIterator<Item = &'a Value>) -> Grants {
@@ -228,15 +227,15 @@ fn grants<'a>(rules: impl IntoIterator<Item = &'a Value>) -> Grants {
     grants
 }
 
-/// The rules that a text of the gateway's says are missing.
+/// The rules that a message of the gateway reports as missing.
 fn missing(text: &str) -> Vec<Value> {
     let rules = text.split("with the rule `").skip(1);
     let rules = rules.map(|rest| rest.split('`').next().unwrap().replace("\\\"", "\""));
     rules.map(|rule| serde_saphyr::from_str(&rule).unwrap()).collect()
 }
 
-/// A control plane of its own: what the manifests make of a namespace, objects, and a
-/// gateway with the manifests' settings, but for what is of this machine.
+/// A control plane in a new namespace: the applied manifests, some objects, and a gateway with the
+/// settings of the manifests except those that depend on the machine.
 async fn control_plane(cluster: &'static Cluster) -> (Overlay, Layout) {
     let namespace = cluster.namespace("running").await;
     let overlay = Overlay::new(&namespace, &[]);
@@ -284,42 +283,41 @@ async fn control_plane(cluster: &'static Cluster) -> (Overlay, Layout) {
     (overlay, layout)
 }
 
-/// What alice is told of the Application.
-async fn told(gateway: &Gateway, namespace: &str) -> String {
+/// The message with which alice's request to the Application's cluster is refused.
+async fn refusal(gateway: &Gateway, namespace: &str) -> String {
     let url = format!("{}/applications/{namespace}/guestbook/k8s/version", gateway.url());
     let answer = gateway.client("alice").get(url).send().await.unwrap();
     assert_eq!(answer.status(), 403);
     answer.text().await.unwrap()
 }
 
-/// That a decision record names the account.
+/// Waits for a decision record that names the account.
 async fn acted_as(gateway: &Gateway, account: &str) {
-    eventually("the record of it", async || {
+    eventually("the decision is recorded", async || {
         let mut records = gateway.decisions().into_iter();
         records.find(|record| record.to_string().contains(account)).map(|_| ())
     })
     .await;
 }
 
-/// What the gateway may not watch, as its admin listener says it.
-async fn found(gateway: &Gateway) -> String {
+/// The findings of the gateway's admin listener, such as kinds it may not watch.
+async fn findings(gateway: &Gateway) -> String {
     gateway.admin("/configuration").await["findings"].to_string()
 }
 
-/// With the manifests the state is there, and nothing but the state: the Application
-/// is known, and nobody can be acted as.
+/// With the manifests' rights, the gateway can read its state and do nothing else: it knows the
+/// Application, but cannot impersonate its account.
 async fn runs(cluster: &'static Cluster) {
     let (overlay, layout) = control_plane(cluster).await;
     let gateway = layout.start().await;
-    let text = told(&gateway, &overlay.namespace).await;
+    let text = refusal(&gateway, &overlay.namespace).await;
     assert!(text.contains("cannot impersonate"), "{text}");
     acted_as(&gateway, "system:serviceaccount:web:deployer").await;
-    let found = found(&gateway).await;
-    assert!(missing(&found).is_empty(), "{found}");
+    let findings = findings(&gateway).await;
+    assert!(missing(&findings).is_empty(), "{findings}");
 }
 
-/// Without a rule the gateway says which it needs; those it says are those of the
-/// manifests, and no more.
+/// Without its rules the gateway reports which it needs: exactly those of the manifests.
 async fn asks_for_each_rule(cluster: &'static Cluster) {
     let (overlay, layout) = control_plane(cluster).await;
     let there = format!("--namespace={}", overlay.namespace);
@@ -327,21 +325,21 @@ async fn asks_for_each_rule(cluster: &'static Cluster) {
     let mut role = roles.into_iter().find(|object| object["kind"] == "Role").unwrap();
     let shipped = grants(role["rules"].as_array().unwrap());
     cluster.admin().succeed(&["delete", "role", "tollgate", &there]).await;
-    // What cannot be done without.
+    // First it reports the rules without which it does not start.
     let needed = missing(&layout.replica().fail().await);
     assert!(!needed.is_empty());
     role["rules"] = needed.clone().into();
     apply(cluster, &[role]).await;
     let gateway = layout.start().await;
-    let text = told(&gateway, &overlay.namespace).await;
+    let text = refusal(&gateway, &overlay.namespace).await;
     assert!(text.contains("cannot impersonate"), "{text}");
-    // And what can.
-    let wanted = missing(&found(&gateway).await);
+    // Then it reports the optional ones.
+    let wanted = missing(&findings(&gateway).await);
     assert_eq!(grants(needed.iter().chain(&wanted)), shipped, "{needed:?} {wanted:?}");
 }
 
 #[tokio::test]
-async fn the_gateway_runs_with_these_rights_and_names_each_that_is_missing() {
+async fn the_gateway_runs_with_these_rights_and_reports_missing_ones() {
     let cluster = Cluster::shared().await.with_crds().await;
     tokio::join!(runs(cluster), asks_for_each_rule(cluster));
 }

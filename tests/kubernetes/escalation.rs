@@ -1,5 +1,5 @@
-//! Attempts to be somebody else, by exact bytes: what is answered, and what the API
-//! server's audit log says it saw.
+//! Attempts to impersonate another user, with exact bytes. The tests check the response and what
+//! the API server's audit log recorded.
 
 mod streams;
 mod target;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use target::Target;
 
-/// Whoever says whom the cluster is to see is refused, in whatever spelling.
+/// Impersonation headers of clients are refused in every spelling.
 #[tokio::test]
 async fn clients_do_not_impersonate() {
     let target = Target::start().await;
@@ -41,7 +41,7 @@ async fn clients_do_not_impersonate() {
 
 /// `Connection` removes fields of the client, never the gateway's own.
 #[tokio::test]
-async fn connection_takes_no_identity_away() {
+async fn connection_does_not_remove_the_identity() {
     let target = Target::start().await;
     for lines in [
         "Connection: Impersonate-User\r\n",
@@ -62,9 +62,9 @@ async fn connection_takes_no_identity_away() {
     }
 }
 
-/// What front proxies say of people and hops is said by nobody else.
+/// Headers with which front proxies describe users and hops are not taken from clients.
 #[tokio::test]
-async fn headers_of_proxies_are_the_gateways() {
+async fn proxy_headers_of_clients_are_dropped() {
     let target = Target::start().await;
     let mark = Target::mark();
     let lines = "X-Remote-User: system:admin\r\nX-Remote-Group: system:masters\r\nX-Remote-Uid: 0\r\n\
@@ -82,11 +82,11 @@ async fn headers_of_proxies_are_the_gateways() {
     assert!(!event.to_string().contains("6.6.6.6"), "{event}");
 }
 
-/// The same by HTTP/2, where names are lower case and trailers are frames.
+/// The same applies to HTTP/2, where names are lower case and trailers are frames.
 #[tokio::test]
 async fn http2_changes_nothing() {
     let target = Target::start().await;
-    let stream = tokio::net::TcpStream::connect(target.world.gateway.address())
+    let stream = tokio::net::TcpStream::connect(target.fixture.gateway.address())
         .await
         .unwrap();
     let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -121,7 +121,7 @@ async fn http2_changes_nothing() {
     }
 }
 
-/// A body that two readers end at different places is read by neither.
+/// A body whose end two parsers could see in different places is refused.
 #[tokio::test]
 async fn framing_is_not_ambiguous() {
     let target = Target::start().await;
@@ -132,7 +132,7 @@ async fn framing_is_not_ambiguous() {
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
     ] {
         let mark = Target::mark();
-        let path = format!("/api/v1/namespaces/{}/configmaps?mark={mark}", target.world.home);
+        let path = format!("/api/v1/namespaces/{}/configmaps?mark={mark}", target.fixture.home);
         let smuggled = target.head(("GET", &target.object(&mark)), "");
         let bytes = format!("{}0\r\n\r\n{smuggled}", target.head(("POST", &path), lines));
         let answer = target.exchange(&bytes).await;
@@ -141,12 +141,12 @@ async fn framing_is_not_ambiguous() {
     }
 }
 
-/// Fields behind a body do not become fields before it.
+/// Trailers do not become headers.
 #[tokio::test]
 async fn trailers_are_no_headers() {
     let target = Target::start().await;
     let mark = Target::mark();
-    let path = format!("/api/v1/namespaces/{}/configmaps?mark={mark}", target.world.home);
+    let path = format!("/api/v1/namespaces/{}/configmaps?mark={mark}", target.fixture.home);
     let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"trailed"}}"#;
     let lines = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nTrailer: Impersonate-User\r\n";
     let head = target.head(("POST", &path), lines);
@@ -157,7 +157,7 @@ async fn trailers_are_no_headers() {
     target.as_alice(&mark).await;
 }
 
-/// A path the cluster could read otherwise than the policy did.
+/// A path that the cluster could parse differently than the policy is refused.
 #[tokio::test]
 async fn paths_are_not_ambiguous() {
     let target = Target::start().await;
@@ -171,7 +171,7 @@ async fn paths_are_not_ambiguous() {
         "/api/v1/namespaces/{home}/configmaps/..%2Fsecrets%2F{mark}",
     ] {
         let mark = Target::mark();
-        let path = path.replace("{home}", &target.world.home).replace("{mark}", &mark);
+        let path = path.replace("{home}", &target.fixture.home).replace("{mark}", &mark);
         let answer = target.exchange(&target.head(("GET", &path), "")).await;
         target.refused(&mark, &answer, (400, "BadRequest")).await;
     }
@@ -186,9 +186,9 @@ async fn paths_are_not_ambiguous() {
     }
 }
 
-/// Two credentials are none.
+/// A request with two credentials is refused.
 #[tokio::test]
-async fn nobody_comes_with_two_credentials() {
+async fn two_credentials_are_refused() {
     let target = Target::start().await;
     for lines in [
         "Cookie: _gitlab_kas=x\r\nGitlab-Agent-Id: 9999\r\nX-Csrf-Token: x\r\n".to_owned(),
@@ -205,10 +205,10 @@ async fn nobody_comes_with_two_credentials() {
 const GROUP: &str = "    - \"'gitlab:user'\"\n";
 const USERNAME: &str = "  username: \"'gitlab:user:' + user.username\"\n";
 
-/// A mapping that makes somebody an administrator is no mapping.
+/// A mapping may not give anybody a user or group of the system.
 #[tokio::test]
 async fn no_mapping_gives_names_of_the_system() {
-    // Of this agent only, so that the bundle's own cases do not notice.
+    // Only for this agent, so that the bundle's own cases still pass.
     let of_people = "agent.name == 'agent-people' ?";
     for (line, changed) in [
         (
@@ -242,7 +242,7 @@ async fn no_mapping_gives_names_of_the_system() {
         let mark = Target::mark();
         let answer = target.get(&mark, "Connection: close\r\n").await;
         assert_eq!(answer.status, 403, "{changed}: {answer:?}");
-        let events = target.world.cluster.audit().events();
+        let events = target.fixture.cluster.audit().events();
         let has_mark = |event: &&Value| event["requestURI"].as_str().unwrap().ends_with(&target.object(&mark));
         assert_eq!(events.iter().find(has_mark), None);
     }

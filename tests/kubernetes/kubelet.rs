@@ -1,5 +1,4 @@
-//! That the pods of the harness are what tests take them for, asked by kubectl
-//! without a gateway between.
+//! Tests the harness: its pods behave as tests expect, with kubectl and without a gateway.
 
 use std::net::SocketAddr;
 
@@ -9,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::kubectl::{Credential, Kubectl, Protocol};
 
-/// kubectl of the administrator that speaks one protocol, and a running pod.
-async fn world(protocol: Protocol) -> (&'static Cluster, Kubectl, String) {
+/// The administrator's kubectl with this protocol, and a running pod.
+async fn fixture(protocol: Protocol) -> (&'static Cluster, Kubectl, String) {
     let cluster = Cluster::shared().await;
     let namespace = cluster.namespace("kubelet").await;
     cluster.running_pod(&namespace, "pod").await;
@@ -20,15 +19,15 @@ async fn world(protocol: Protocol) -> (&'static Cluster, Kubectl, String) {
 }
 
 async fn check(protocol: Protocol) {
-    let (cluster, kubectl, there) = world(protocol).await;
+    let (cluster, kubectl, there) = fixture(protocol).await;
     let namespace = there.rsplit('=').next().unwrap();
-    enter(&kubectl, namespace).await;
-    spoken(cluster, namespace, protocol).await;
+    use_pod(&kubectl, namespace).await;
+    assert_protocol(cluster, namespace, protocol).await;
 }
 
-/// Everything somebody does in the pod `pod`: exec with and without a terminal, cp
-/// both ways, port-forward, attach.
-pub(crate) async fn enter(kubectl: &Kubectl, namespace: &str) {
+/// Uses the pod `pod` in every way: exec with and without a terminal, cp in both directions,
+/// port-forward and attach.
+pub(crate) async fn use_pod(kubectl: &Kubectl, namespace: &str) {
     let there = &format!("--namespace={namespace}");
     let run = kubectl
         .run(&["exec", there, "pod", "--", "sh", "-c", "echo out; echo err >&2; exit 3"])
@@ -51,9 +50,9 @@ pub(crate) async fn enter(kubectl: &Kubectl, namespace: &str) {
     assert!(attached.end().await.status.success());
 }
 
-/// That pods of a namespace were entered with this protocol and no other: kubectl
-/// falls back in silence, the server knows.
-pub(crate) async fn spoken(cluster: &Cluster, namespace: &str, protocol: Protocol) {
+/// Asserts by the audit log that this protocol and no other was used for the pods of a namespace,
+/// because kubectl falls back silently.
+pub(crate) async fn assert_protocol(cluster: &Cluster, namespace: &str, protocol: Protocol) {
     let (verb, other) = match protocol {
         Protocol::WebSocket => ("get", "create"),
         Protocol::Spdy => ("create", "get"),
@@ -69,7 +68,7 @@ pub(crate) async fn spoken(cluster: &Cluster, namespace: &str, protocol: Protoco
     }
 }
 
-/// A shell at a terminal: it knows that it is one, and its exit code comes back.
+/// A shell with a terminal detects it, and its exit code is returned.
 async fn terminal(kubectl: &Kubectl, there: &str) {
     let mut shell = kubectl.start_at_terminal(&["exec", "-it", there, "pod", "--", "sh"]);
     shell.say("test -t 0 && echo is a $((40 + 2)) terminal\n").await;
@@ -79,7 +78,7 @@ async fn terminal(kubectl: &Kubectl, there: &str) {
     assert_eq!(run.status.code(), Some(7), "{run:?}");
 }
 
-/// A megabyte to the pod and back.
+/// Copies a megabyte to the pod and back.
 async fn copy(kubectl: &Kubectl, namespace: &str) {
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
     std::fs::write(kubectl.home().join("there"), &bytes).unwrap();
@@ -120,18 +119,18 @@ async fn forward(kubectl: &Kubectl, there: &str) {
 }
 
 #[tokio::test]
-async fn a_pod_can_be_entered_with_websockets() {
+async fn a_pod_can_be_used_with_websockets() {
     check(Protocol::WebSocket).await;
 }
 
 #[tokio::test]
-async fn a_pod_can_be_entered_with_spdy() {
+async fn a_pod_can_be_used_with_spdy() {
     check(Protocol::Spdy).await;
 }
 
 #[tokio::test]
 async fn a_pods_log_can_be_read_and_followed() {
-    let (_, kubectl, there) = world(Protocol::WebSocket).await;
+    let (_, kubectl, there) = fixture(Protocol::WebSocket).await;
     let past = kubectl.succeed(&["logs", &there, "pod", "--tail=2"]).await;
     let lines: Vec<&str> = past.lines().filter_map(|line| line.split(" of ").next()).collect();
     assert_eq!(lines, ["line 9", "line 10"]);
@@ -143,9 +142,9 @@ async fn a_pods_log_can_be_read_and_followed() {
     assert!(follow.runs());
 }
 
-/// The control plane and the kubelet are of one release.
+/// The control plane and the kubelet are of the same release.
 #[test]
-fn both_modules_require_one_release() {
+fn both_modules_require_the_same_release() {
     let requires = |module: &str, package: &str| {
         let path = format!("{}/{module}/go.mod", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();

@@ -1,6 +1,5 @@
-//! The roles `tollgate rbac manifest` prints, before a real API server: they are
-//! enough, none of their rules is too much, and the gateway says when they are not
-//! there.
+//! The roles that `tollgate rbac manifest` prints, tested with a real API server. They are
+//! sufficient, every rule is necessary, and the gateway reports missing ones.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 
-/// What the shipped mapping gives people, and no more.
+/// The resources that the shipped mapping needs to impersonate.
 const NAMES: [&str; 6] = [
     "users",
     "groups",
@@ -19,16 +18,16 @@ const NAMES: [&str; 6] = [
     "userextras/agent.gitlab.com/username",
 ];
 
-/// A cluster that knows the gateway as a service account without a single right,
-/// and a gateway with one agent there.
-struct World {
+/// A cluster in which the gateway's service account has no rights, and a gateway with one agent
+/// there.
+struct Fixture {
     cluster: &'static Cluster,
     gateway: Gateway,
     namespace: String,
     token: String,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
         let cluster = Cluster::shared().await;
         let namespace = cluster.namespace("least").await;
@@ -68,7 +67,7 @@ subjects:
         }
     }
 
-    /// What the command prints for the agent, as objects.
+    /// The objects that the command prints for the agent.
     async fn manifest(&self, more: &[&str]) -> Vec<Value> {
         let subject = format!("serviceaccount:{}:gateway", self.namespace);
         let arguments = ["--agent", "9999", "--subject", &subject];
@@ -81,7 +80,7 @@ subjects:
         }
     }
 
-    /// Sends a request as the gateway would for `user`; what the API server says.
+    /// Sends a request as the gateway would for `user`. Returns the response of the API server.
     async fn ask(&self, method: Method, user: &str, more: &[(&str, &str)]) -> (StatusCode, String) {
         let url = format!("{}/api/v1/namespaces/{}/configmaps", self.cluster.url(), self.namespace);
         let mut request = self
@@ -109,8 +108,8 @@ subjects:
         (answer.status(), answer.text().await.unwrap())
     }
 
-    /// Waits for a list to be answered so; a new user each time, for the API server
-    /// remembers what it allowed. Gives the answer.
+    /// Waits for this response to a list, and returns its text. Each attempt has a new user,
+    /// because the API server caches what it allowed.
     async fn listed(&self, what: &str, wanted: StatusCode, word: &str) -> String {
         let mut round = 0;
         let what = format!("{what}: {wanted} with `{word}`");
@@ -123,7 +122,7 @@ subjects:
         .await
     }
 
-    /// Takes one name after the other out of the role: each is missed.
+    /// Removes each name from the role in turn, and checks that the request is then refused.
     async fn miss_each(&self, objects: &[Value]) {
         let role = &objects[0];
         for name in NAMES {
@@ -136,7 +135,7 @@ subjects:
             }
             let rules = less["rules"].as_array_mut().unwrap();
             rules.retain(|rule| rule.get("resources") != Some(&json!([])));
-            assert_ne!(less, *role, "{name} is in the role");
+            assert_ne!(less, *role, "the role has no `{name}`");
             self.apply(&[less]).await;
             self.listed(name, StatusCode::FORBIDDEN, &format!("resource \\\"{name}\\\""))
                 .await;
@@ -145,7 +144,7 @@ subjects:
         self.listed("the whole role", StatusCode::OK, "ConfigMapList").await;
     }
 
-    /// What the gateway knows of its agent, once it says `state`.
+    /// What the gateway reports about its agent, once the state is `state`.
     async fn known(&self, state: &str) -> Value {
         eventually(&format!("the gateway says `{state}`"), async || {
             let agents = self.gateway.admin("/agents").await;
@@ -155,7 +154,7 @@ subjects:
         .await
     }
 
-    /// Makes the gateway ask again: there is an agent more.
+    /// Adds an agent, so that the gateway asks the cluster again.
     fn change(&self) {
         let path = self.gateway.path("state/Agent-second.yaml");
         std::fs::write(path, agent("second", 10_000).to_string()).unwrap();
@@ -177,67 +176,71 @@ fn agent(name: &str, id: i64) -> Value {
 }
 
 #[tokio::test]
-async fn the_classic_role_is_enough_and_none_of_it_too_much() {
-    let world = World::start().await;
-    let known = world.known("missing").await;
+async fn the_classic_role_is_sufficient_and_every_rule_is_necessary() {
+    let fixture = Fixture::start().await;
+    let known = fixture.known("missing").await;
     assert_eq!((&known["id"], &known["cluster"]), (&json!(9999), &json!("people")));
     assert_eq!(known["impersonation"]["missing"], json!(NAMES));
     let command = "tollgate rbac manifest --agent first";
     assert_eq!(known["impersonation"]["command"], command);
-    let log = std::fs::read_to_string(world.gateway.path("log")).unwrap();
+    let log = std::fs::read_to_string(fixture.gateway.path("log")).unwrap();
     let warnings = log.lines().filter(|line| line.contains(command)).count();
     assert_eq!(warnings, NAMES.len(), "{log}");
 
-    let (status, text) = world.ask(Method::GET, "early", &[]).await;
+    let (status, text) = fixture.ask(Method::GET, "early", &[]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
-    let objects = world.manifest(&[]).await;
-    world.apply(&objects).await;
-    world.listed("the printed role", StatusCode::OK, "ConfigMapList").await;
-    // It lets nobody do anything in the gateway's own name, nor take a uid.
+    let objects = fixture.manifest(&[]).await;
+    fixture.apply(&objects).await;
+    fixture
+        .listed("the printed role", StatusCode::OK, "ConfigMapList")
+        .await;
+    // The role grants nothing to the gateway's own identity, and no uid can be impersonated.
     let url = format!(
         "{}/api/v1/namespaces/{}/configmaps",
-        world.cluster.url(),
-        world.namespace
+        fixture.cluster.url(),
+        fixture.namespace
     );
-    let own = world
+    let own = fixture
         .cluster
         .client()
         .get(url)
-        .bearer_auth(&world.token)
+        .bearer_auth(&fixture.token)
         .send()
         .await
         .unwrap();
     assert_eq!(own.status(), StatusCode::FORBIDDEN);
-    let (status, text) = world.ask(Method::GET, "bob", &[("impersonate-uid", "7")]).await;
+    let (status, text) = fixture.ask(Method::GET, "bob", &[("impersonate-uid", "7")]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
     assert!(text.contains(r#"resource \"uids\""#), "{text}");
-    world.miss_each(&objects).await;
+    fixture.miss_each(&objects).await;
 
-    world.change();
-    let known = world.known("granted").await;
+    fixture.change();
+    let known = fixture.known("granted").await;
     assert_eq!(known["impersonation"]["mode"], "classic");
 }
 
 #[tokio::test]
-async fn the_constrained_role_is_enough_for_its_verbs_alone() {
-    let world = World::start().await;
-    let objects = world
+async fn the_constrained_role_is_sufficient_for_its_verbs_only() {
+    let fixture = Fixture::start().await;
+    let objects = fixture
         .manifest(&["--mode", "constrained", "--verbs", "get,list,watch"])
         .await;
-    world.apply(&objects).await;
-    world.listed("the printed role", StatusCode::OK, "ConfigMapList").await;
-    // The group may create them; the gateway may not on anybody's behalf.
-    let (status, text) = world.ask(Method::POST, "carol", &[]).await;
+    fixture.apply(&objects).await;
+    fixture
+        .listed("the printed role", StatusCode::OK, "ConfigMapList")
+        .await;
+    // The group may create config maps, but the gateway may not do so on anybody's behalf.
+    let (status, text) = fixture.ask(Method::POST, "carol", &[]).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
     assert!(text.contains("impersonate-on:user-info:create"), "{text}");
-    let (status, text) = world
+    let (status, text) = fixture
         .ask(Method::GET, "dave", &[("impersonate-group", "system:masters")])
         .await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
     assert!(text.contains("system:masters group is not allowed"), "{text}");
-    world.miss_each(&objects).await;
-    let account = format!("system:serviceaccount:{}:gateway", world.namespace);
-    let events = world.cluster.audit().events();
+    fixture.miss_each(&objects).await;
+    let account = format!("system:serviceaccount:{}:gateway", fixture.namespace);
+    let events = fixture.cluster.audit().events();
     let passed =
         |event: &&Value| event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 200;
     let lists = events.iter().filter(passed).filter(|event| event["verb"] == "list");
@@ -250,13 +253,13 @@ async fn the_constrained_role_is_enough_for_its_verbs_alone() {
         "{constraints:?}"
     );
 
-    world.change();
-    let known = world.known("granted").await;
+    fixture.change();
+    let known = fixture.known("granted").await;
     assert_eq!(known["impersonation"]["mode"], "constrained");
-    // With the other verbs printed too, the same request passes.
-    world.apply(&world.manifest(&["--mode", "constrained"]).await).await;
-    eventually("verbs that were granted", async || {
-        let (status, _) = world.ask(Method::POST, "erin", &[]).await;
+    // With a role for all verbs, the same request succeeds.
+    fixture.apply(&fixture.manifest(&["--mode", "constrained"]).await).await;
+    eventually("the new verbs are granted", async || {
+        let (status, _) = fixture.ask(Method::POST, "erin", &[]).await;
         (status == StatusCode::CREATED).then_some(())
     })
     .await;

@@ -1,5 +1,4 @@
-//! A cluster leaves nothing behind, no process, no folder; and without its
-//! programs there is none.
+//! A test cluster leaves no process or folder behind, and does not start without its programs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 
-/// Processes that have `word` in their command line.
+/// The command lines of processes that contain `word`.
 fn processes(word: &str) -> Vec<String> {
     fs::read_dir("/proc")
         .unwrap()
@@ -23,7 +22,7 @@ async fn a_dropped_cluster_is_gone() {
     let cluster = Cluster::start().await;
     let (root, port) = (cluster.root().to_owned(), cluster.url().to_owned());
     assert_eq!(cluster.client().get(&port).send().await.unwrap().status(), 401);
-    // A client without an open connection.
+    // A new client, which has no open connection.
     let client = cluster.client();
     assert!(!processes(root.to_str().unwrap()).is_empty());
 
@@ -33,7 +32,7 @@ async fn a_dropped_cluster_is_gone() {
     ended(&root).await;
 }
 
-/// A test of this binary, with its shared cluster, in a process of its own.
+/// A command that runs one test of this binary, which starts a shared cluster, in its own process.
 fn alone() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
@@ -52,7 +51,7 @@ fn run_alone(temporary: &Path) -> Child {
         .unwrap()
 }
 
-/// Waits until no process has a path below `folder` in its command line.
+/// Waits until no process has `folder` in its command line.
 async fn ended(folder: &Path) {
     eventually("its processes have ended", async || {
         processes(folder.to_str().unwrap()).is_empty().then_some(())
@@ -60,7 +59,7 @@ async fn ended(folder: &Path) {
     .await;
 }
 
-/// Waits until nothing is left of a cluster below `temporary`.
+/// Waits until a cluster below `temporary` has left no files and no processes.
 async fn gone(temporary: &Path) {
     eventually("its folder is empty", async || {
         fs::read_dir(temporary).unwrap().next().is_none().then_some(())
@@ -82,21 +81,21 @@ async fn a_shared_cluster_ends_with_its_tests() {
 async fn a_cluster_ends_when_its_tests_are_killed() {
     let temporary = tempfile::tempdir().unwrap();
     let mut tests = run_alone(temporary.path());
-    eventually("the cluster serves somebody", async || {
+    eventually("the cluster serves requests", async || {
         let root = fs::read_dir(temporary.path()).unwrap().next()?.unwrap().path();
         let log = fs::metadata(root.join("kube-apiserver/audit.log")).ok()?;
         (log.len() > 0).then_some(())
     })
     .await;
     assert!(!processes(temporary.path().to_str().unwrap()).is_empty());
-    // SIGKILL: nothing of it runs any more.
+    // SIGKILL, so that no cleanup code of the tests runs.
     tests.kill().unwrap();
     tests.wait().unwrap();
     gone(temporary.path()).await;
 }
 
 #[test]
-fn missing_programs_fail_a_test_and_name_the_remedy() {
+fn missing_programs_fail_a_test_with_the_command_that_helps() {
     let empty = tempfile::tempdir().unwrap();
     let check = |variable: &str, remedy: &str| {
         let output = alone()

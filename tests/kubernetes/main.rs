@@ -1,13 +1,13 @@
-//! A real Kubernetes: that the harness is what it says, and what clusters do.
+//! Tests the gateway with real clusters, kubectl, helm and a browser, and tests the harness itself.
 //!
-//! Needs its binaries: `cargo xtask kubernetes`.
+//! Needs the programs of Kubernetes (`cargo xtask kubernetes`).
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "helpers of tests fail like tests"
+    reason = "helpers of tests panic, as tests do"
 )]
 
 mod access;

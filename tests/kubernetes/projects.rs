@@ -1,5 +1,5 @@
-//! AppProjects written to a real API server: versions, owners of fields, and that
-//! nothing else changes.
+//! Writes of AppProjects to a real API server: resource versions, field ownership, and that nothing
+//! else changes.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use tollgate_state::write::{Error, ObjectKey, StoredObject, WritableKind, Writer
 
 use test_support::kubernetes::cluster::Cluster;
 
-/// A namespace of a cluster, and settings whose state it is.
+/// A namespace of a cluster, and settings that read the state from it.
 struct State {
     cluster: &'static Cluster,
     namespace: String,
@@ -43,7 +43,7 @@ impl State {
         self.folder.path().join("tollgate.yaml")
     }
 
-    /// Applies a project, as `manager`.
+    /// Applies a project as the field manager `manager`.
     async fn apply(&self, name: &str, spec: Value, manager: &str) {
         let object = json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
@@ -68,7 +68,7 @@ impl State {
         self.cluster.admin().json(&get).await
     }
 
-    /// `tollgate project …`: exit code and standard error.
+    /// Runs `tollgate project …`. Returns the exit code and standard error.
     async fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command
@@ -96,7 +96,7 @@ fn entry(account: &str) -> Value {
 }
 
 #[tokio::test]
-async fn commands_at_once_lose_nothing_and_touch_nothing_else() {
+async fn concurrent_commands_lose_nothing_and_change_nothing_else() {
     let state = State::new().await;
     let spec = json!({"description": "Shop", "destinations": [{"server": "*", "namespace": "*"}]});
     state.apply("shop", spec.clone(), "gitops").await;
@@ -119,7 +119,7 @@ async fn commands_at_once_lose_nothing_and_touch_nothing_else() {
     let mut rest = stored["spec"].clone();
     rest.as_object_mut().unwrap().remove("destinationServiceAccounts");
     assert_eq!(rest, spec);
-    // The gateway owns what it wrote, and the other manager the rest.
+    // The gateway owns the field it wrote, and the other manager the rest.
     let managers = stored["metadata"]["managedFields"].as_array().unwrap().clone();
     let of = |name: &str| managers.iter().find(|entry| entry["manager"] == name).unwrap().clone();
     let own = json!({"f:spec": {"f:destinationServiceAccounts": {}}});
@@ -154,7 +154,7 @@ async fn commands_at_once_lose_nothing_and_touch_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_api_server_takes_one_of_two_writes_of_a_version() {
+async fn the_api_server_accepts_one_of_two_writes_of_a_version() {
     let state = State::new().await;
     state.apply("shop", json!({}), "gitops").await;
     let config = raw::load(&state.settings()).value.unwrap();
@@ -180,7 +180,7 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
     assert!(matches!(lost, Error::Conflict { .. }), "{lost}");
     assert_ne!(won.version, stored.version);
     assert_eq!(writer.read(&key).await.unwrap(), won);
-    // Deleting holds to its version too.
+    // A deletion checks the version too.
     let delete = |before: &StoredObject| Write::Delete {
         key: key.clone(),
         before: before.object.clone(),
@@ -194,7 +194,7 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
     };
     let exists = writer.batch(vec![create]).await.unwrap_err();
     assert!(matches!(exists.error, Error::AlreadyExists(_)), "{exists}");
-    // What the definition does not allow is the cluster's to refuse.
+    // The cluster refuses what the definition does not allow.
     let mut wrong = won.object.clone();
     wrong["spec"]["destinationServiceAccounts"] = json!([{"server": 1}]);
     let error = writer.replace(&key, wrong, &won.version).await.unwrap_err();
@@ -204,7 +204,7 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
 }
 
 #[tokio::test]
-async fn entries_that_are_applied_from_elsewhere_are_changed_there() {
+async fn entries_of_another_field_manager_are_not_changed() {
     let state = State::new().await;
     let spec = json!({"destinationServiceAccounts": [entry("a")]});
     state.apply("shop", spec.clone(), "gitops").await;

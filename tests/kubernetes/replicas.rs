@@ -1,5 +1,5 @@
-//! Two gateways, one PostgreSQL: what is revoked at one is over at the other, also when
-//! that one cannot hear of it.
+//! Two gateways with one PostgreSQL. A revocation at one ends streams at the other, even if the
+//! other loses the database.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::access::world::{As, Token, World, kubectl};
+use crate::access::fixture::{AccessAs, Fixture, Token, kubectl};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Gateway;
 use test_support::kubernetes::kubectl::{Kubectl, Running};
 use test_support::postgres::shared;
 use test_support::relay::{Mode, Relay};
 
-/// From the answer of who revoked to the end of the stream elsewhere.
+/// The longest time from the response to a revocation to the end of the stream.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a replica goes on that is cut off from the store.
+/// How long a replica keeps serving without the store.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Two replicas: `world.gateway` beside the database, `other` behind a relay.
+/// Two replicas: `fixture.gateway` reaches the database directly, `other` through a relay.
 struct Replicas {
-    world: World,
+    fixture: Fixture,
     other: Gateway,
     relay: Relay,
 }
@@ -32,7 +32,7 @@ impl Replicas {
         let url = shared().database().await;
         let relay = Relay::to(&url).await;
         let mut other = None;
-        let world = World::start_with(|layout| {
+        let fixture = Fixture::start_with(|layout| {
             layout.settings(json!({
                 "store": {"url": url, "gracePeriod": format!("{}s", GRACE.as_secs())},
                 "limits": {"requestsPerPerson": 2},
@@ -43,17 +43,17 @@ impl Replicas {
         })
         .await;
         Self {
-            world,
+            fixture,
             other: other.unwrap().start().await,
             relay,
         }
     }
 
     fn here(&self) -> String {
-        format!("--namespace={}", self.world.home)
+        format!("--namespace={}", self.fixture.home)
     }
 
-    /// A shell that is open, through the other replica.
+    /// Opens a shell with `kubectl`.
     async fn shell(&self, kubectl: &Kubectl) -> Running {
         let mut shell = kubectl.start(&["exec", "-i", &self.here(), "pod", "--", "cat"]);
         shell.say("hello\n").await;
@@ -63,18 +63,22 @@ impl Replicas {
 
     async fn revoke(&self, token: &Token) {
         let path = format!("/api/v1/tokens/{}", token.id);
-        self.world.api(Method::DELETE, &path, &json!({})).await;
+        self.fixture.api(Method::DELETE, &path, &json!({})).await;
     }
 
     /// The status of a read through a replica.
     async fn read(&self, gateway: &Gateway, token: &Token) -> StatusCode {
-        let url = format!("{}/k8s-proxy/api/v1/namespaces/{}/pods", gateway.url(), self.world.home);
+        let url = format!(
+            "{}/k8s-proxy/api/v1/namespaces/{}/pods",
+            gateway.url(),
+            self.fixture.home
+        );
         let answer = gateway.plain_client().get(url).bearer_auth(&token.bearer).send().await;
         answer.unwrap().status()
     }
 
     async fn items(&self, path: &str) -> Vec<Value> {
-        let listed = self.world.api(Method::GET, path, &json!({})).await;
+        let listed = self.fixture.api(Method::GET, path, &json!({})).await;
         listed["items"].as_array().unwrap().clone()
     }
 }
@@ -83,8 +87,8 @@ impl Replicas {
 async fn a_token_revoked_at_one_ends_a_shell_at_the_other_within_a_second() {
     let replicas = Replicas::start().await;
     let (token, kept) = (
-        replicas.world.token(As::User).await,
-        replicas.world.token(As::User).await,
+        replicas.fixture.token(AccessAs::User).await,
+        replicas.fixture.token(AccessAs::User).await,
     );
     let there = kubectl(&replicas.other, &token.bearer);
     let shell = replicas.shell(&there).await;
@@ -96,24 +100,24 @@ async fn a_token_revoked_at_one_ends_a_shell_at_the_other_within_a_second() {
     let took = answered.elapsed();
     assert!(took < WITHIN, "it ended after {took:?}: {run:?}");
     assert!(!run.status.success(), "{run:?}");
-    for gateway in [&replicas.world.gateway, &replicas.other] {
+    for gateway in [&replicas.fixture.gateway, &replicas.other] {
         assert_eq!(replicas.read(gateway, &token).await, StatusCode::UNAUTHORIZED);
         assert_eq!(gateway.readiness().await.0, 200);
     }
     assert!(stays.runs(), "the shell of another token ended");
 }
 
-/// One list and one log of both; each counts what one person has open by itself.
+/// Sessions and audit log cover both replicas. Each replica counts a person's open requests itself.
 #[tokio::test]
 async fn sessions_and_audit_are_of_all_replicas_and_limits_of_each() {
     let replicas = Replicas::start().await;
-    let token = replicas.world.token(As::User).await;
+    let token = replicas.fixture.token(AccessAs::User).await;
     let mut shells = Vec::new();
-    for gateway in [&replicas.world.gateway, &replicas.other] {
+    for gateway in [&replicas.fixture.gateway, &replicas.other] {
         let kubectl = kubectl(gateway, &token.bearer);
         shells.push(replicas.shell(&kubectl).await);
         shells.push(replicas.shell(&kubectl).await);
-        // Two shells are what one person may have open, at each of them.
+        // Each replica permits two open requests per person.
         let refused = replicas.read(gateway, &token).await;
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
     }
@@ -134,9 +138,11 @@ async fn sessions_and_audit_are_of_all_replicas_and_limits_of_each() {
 
     replicas.revoke(&token).await;
     for shell in shells {
-        timeout(WITHIN, shell.end()).await.expect("a shell of a revoked token");
+        timeout(WITHIN, shell.end())
+            .await
+            .expect("a shell of the revoked token did not end");
     }
-    let closed = eventually("what was closed is in the log, of both", async || {
+    let closed = eventually("the log has the closed streams of both", async || {
         let events = replicas.items("/api/v1/audit?limit=1000&action=stream.closed").await;
         (events.len() == 4).then_some(events)
     })
@@ -149,15 +155,15 @@ async fn sessions_and_audit_are_of_all_replicas_and_limits_of_each() {
     );
 }
 
-/// A replica that cannot hear of revocations goes on for the grace period and no longer.
+/// A replica that cannot learn of revocations serves for the grace period and no longer.
 async fn cut_off(mode: Mode) {
     let replicas = Replicas::start().await;
     let (token, kept) = (
-        replicas.world.token(As::User).await,
-        replicas.world.token(As::User).await,
+        replicas.fixture.token(AccessAs::User).await,
+        replicas.fixture.token(AccessAs::User).await,
     );
     let shell = replicas.shell(&kubectl(&replicas.other, &token.bearer)).await;
-    let mut stays = replicas.shell(&kubectl(&replicas.world.gateway, &kept.bearer)).await;
+    let mut stays = replicas.shell(&kubectl(&replicas.fixture.gateway, &kept.bearer)).await;
     assert_eq!(replicas.read(&replicas.other, &kept).await, StatusCode::OK);
     assert_eq!(replicas.other.readiness().await.0, 200);
 
@@ -170,14 +176,14 @@ async fn cut_off(mode: Mode) {
     assert!(!run.status.success(), "{run:?}");
     let (status, text) = replicas.other.readiness().await;
     assert_eq!((status, text.as_str()), (503, "the store is unavailable\n"));
-    // Nobody is let in, whatever is remembered of them.
+    // It authenticates nobody, not even with cached credentials.
     for token in [&token, &kept] {
         let status = replicas.read(&replicas.other, token).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     }
-    // The other replica has the store, and all it had open.
-    assert_eq!(replicas.world.gateway.readiness().await.0, 200);
-    assert_eq!(replicas.read(&replicas.world.gateway, &kept).await, StatusCode::OK);
+    // The other replica has the store, and its streams stay open.
+    assert_eq!(replicas.fixture.gateway.readiness().await.0, 200);
+    assert_eq!(replicas.read(&replicas.fixture.gateway, &kept).await, StatusCode::OK);
     assert!(stays.runs());
 
     replicas.relay.set(Mode::Pass);
@@ -186,7 +192,7 @@ async fn cut_off(mode: Mode) {
     })
     .await;
     assert_eq!(replicas.read(&replicas.other, &token).await, StatusCode::UNAUTHORIZED);
-    let works = eventually("the replica lets others in", async || {
+    let works = eventually("the replica accepts other tokens", async || {
         let status = replicas.read(&replicas.other, &kept).await;
         status.is_success().then_some(status)
     })

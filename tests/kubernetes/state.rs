@@ -1,8 +1,8 @@
-//! Both sources of the objects: what one gives, the other gives too.
+//! Compares the two sources of objects, a folder and an API server.
 //!
-//! Needs the programs of a real Kubernetes: `cargo xtask kubernetes`.
+//! Needs the programs of Kubernetes (`cargo xtask kubernetes`).
 
+mod backend;
 mod both;
 mod cluster;
-mod line;
-mod world;
+mod tcp_proxy;

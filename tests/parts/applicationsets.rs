@@ -1,7 +1,7 @@
-//! ApplicationSets, judged by Argo CD's own code: what our generators and templates
-//! make is what Argo CD makes.
+//! Compares what our ApplicationSet generators and templates make with what Argo CD's own code
+//! makes.
 //!
-//! Needs its judge and examples: `cargo xtask argocd`; and `git`.
+//! Needs the judge and the examples of Argo CD (`cargo xtask argocd`), and `git`.
 
 mod compare;
 mod differential;

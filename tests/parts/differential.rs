@@ -1,10 +1,10 @@
-//! Our decisions beside those of the programs we follow: Argo CD's RBAC enforcer and
-//! globs, its reading of YAML, and kube-apiserver's of a request.
+//! Compares our decisions with those of the programs we follow: Argo CD's RBAC enforcer, globs and
+//! YAML reader, and kube-apiserver's parser of requests.
 //!
-//! `TOLLGATE_DIFFERENTIAL_PAIRS` and `TOLLGATE_DIFFERENTIAL_SEED` say how many pairs of
-//! answers each test compares and from which seed; `cargo xtask differential` sets them.
+//! `TOLLGATE_DIFFERENTIAL_PAIRS` and `TOLLGATE_DIFFERENTIAL_SEED` set how many pairs of answers
+//! each test compares, and the seed. `cargo xtask differential` sets them.
 //!
-//! Needs the judge of Argo CD: `cargo xtask argocd`.
+//! Needs the judge of Argo CD (`cargo xtask argocd`).
 
 mod attributes;
 mod corpus;

@@ -1,5 +1,5 @@
-//! Policies and expressions made to harm: each is refused, or stopped within
-//! bounds and with a reason, while another bundle goes on deciding.
+//! Hostile policies and expressions: each is refused or stopped within its bounds, with a reason,
+//! while another bundle keeps deciding.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,9 +60,9 @@ fn input(method: &str, groups: &[String]) -> Value {
     }))
 }
 
-/// Runs `hostile` while a good bundle decides on another thread; that one must
-/// get on, and must never be wrong.
-fn meanwhile<T>(hostile: impl FnOnce() -> T) -> T {
+/// Runs `hostile` while a good bundle decides on another thread. The good bundle must make
+/// progress, and its decisions must be right.
+fn beside_good_bundle<T>(hostile: impl FnOnce() -> T) -> T {
     let good = load(&policy("true", ""), &[]).value.expect("the good bundle loads");
     let (stop, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -73,8 +73,8 @@ fn meanwhile<T>(hostile: impl FnOnce() -> T) -> T {
                 decided.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Also when `hostile` panics, or the scope would wait for ever.
-        let _stop = Stop(&stop);
+        // Stops the thread even if `hostile` panics; otherwise the scope would never end.
+        let _stop = SetOnDrop(&stop);
         let before = decided.load(Ordering::Relaxed);
         let result = hostile();
         while decided.load(Ordering::Relaxed) <= before {
@@ -84,9 +84,10 @@ fn meanwhile<T>(hostile: impl FnOnce() -> T) -> T {
     })
 }
 
-struct Stop<'a>(&'a AtomicBool);
+/// Sets the flag when dropped.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -118,8 +119,8 @@ fn refused(name: &str, policy: &str, more: &[(&str, &str)], because: &str) {
 }
 
 #[test]
-fn what_a_file_shows_is_refused_before_it_is_parsed() {
-    meanwhile(|| {
+fn files_over_static_bounds_are_refused_before_parsing() {
+    beside_good_bundle(|| {
         for depth in [9, 12, 18, 32, 500] {
             let (open, close) = ("[".repeat(depth), "]".repeat(depth));
             let literal = policy(&format!("count({open}1{close}) == 1"), "");
@@ -171,7 +172,7 @@ fn what_a_file_shows_is_refused_before_it_is_parsed() {
 
 #[test]
 fn recursion_is_refused() {
-    meanwhile(|| {
+    beside_good_bundle(|| {
         refused(
             "function recursion",
             &policy("f(3) == 0", "f(n) := f(n - 1)"),
@@ -286,7 +287,7 @@ fn recursion_is_refused() {
 }
 
 #[test]
-fn the_deepest_chain_there_can_be_fits_the_stack() {
+fn the_deepest_call_chain_fits_the_stack() {
     let chain = |length: usize| {
         (0..length)
             .map(|at| format!("f{at}(n) := [x | some y in [n]; x := f{}(y)][0]\n\n", at + 1))
@@ -304,8 +305,8 @@ fn the_deepest_chain_there_can_be_fits_the_stack() {
 }
 
 #[test]
-fn functions_that_reach_out_or_amplify_are_refused() {
-    meanwhile(|| {
+fn functions_with_side_effects_or_large_results_are_refused() {
+    beside_good_bundle(|| {
         for (name, call) in [
             (
                 "http.send",
@@ -412,8 +413,8 @@ fn functions_that_reach_out_or_amplify_are_refused() {
 }
 
 #[test]
-fn what_only_a_run_shows_is_found_by_the_cases() {
-    meanwhile(|| {
+fn bounds_at_run_time_are_checked_by_running_the_cases() {
+    beside_good_bundle(|| {
         let numbers = format!(
             "x: [{}]\n",
             (0..208).map(|n| n.to_string()).collect::<Vec<_>>().join(", ")
@@ -467,8 +468,9 @@ fn what_only_a_run_shows_is_found_by_the_cases() {
     });
 }
 
-/// Cases that work for some milliseconds, so that most of a check is spent in them.
-fn working(cases: usize) -> (String, String, String) {
+/// A policy, cases and data whose evaluation takes some milliseconds a case, so that most of a
+/// check is spent there.
+fn slow_cases(cases: usize) -> (String, String, String) {
     let numbers = (0..80).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
     let condition = "count([1 | some a in data.n.x; some b in data.n.x; a + b == 7]) > 0";
     let mut text = CASES.to_owned();
@@ -478,10 +480,10 @@ fn working(cases: usize) -> (String, String, String) {
     (policy(condition, ""), text, format!("x: [{numbers}]\n"))
 }
 
-/// The process that checks is stopped again and again, each time for longer than a case may
-/// take: what a busy machine does to it.
+/// The checking process is suspended repeatedly, each time for longer than a case may take, as on a
+/// busy machine.
 #[test]
-fn a_check_that_is_held_up_refuses_nothing() {
+fn a_suspended_check_does_not_refuse_the_bundle() {
     let folder = tempfile::tempdir().unwrap();
     let (script, pid) = (folder.path().join("checker"), folder.path().join("pid"));
     let text = format!(
@@ -495,7 +497,7 @@ fn a_check_that_is_held_up_refuses_nothing() {
         <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755),
     )
     .unwrap();
-    let (policy, cases, numbers) = working(20);
+    let (policy, cases, numbers) = slow_cases(20);
     let bundle = folder.path().join("bundle");
     std::fs::create_dir_all(bundle.join("data")).unwrap();
     for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
@@ -517,20 +519,20 @@ fn a_check_that_is_held_up_refuses_nothing() {
                 };
                 if signal("-STOP", pid.trim()) {
                     stops.fetch_add(1, Ordering::Relaxed);
-                    // What is tried is time that passes.
+                    // The test is about time that passes.
                     std::thread::sleep(DECISION_TIME_LIMIT * 3 / 2);
                     signal("-CONT", pid.trim());
                 }
             }
         });
-        let _done = Stop(&done);
+        let _done = SetOnDrop(&done);
         Bundle::load(&bundle, Front::Extensions, &Checker::new(script.clone()))
     });
     assert!(stops.load(Ordering::Relaxed) > 1);
     assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
 }
 
-/// The twins: what works too long is refused, one case or all together, on any machine.
+/// A bundle is refused if one case, or all of them together, use too much CPU time.
 #[test]
 fn a_policy_that_uses_its_cpu_time_is_refused() {
     let numbers = (0..3_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
@@ -540,7 +542,7 @@ fn a_policy_that_uses_its_cpu_time_is_refused() {
     let sorting = "count([1 | some a in data.n.x; some b in data.n.x; count(sort(data.n.y)) == a + b]) == 0";
     refused("sorting", &policy(sorting, ""), &data, "ran longer than 50ms");
 
-    let (policy, cases, numbers) = working(1_900);
+    let (policy, cases, numbers) = slow_cases(1_900);
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("data")).unwrap();
     for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
@@ -559,13 +561,13 @@ fn a_policy_that_uses_its_cpu_time_is_refused() {
         "{:?}",
         loaded.diagnostics.first()
     );
-    // A machine of which it has a tenth does not end it before.
+    // The limit of elapsed time leaves room for a process that gets a tenth of a CPU.
     assert!(WorkerLimits::default().time >= Duration::from_secs(10 * WorkerLimits::default().cpu_seconds));
 }
 
 #[test]
 fn hostile_data_and_cases_are_refused() {
-    meanwhile(|| {
+    beside_good_bundle(|| {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let row = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -578,7 +580,8 @@ fn hostile_data_and_cases_are_refused() {
     });
 }
 
-/// Accepted, because its cases are small; then comes a large request.
+/// Loads a bundle whose small cases pass, and returns the error of its decision about a large
+/// request.
 #[track_caller]
 fn stopped(name: &str, condition: &str, groups: &[String]) -> Error {
     let loaded = load(&policy(condition, ""), &[]);
@@ -586,12 +589,12 @@ fn stopped(name: &str, condition: &str, groups: &[String]) -> Error {
         .value
         .unwrap_or_else(|| panic!("{name}: {:?}", loaded.diagnostics));
     let large = input("GET", groups);
-    meanwhile(|| {
+    beside_good_bundle(|| {
         let started = Instant::now();
         let error = bundle.decide(large).expect_err(name);
         let took = started.elapsed();
         assert!(took < Duration::from_secs(2), "{name} took {took:?}");
-        // The same machine goes on with the next request.
+        // The bundle decides the next requests.
         assert!(bundle.decide(input("GET", &["x".into()])).unwrap().allow, "{name}");
         assert!(!bundle.decide(input("PUT", &["x".into()])).unwrap().allow, "{name}");
         error
@@ -615,8 +618,8 @@ fn a_large_request_is_stopped() {
     ));
 }
 
-/// A built-in that fails makes its rule undefined, as in OPA: the default
-/// answers, and denies.
+/// A built-in that fails makes its rule undefined, as in OPA. The default decision applies, and
+/// denies.
 #[test]
 fn a_failing_built_in_is_not_an_allow() {
     let condition = "count({1 | some g in input.principal.groups; g != \"x\"; to_number(g) == 1}) >= 0";
@@ -627,7 +630,7 @@ fn a_failing_built_in_is_not_an_allow() {
 }
 
 #[test]
-fn a_single_call_at_its_largest_is_short() {
+fn the_largest_single_call_is_fast() {
     let letters = "a".repeat(60_000);
     for (condition, text) in [
         (
@@ -676,7 +679,7 @@ fn a_single_call_at_its_largest_is_short() {
 }
 
 #[test]
-fn a_checker_that_cannot_run_refuses() {
+fn a_checker_that_cannot_run_refuses_the_bundle() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.rego"), policy("true", "")).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), CASES).unwrap();
@@ -711,7 +714,7 @@ fn a_checker_that_cannot_run_refuses() {
 
 #[test]
 fn hostile_expressions_are_refused_or_bounded() {
-    meanwhile(|| {
+    beside_good_bundle(|| {
         for source in [
             format!("1{}", "+1".repeat(50_000)),
             format!("l{}", ".a".repeat(50_000)),

@@ -1,6 +1,5 @@
-//! Each part of the program by itself, beside the real thing it reads or follows: git
-//! repositories, databases, an OpenID provider, guests, and the code of Argo CD and
-//! kube-apiserver.
+//! Tests single parts of the program, against the real systems they read or follow: git
+//! repositories, databases, an OpenID provider, guests, and the code of Argo CD and kube-apiserver.
 //!
 //! Needs `cargo xtask setup`, `cargo xtask plugins` and `cargo xtask argocd`.
 
@@ -10,7 +9,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,
-    reason = "helpers of tests fail like tests"
+    reason = "helpers of tests panic, as tests do"
 )]
 
 mod applicationsets;

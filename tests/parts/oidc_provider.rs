@@ -1,7 +1,6 @@
-//! Tokens of a real OpenID provider: sign-in, key rotation, outage, reload.
+//! Authentication with tokens of a real OpenID provider: sign-in, key rotation, outage and reload.
 //!
-//! Runs `tests/oidc/provider.mjs` with Node.js; what it needs is installed by
-//! `npm ci` in `tests/oidc`.
+//! Runs `tests/oidc/provider.mjs` with Node.js. `npm ci` in `tests/oidc` installs what it needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ async fn bearer(authenticator: &Authenticator, token: &str) -> Result<Arc<Princi
 }
 
 #[tokio::test]
-async fn people_and_programs_sign_in() {
+async fn users_and_clients_sign_in() {
     let mut provider = Provider::start();
     let (ann, program) = (provider.token("id-token ann"), provider.token("access-token"));
     let both = build(
@@ -126,23 +125,23 @@ async fn keys_are_rotated() {
 }
 
 #[tokio::test]
-async fn an_outage_does_not_lock_people_out() {
+async fn cached_keys_survive_an_outage_and_a_reload() {
     let mut provider = Provider::start();
     let settings = settings_of(&provider, "[gate]");
     let authenticator = build(&settings, &Resources::default(), None);
     assert!(bearer(&authenticator, &provider.token("id-token ann")).await.is_ok());
     let (bob, carol) = (provider.token("id-token bob"), provider.token("id-token carol"));
     provider.stop();
-    assert!(bearer(&authenticator, &bob).await.is_ok(), "the keys are known");
+    assert!(bearer(&authenticator, &bob).await.is_ok(), "the keys are cached");
     let reloaded = build(&settings, &Resources::default(), Some(&authenticator));
-    assert!(bearer(&reloaded, &carol).await.is_ok(), "a reload keeps them");
+    assert!(bearer(&reloaded, &carol).await.is_ok(), "a reload keeps the keys");
     let fresh = build(&settings, &Resources::default(), None);
     let expected = Error::IssuerUnavailable(provider.issuer.clone());
     assert_eq!(bearer(&fresh, &carol).await.unwrap_err(), expected);
 }
 
 #[tokio::test]
-async fn argo_cd_settings_are_taken_over() {
+async fn argo_cd_settings_are_used() {
     let mut provider = Provider::start();
     let mut resources = Resources::default();
     let text = format!(

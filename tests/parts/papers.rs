@@ -1,5 +1,5 @@
-//! The papers say what the program does: every key is explained, every command
-//! exists, every link leads somewhere.
+//! Compares the documentation with the program: every setting is documented, and every command,
+//! link and source file that a document names exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tollgate_policy::rego::Front;
 use tollgate_state::directory;
 use tollgate_state::extensions;
 
-/// A key nothing has.
+/// A key that no mapping knows.
 const PROBE: &str = "probeOfTheTest";
 
 fn root() -> &'static Path {
@@ -24,15 +24,15 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every text between single backticks.
+/// The texts between single backticks.
 fn quoted(text: &str) -> BTreeSet<&str> {
     text.lines()
         .flat_map(|line| line.split('`').skip(1).step_by(2))
         .collect()
 }
 
-/// The keys the parser says it knows where the probe stands; none where no
-/// mapping with fixed keys is expected.
+/// The keys that the parser knows beside the probe. `None` if it expects no mapping with fixed keys
+/// there.
 fn known_settings(settings: &str) -> Option<Vec<String>> {
     let loaded = raw::parse(settings, "tollgate.yaml", root());
     let about = format!("unknown field `{PROBE}`, expected one of ");
@@ -41,7 +41,7 @@ fn known_settings(settings: &str) -> Option<Vec<String>> {
     Some(keys.split(", ").map(str::to_owned).collect())
 }
 
-/// Settings with the probe at `path`; its parts are keys, `[]` and `<name>`.
+/// Settings with the probe at `path`, whose parts are keys, `[]` and `<name>`.
 fn probe(path: &[String]) -> String {
     let mut text = format!("{{{PROBE}: 0}}");
     for part in path.iter().rev() {
@@ -54,7 +54,7 @@ fn probe(path: &[String]) -> String {
     text
 }
 
-/// Finds every key below `path` by asking the parser what it knows there.
+/// Finds every key below `path` from the parser's messages about the probe.
 fn settings_below(path: &[String], found: &mut Vec<String>) {
     let shapes: [&[&str]; 3] = [&[], &["[]"], &["<name>"]];
     for shape in shapes {
@@ -75,10 +75,10 @@ fn settings_below(path: &[String], found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_setting_is_explained() {
+fn every_setting_is_documented() {
     let mut keys = Vec::new();
     settings_below(&[], &mut keys);
-    // The probe finds what it should: nested keys, lists and maps.
+    // The probe finds nested keys, lists and maps.
     for sure in [
         "listen",
         "limits.requestsPerPerson",
@@ -93,7 +93,7 @@ fn every_setting_is_explained() {
     let explains = |key: &str| explained.contains(key.replace("kubernetes.jwt[]", "authentication.jwt[]").as_str());
     let missing: Vec<_> = keys.iter().filter(|key| !explains(key)).collect();
     assert!(missing.is_empty(), "docs/configuration.md lacks {missing:#?}");
-    // And back: what is explained there exists.
+    // Every documented setting exists.
     let tops: BTreeSet<&str> = keys.iter().filter_map(|key| key.split(['.', '[']).next()).collect();
     for row in page.lines().skip_while(|line| *line != "## The settings file") {
         if row.starts_with("### Environment") {
@@ -108,13 +108,13 @@ fn every_setting_is_explained() {
         });
         assert!(
             is_group || keys.iter().any(|known| known == key),
-            "docs/configuration.md explains `{key}`, which is no setting"
+            "docs/configuration.md documents `{key}`, which is no setting"
         );
         assert!(tops.contains(key.split(['.', '[']).next().unwrap()));
     }
 }
 
-/// What the reader of extensions knows where the probe stands.
+/// The keys that the parser of extensions knows beside the probe.
 fn known_extension_keys(value: &str) -> Vec<String> {
     let object = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -138,7 +138,7 @@ fn known_extension_keys(value: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_key_of_an_extension_is_explained() {
+fn every_key_of_an_extension_is_documented() {
     let page = read("docs/configuration.md");
     let explained = quoted(&page);
     let backend =
@@ -169,7 +169,7 @@ fn every_key_of_an_extension_is_explained() {
         let prefix = if place.ends_with('.') { place } else { "" };
         for key in known_extension_keys(&value) {
             let full = format!("{prefix}{key}");
-            // A block is explained by its parts.
+            // A block is documented if one of its parts is.
             let is_explained = explained.contains(full.as_str())
                 || explained
                     .iter()
@@ -182,7 +182,7 @@ fn every_key_of_an_extension_is_explained() {
 }
 
 #[test]
-fn every_part_of_what_a_policy_is_told_is_explained() {
+fn every_part_of_the_policy_input_is_documented() {
     let page = read("docs/policies.md");
     for &front in Front::VARIANTS {
         let heading = format!("\n## The input of `{}`\n", front.as_ref());
@@ -202,14 +202,18 @@ fn every_part_of_what_a_policy_is_told_is_explained() {
                 row.contains(part.as_str()) || row.iter().any(below)
             };
             let rows: Vec<_> = rows.iter().filter(about).collect();
-            assert!(!rows.is_empty(), "`{part}` of `{}` is not explained", front.as_ref());
+            assert!(
+                !rows.is_empty(),
+                "docs/policies.md does not document `{part}` of `{}`",
+                front.as_str()
+            );
             for field in properties(&schema).keys() {
                 let whole = format!("{part}.{field}");
                 let named = |row: &&&BTreeSet<&str>| row.contains(whole.as_str()) || row.contains(field.as_str());
                 assert!(
                     rows.iter().any(|row| named(&row)),
-                    "`{whole}` of `{}` is not explained",
-                    front.as_ref()
+                    "docs/policies.md does not document `{whole}` of `{}`",
+                    front.as_str()
                 );
             }
         }
@@ -217,15 +221,15 @@ fn every_part_of_what_a_policy_is_told_is_explained() {
 }
 
 #[test]
-fn example_settings_are_good() {
+fn example_settings_are_valid() {
     for name in ["deploy/tollgate.yaml", "deploy/demo/tollgate.yaml"] {
-        // The demo fills in what it knows when it starts.
+        // The demo fills in the port when it starts.
         let text = read(name).replace("$CLUSTER_PORT", "8443");
         let loaded = raw::parse(&text, name, Path::new("/etc/tollgate"));
         assert!(loaded.diagnostics.is_empty(), "{name}: {:?}", loaded.diagnostics);
         assert!(loaded.value.is_some());
     }
-    // The keys that are commented out are good too.
+    // The keys that are commented out are valid too.
     let name = "deploy/tollgate.yaml";
     let open = |line: &str| match line.strip_prefix("# ").or_else(|| line.strip_prefix("  # ")) {
         Some(rest) if is_setting(rest) => format!("{}{rest}\n", if line.starts_with("  #") { "  " } else { "" }),
@@ -240,8 +244,7 @@ fn example_settings_are_good() {
     assert_eq!(config.limits.requests_per_person, 100);
 }
 
-/// Whether a comment is a setting that is switched off: `key:` or an item, and
-/// no sentence.
+/// Whether a comment is a setting that is commented out, `key:` or a list item, and not a sentence.
 fn is_setting(comment: &str) -> bool {
     let text = comment.trim_start().trim_start_matches("- ");
     text.split_once(':').is_some_and(|(key, rest)| {
@@ -252,8 +255,8 @@ fn is_setting(comment: &str) -> bool {
     })
 }
 
-/// Papers of the checkout.
-fn papers() -> Vec<PathBuf> {
+/// Every Markdown file of the checkout.
+fn documents() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut folders = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -273,7 +276,7 @@ fn papers() -> Vec<PathBuf> {
     found
 }
 
-/// The command lines of `text` that call the gateway's binary, without it.
+/// The arguments of the command lines in `text` that call the gateway's binary.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -299,7 +302,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What is wrong with a command line, if anything.
+/// The first unknown flag or command of a command line.
 fn mistake(words: &[String]) -> Option<String> {
     let cli = tollgate_cli::Cli::command();
     let mut command = cli.clone();
@@ -311,7 +314,7 @@ fn mistake(words: &[String]) -> Option<String> {
                     .get_arguments()
                     .any(|argument| argument.get_long() == Some(flag))
                 || cli.get_subcommands().any(|top| {
-                    // Global options of a group of commands.
+                    // A global option of a group of commands.
                     top.get_subcommands()
                         .any(|below| below.get_name() == command.get_name())
                         && top
@@ -322,7 +325,7 @@ fn mistake(words: &[String]) -> Option<String> {
                 return Some(format!("no flag `--{flag}`"));
             }
         } else if command.has_subcommands() {
-            // `a | b` and `a|b` name several.
+            // `a | b` and `a|b` name alternatives.
             for one in word.split('|').filter(|one| !one.is_empty()) {
                 let Some(next) = command.find_subcommand(one) else {
                     let is_placeholder =
@@ -343,18 +346,18 @@ fn mistake(words: &[String]) -> Option<String> {
 }
 
 #[test]
-fn every_command_in_the_papers_exists() {
+fn every_documented_command_exists() {
     let mut seen = 0;
-    for paper in papers() {
-        for words in commands(&std::fs::read_to_string(&paper).unwrap()) {
+    for document in documents() {
+        for words in commands(&std::fs::read_to_string(&document).unwrap()) {
             seen += 1;
             if let Some(mistake) = mistake(&words) {
-                panic!("{}: `tollgate {}`: {mistake}", paper.display(), words.join(" "));
+                panic!("{}: `tollgate {}`: {mistake}", document.display(), words.join(" "));
             }
         }
     }
-    assert!(seen > 15, "only {seen} commands are found");
-    // The check can fail.
+    assert!(seen > 15, "only {seen} commands found");
+    // The check finds mistakes.
     let line = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert!(mistake(&line("polcy test")).is_some());
     assert!(mistake(&line("rbac can't")).is_some());
@@ -363,10 +366,10 @@ fn every_command_in_the_papers_exists() {
 }
 
 #[test]
-fn every_relative_link_leads_somewhere() {
+fn every_relative_link_has_a_target() {
     let mut seen = 0;
-    for paper in papers() {
-        let text = std::fs::read_to_string(&paper).unwrap();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.contains("://") || link.starts_with("mailto:") {
                 continue;
@@ -374,25 +377,29 @@ fn every_relative_link_leads_somewhere() {
             seen += 1;
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() {
-                paper.clone()
+                document.clone()
             } else {
-                paper.parent().unwrap().join(file)
+                document.parent().unwrap().join(file)
             };
-            assert!(target.exists(), "{}: `{link}` leads nowhere", paper.display());
+            assert!(
+                target.exists(),
+                "{}: the target of `{link}` does not exist",
+                document.display()
+            );
             if !anchor.is_empty() {
                 let there = std::fs::read_to_string(&target).unwrap();
                 let is_heading = there
                     .lines()
                     .filter(|line| line.starts_with('#'))
                     .any(|line| slug(line) == anchor);
-                assert!(is_heading, "{}: `{link}` has no such heading", paper.display());
+                assert!(is_heading, "{}: there is no heading for `{link}`", document.display());
             }
         }
     }
-    assert!(seen > 5, "only {seen} links are found");
+    assert!(seen > 5, "only {seen} links found");
 }
 
-/// The anchor GitHub gives a heading.
+/// The anchor that GitHub gives a heading.
 fn slug(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     text.chars()
@@ -401,15 +408,15 @@ fn slug(heading: &str) -> String {
         .collect()
 }
 
-/// A row of ARCHITECTURE's table of crates.
+/// A row of the table of crates in ARCHITECTURE.md.
 #[derive(Debug)]
 struct Row {
     name: String,
-    /// What it must not depend on.
+    /// Crates it must not depend on.
     forbidden: BTreeSet<String>,
 }
 
-/// The rows between the heading `Crates` and the next one, lowest crate first.
+/// The rows of the section `Crates`, lowest crate first.
 fn crates_of_architecture() -> Vec<Row> {
     let text = read("ARCHITECTURE.md");
     let section = text
@@ -427,8 +434,8 @@ fn crates_of_architecture() -> Vec<Row> {
     .collect()
 }
 
-/// Each package that is part of the gateway (below `host`, and the binary's), and what it
-/// depends on outside of tests.
+/// The dependencies outside of tests of each package of the gateway: those below `host`, and the
+/// binary's.
 fn packages() -> BTreeMap<String, BTreeSet<String>> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -454,8 +461,9 @@ fn packages() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What is wrong with `packages` beside `rows`; nothing where arrows point upwards alone.
-fn turned_arrows(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+/// The ways in which `packages` contradict `rows`. A crate may depend only on crates above it in
+/// the table.
+fn contradictions(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut wrong = Vec::new();
     let listed: BTreeSet<&String> = rows.iter().map(|row| &row.name).collect();
     wrong.extend(
@@ -466,20 +474,23 @@ fn turned_arrows(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) ->
     );
     for (at, row) in rows.iter().enumerate() {
         let Some(dependencies) = packages.get(&row.name) else {
-            wrong.push(format!("ARCHITECTURE.md has `{}`, and the workspace has not", row.name));
+            wrong.push(format!(
+                "ARCHITECTURE.md has `{}`, but the workspace does not",
+                row.name
+            ));
             continue;
         };
         let below: BTreeSet<&String> = rows[..at].iter().map(|row| &row.name).collect();
         for dependency in dependencies {
             if listed.contains(dependency) && !below.contains(dependency) {
                 wrong.push(format!(
-                    "`{}` depends on `{dependency}`, which stands below it",
+                    "`{}` depends on `{dependency}`, which is below it in ARCHITECTURE.md",
                     row.name
                 ));
             }
             if row.forbidden.contains(dependency) {
                 wrong.push(format!(
-                    "`{}` depends on `{dependency}`, which it must not know",
+                    "`{}` depends on `{dependency}`, which ARCHITECTURE.md forbids",
                     row.name
                 ));
             }
@@ -491,19 +502,19 @@ fn turned_arrows(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) ->
 #[test]
 fn crates_depend_on_each_other_as_architecture_says() {
     let (rows, packages) = (crates_of_architecture(), packages());
-    assert_eq!(turned_arrows(&rows, &packages), Vec::<String>::new());
-    // An arrow that turns, and a crate that learns what it must not know, are found.
+    assert_eq!(contradictions(&rows, &packages), Vec::<String>::new());
+    // A dependency on a crate below and a forbidden dependency are found.
     let (first, last) = (&rows[0].name, &rows[rows.len() - 1].name);
-    let mut turned = packages.clone();
-    turned.get_mut(first).unwrap().insert(last.clone());
-    assert_eq!(turned_arrows(&rows, &turned).len(), 1);
-    let mut learned = packages;
+    let mut reversed = packages.clone();
+    reversed.get_mut(first).unwrap().insert(last.clone());
+    assert_eq!(contradictions(&rows, &reversed).len(), 1);
+    let mut forbidding = packages;
     let forbidden = rows[0].forbidden.first().unwrap().clone();
-    learned.get_mut(first).unwrap().insert(forbidden);
-    assert_eq!(turned_arrows(&rows, &learned).len(), 1);
+    forbidding.get_mut(first).unwrap().insert(forbidden);
+    assert_eq!(contradictions(&rows, &forbidding).len(), 1);
 }
 
-/// Words of a paper that look like a source file of the gateway.
+/// The words of a text that look like a source file of the gateway.
 fn sources(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || "/_.-".contains(c)))
         .filter(|word| word.starts_with("host/") && word.ends_with(".rs"))
@@ -511,19 +522,19 @@ fn sources(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_source_file_in_the_papers_exists() {
+fn every_documented_source_file_exists() {
     let mut seen = 0;
-    for paper in papers() {
-        // The changelog speaks of its day.
-        if paper.ends_with("CHANGELOG.md") {
+    for document in documents() {
+        // The changelog names files of earlier versions.
+        if document.ends_with("CHANGELOG.md") {
             continue;
         }
-        let text = std::fs::read_to_string(&paper).unwrap();
+        let text = std::fs::read_to_string(&document).unwrap();
         for source in sources(&text) {
             assert!(
                 root().join(source).is_file(),
                 "{}: there is no `{source}`",
-                paper.display()
+                document.display()
             );
             seen += 1;
         }
@@ -531,8 +542,8 @@ fn every_source_file_in_the_papers_exists() {
     assert!(seen > 20, "{seen}");
 }
 
-/// Paths on ARCHITECTURE's page as it gives them: below `host/`, without `src/`, and in the
-/// section on fronts relative to the gateway.
+/// ARCHITECTURE.md gives paths below `host/` without `src/`, and in the section on fronts relative
+/// to the gateway.
 #[test]
 fn every_short_path_in_architecture_exists() {
     let text = read("ARCHITECTURE.md");
@@ -546,7 +557,7 @@ fn every_short_path_in_architecture_exists() {
             Some((member, rest)) => root().join("host").join(member).join("src").join(rest),
             None => root().join("host/gateway/src").join(path),
         };
-        // Each front has one of these.
+        // These stand for a file of every front.
         let is_pattern = ["route.rs", "permit.rs"].contains(&path);
         assert!(full.is_file() || is_pattern, "ARCHITECTURE.md: there is no `{path}`");
         seen += 1;

@@ -1,7 +1,7 @@
-//! Guests at their worst beside guests at work.
+//! Tests plugins with built guests: working and hostile filters, loading, and the commands of
+//! `tollgate plugin`.
 //!
-//! Needs the built guests: `cargo xtask plugins`, or their folder in
-//! `TOLLGATE_GUESTS`.
+//! Needs the guests (`cargo xtask plugins`), or their folder in `TOLLGATE_GUESTS`.
 
 mod authors;
 mod commands;

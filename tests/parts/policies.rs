@@ -1,4 +1,4 @@
-//! Policies, through the loader the gateway uses.
+//! Tests policy bundles with the loader of the gateway.
 
 use std::path::PathBuf;
 

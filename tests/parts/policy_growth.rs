@@ -1,5 +1,5 @@
-//! How large the values of a policy can get: what is refused when a bundle is
-//! loaded, and the ordinary policies that are not.
+//! The static bounds on the size of a policy's values: policies over them are refused when a bundle
+//! is loaded, and ordinary policies are accepted.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn accepted(condition: &str, rules: &str) {
     );
 }
 
-/// Refused by what the text says, in a moment, before any case runs.
+/// The bundle is refused quickly, by static analysis, before any case runs.
 #[track_caller]
 fn refused(condition: &str, rules: &str, because: &str) {
     let started = Instant::now();
@@ -83,10 +83,13 @@ fn refused(condition: &str, rules: &str, because: &str) {
     assert!(loaded.value.is_none(), "accepted: {condition}\n{rules}");
     let errors: Vec<&Diagnostic> = loaded.diagnostics.iter().filter(|finding| finding.is_error()).collect();
     let [error] = errors.as_slice() else {
-        panic!("one finding is enough: {errors:#?}")
+        panic!("expected one error, got {errors:#?}")
     };
     assert!(error.message.contains(because), "wanted `{because}`, got {error:#?}");
-    let place = error.location.as_ref().unwrap_or_else(|| panic!("no place: {error}"));
+    let place = error
+        .location
+        .as_ref()
+        .unwrap_or_else(|| panic!("no location: {error}"));
     assert!(
         place.file.ends_with("policy.rego") && place.line > 5 && place.column > 0,
         "{place}"
@@ -95,8 +98,8 @@ fn refused(condition: &str, rules: &str, because: &str) {
     assert!(took < Duration::from_secs(5), "took {took:?}: {condition}");
 }
 
-/// A rule for each level, each made of the one before.
-fn tower(levels: usize, first: &str, level: &dyn Fn(&str) -> String) -> String {
+/// Rules `x0` to `x{levels}`, each of which refers to the one before.
+fn nested_rules(levels: usize, first: &str, level: &dyn Fn(&str) -> String) -> String {
     let rows = (0..levels).map(|at| level(&format!("x{at}")).replace("NEW", &format!("x{}", at + 1)));
     format!("x0 := {first}\n\n{}", rows.collect::<String>())
 }
@@ -145,12 +148,12 @@ fn doubling_is_refused_in_every_form() {
         "NEW := y if {\n\ty = z\n\tz = w\n\tw = [X, X]\n}\n",
         "NEW := concat(\"\", [\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\", X, X])\n",
     ] {
-        let rules = tower(26, "input.request.path", &|name| level.replace('X', name));
+        let rules = nested_rules(26, "input.request.path", &|name| level.replace('X', name));
         refused("x26 != 1", &rules, "are allowed");
-        // Its twin: three levels are nothing.
+        // Three levels are small enough.
         let loaded = load(
             "true",
-            &tower(3, "input.request.path", &|name| level.replace('X', name)),
+            &nested_rules(3, "input.request.path", &|name| level.replace('X', name)),
         );
         assert!(loaded.value.is_some(), "{level}: {:#?}", loaded.diagnostics);
     }
@@ -159,49 +162,50 @@ fn doubling_is_refused_in_every_form() {
 #[test]
 fn names_do_not_hide_doubling() {
     for level in [
-        // The inner `y` is another variable than the outer one.
+        // The inner `y` shadows the outer one.
         "NEW := y if y := [[y, y] | some y in [X]]\n",
         "NEW := [y | y := [[y, y] | some y in [X]]]\n",
         "NEW := y if {\n\ty := X\n\tz := [y | y := [y, y]]\n\tcount(z) > 0\n} else := [X, X]\n",
-        // The `i` inside is free: it is declared after its use.
+        // The inner `i` is a new variable, because the outer one is declared after it.
         "NEW := z if {\n\tz := [X | data.t.numbers[i]]\n\ti := 1\n\ti == 1\n}\n",
-        // An index named as a function's argument elsewhere.
+        // An index with the name of another function's argument.
         "NEW := [X | data.t.numbers[n]]\n\nother_NEW(n) := n\n",
         "NEW := z if {\n\tevery i in [1] {\n\t\ti == 1\n\t}\n\tz := [X | data.t.numbers[i]]\n}\n",
     ] {
-        let rules = tower(26, "input.request.path", &|name| level.replace('X', name));
+        let rules = nested_rules(26, "input.request.path", &|name| level.replace('X', name));
         refused("x26 != 1", &rules, TOO_LARGE);
     }
     let level = "NEW := y if y = [[y, y] | [y] = [X]]\n";
-    let rules = tower(2, "input.request.path", &|name| level.replace('X', name));
+    let rules = nested_rules(2, "input.request.path", &|name| level.replace('X', name));
     refused("x2 != 1", &rules, "is used in what gives it its value");
 }
 
 #[test]
-fn functions_are_looked_at_with_their_arguments() {
-    let tower = |body: &str| {
+fn functions_are_analyzed_with_their_arguments() {
+    let nested_rules = |body: &str| {
         let rows = (0..5).map(|at| {
             let (next, name) = (format!("f{}(a)", at + 1), format!("f{at}"));
             format!("{next} := {}\n\n", body.replace('F', &name))
         });
         format!("f0(a) := [a, a]\n\n{}", rows.collect::<String>())
     };
-    refused("f5(input.request.path) != 1", &tower("F(F(F(F(a))))"), TOO_LARGE);
+    refused("f5(input.request.path) != 1", &nested_rules("F(F(F(F(a))))"), TOO_LARGE);
     refused(
         "f5(input.request.path) != 1",
-        &tower("y if {\n\tF(a, b)\n\tF(b, c)\n\tF(c, d)\n\tF(d, y)\n}"),
+        &nested_rules("y if {\n\tF(a, b)\n\tF(b, c)\n\tF(c, d)\n\tF(d, y)\n}"),
         TOO_LARGE,
     );
-    accepted("f5(input.request.path) != 1", &tower("[F(a)][0]"));
+    accepted("f5(input.request.path) != 1", &nested_rules("[F(a)][0]"));
     let nothing = (0..26).map(|at| format!("g{}() := [g{at}(), g{at}()]\n\n", at + 1));
     let nothing = format!("g0() := input\n\n{}", nothing.collect::<String>());
     refused("g26() != 1", &nothing, TOO_LARGE);
     let local = (0..26).map(|at| format!("\tx{} := [x{at}, x{at}]\n", at + 1));
     let local = format!("f(x0) := x26 if {{\n{}}}\n", local.collect::<String>());
     refused("f(1) != 1", &local, TOO_LARGE);
-    // Nobody calls it, so it does not run.
+    // Without a call, the function does not count.
     accepted("true", &local);
-    // Arguments of other sizes each time: few sizes, so few looks.
+    // The sizes of the arguments vary, but there are few different ones, so the analysis stays
+    // fast.
     let fan = |levels: usize| {
         let rows = (0..levels).map(|at| {
             format!(
@@ -234,30 +238,33 @@ fn texts_numbers_and_depth_are_bounded() {
                data.t.numbers; some k in data.t.numbers]";
     refused("sprintf(\"%v\", [y]) != \"\"", all, "written out");
     accepted("sprintf(\"%v %v\", [input.rbac, input.principal.groups]) != \"\"", "");
-    // What takes a text writes out whatever else it gets, for its error.
+    // A function that expects text formats any other value for its error.
     let rows =
         "x := [[r, r, i, j] | some r in input.rbac.candidates; some i in data.t.numbers; some j in data.t.numbers]";
     refused("not startswith(x, \"a\")", rows, "written out");
     accepted("count(x) > 0", rows);
-    // A key that is no text is written as a text: its quotes are escaped, and
-    // those of a key in it once more.
-    let keys = |levels| tower(levels, "{\"a\": 1}", &|name| format!("NEW := {{{name}: 1}}\n"));
+    // A key that is not text is formatted as text, which escapes its quotes. Nested keys are
+    // escaped again at each level.
+    let keys = |levels| nested_rules(levels, "{\"a\": 1}", &|name| format!("NEW := {{{name}: 1}}\n"));
     refused("not startswith(x24, \"a\")", &keys(24), "written out");
     accepted("count(x24) == 1\n\tsprintf(\"%v\", [x4]) != \"\"", &keys(24));
-    let squares = tower(20, "1234567", &|name| format!("NEW := {name} * {name}\n"));
+    let squares = nested_rules(20, "1234567", &|name| format!("NEW := {name} * {name}\n"));
     refused("x20 > 0", &squares, "digits");
     accepted(
         "x3 > 0",
-        &tower(3, "1234567", &|name| format!("NEW := {name} * {name}\n")),
+        &nested_rules(3, "1234567", &|name| format!("NEW := {name} * {name}\n")),
     );
-    let deep = tower(28, "1", &|name| {
+    let deep = nested_rules(28, "1", &|name| {
         format!("NEW := [[[[[[[f([[[[[[[{name}]]]]]]])]]]]]]]\n")
     });
     refused("x28 != 1", &format!("{deep}\nf(a) := [[[[[[[a]]]]]]]\n"), "nested");
-    accepted("x28 != 1", &tower(28, "1", &|name| format!("NEW := [[[{name}]]]\n")));
+    accepted(
+        "x28 != 1",
+        &nested_rules(28, "1", &|name| format!("NEW := [[[{name}]]]\n")),
+    );
 }
 
-/// A condition that holds for the case of all, and the rules it refers to.
+/// Conditions that hold for the base input of [`CASES`], each with the rules it refers to.
 const ORDINARY: &[(&str, &str)] = &[
     // Roles of groups, with a helper and a default.
     (
@@ -267,7 +274,7 @@ const ORDINARY: &[(&str, &str)] = &[
              roles contains parent if {\n\tsome group in input.principal.groups\n\tsome parent in data.t.roles[group].parents\n}\n\n\
              grants(role, action, name) if {\n\tsome permission in data.t.roles[role].permissions\n\tpermission.action == action\n\tname in permission.on\n}",
     ),
-    // Groups of rows, in one comprehension and in two.
+    // Rows by group, in one comprehension and in two.
     (
         "count(by_team.blue) == 2",
         "by_team := {team: names |\n\tsome member in data.t.members\n\tteam := member.team\n\tnames := {other.name | some other in data.t.members; other.team == team}\n}",
@@ -293,7 +300,7 @@ const ORDINARY: &[(&str, &str)] = &[
         "safe if {\n\tevery destination in input.project.destinations {\n\t\tdestination.server != \"https://kubernetes.default.svc\"\n\t}\n\tevery key, value in input.application.labels {\n\t\tkey != value\n\t}\n}\n\n\
              dangerous if \"admin\" in input.principal.groups\n\ndangerous if {\n\tsome row in input.rbac.candidates\n\trow.effect == \"deny\"\n\tnot row.action in {\"delete\", \"get\"}\n}",
     ),
-    // A path taken apart, by index and by pattern.
+    // Parts of a path, by index and by pattern.
     (
         "parts[1] == \"v1\"\n\tresource == \"series\"",
         "parts := split(trim_prefix(input.request.path, \"/\"), \"/\")\n\nresource := last if [\"api\", \"v1\", last] = parts",
@@ -303,7 +310,7 @@ const ORDINARY: &[(&str, &str)] = &[
         "query.a == \"b\"",
         "query := {key: value |\n\tsome pair in split(input.request.query, \"&\")\n\t[key, value] := split(pair, \"=\")\n}",
     ),
-    // Objects laid over one another, several times.
+    // Objects merged several times.
     (
         "limits.rate == 5",
         "defaults := {\"rate\": 1, \"burst\": 2, \"teams\": {\"blue\": {\"rate\": 5}}}\n\nteam := input.application.labels.team\n\n\

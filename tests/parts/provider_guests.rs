@@ -1,8 +1,8 @@
-//! What the case tables do not say about the guests that make credentials: chains
-//! of requests, signatures, what is remembered, what is revoked.
+//! Tests the shipped credential providers beyond the case tables: chains of requests, signatures,
+//! cached logins and revocation.
 
 mod assertions;
 mod errors;
+mod fixture;
 mod memory;
 mod roles;
-mod stage;

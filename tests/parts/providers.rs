@@ -1,6 +1,7 @@
-//! Credential providers in the real host, against an endpoint that answers by script.
+//! Tests credential providers and generators in the real host, against an endpoint with scripted
+//! responses.
 //!
-//! Needs the built guests: `cargo xtask plugins`.
+//! Needs the guests (`cargo xtask plugins`).
 
 mod generators;
 mod hostile;

@@ -1,8 +1,5 @@
-//! Reading git repositories: local ones, and remote ones behind servers that behave
-//! and servers that do not.
-//!
-//! In: repositories made by `git`, served by its own `http-backend`. Out: what the
-//! store reads of them, and what it refuses. Never: a connection off this machine.
+//! Tests how the store reads git repositories: local ones, and remote ones behind good and bad
+//! servers. `git` makes the repositories and its `http-backend` serves them, without a network.
 
 mod bounds;
 mod local;

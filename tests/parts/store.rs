@@ -1,7 +1,7 @@
-//! The store: one suite, run over SQLite and over a real PostgreSQL, and what is
-//! left of both when a process is killed.
+//! Tests the store: one suite for SQLite and a real PostgreSQL, and the data of both after a
+//! process is killed.
 //!
-//! Needs PostgreSQL's programs: `cargo xtask setup`.
+//! Needs PostgreSQL's programs (`cargo xtask setup`).
 
 mod audit;
 mod bounds;

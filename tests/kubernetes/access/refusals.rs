@@ -1,31 +1,31 @@
-//! What kubectl makes of the gateway's own refusals.
+//! How kubectl shows the gateway's own refusals.
 
 use serde_json::{Value, json};
 
-use super::world::{As, World};
+use super::fixture::{AccessAs, Fixture};
 
-/// Requests of the gateway for one person that reached the cluster in a namespace
-/// other than its own discovery.
-fn arrived(world: &World, verb: &str) -> usize {
-    let events = world.cluster.audit().events();
-    let is = |event: &&Value| event["objectRef"]["namespace"] == world.home.as_str() && event["verb"] == verb;
-    let of_gateway = |event: &&Value| event["user"]["username"] == world.account(As::User);
+/// The number of requests of the gateway with this verb that reached the cluster in the home
+/// namespace.
+fn arrived(fixture: &Fixture, verb: &str) -> usize {
+    let events = fixture.cluster.audit().events();
+    let is = |event: &&Value| event["objectRef"]["namespace"] == fixture.home.as_str() && event["verb"] == verb;
+    let of_gateway = |event: &&Value| event["user"]["username"] == fixture.account(AccessAs::User);
     events.iter().filter(is).filter(of_gateway).count()
 }
 
-/// An agent that a policy narrows to looking: everything else is refused by the
-/// gateway, in words that kubectl prints as the cluster's.
+/// The policy limits the agent to reads. The gateway refuses everything else, and kubectl shows its
+/// message as if it were the cluster's.
 #[tokio::test]
 async fn a_read_only_agent_lets_nobody_write() {
-    let world = World::start_with(|layout| {
+    let fixture = Fixture::start_with(|layout| {
         let file = layout.root().join("policies/kubernetes/data/agents.yaml");
         let text = std::fs::read_to_string(&file).unwrap();
         let narrowed = "agent-people:\n  verbs: [get, list, watch]\n";
         std::fs::write(&file, format!("{text}{narrowed}")).unwrap();
     })
     .await;
-    let kubectl = world.kubectl(&world.token(As::User).await.bearer);
-    let here = format!("--namespace={}", world.home);
+    let kubectl = fixture.kubectl(&fixture.token(AccessAs::User).await.bearer);
+    let here = format!("--namespace={}", fixture.home);
     kubectl.succeed(&["get", "pods", &here]).await;
     assert!(
         kubectl
@@ -42,22 +42,22 @@ async fn a_read_only_agent_lets_nobody_write() {
         (&["exec", &here, "pod", "--", "true"], "create"),
         (&["port-forward", &here, "pod/pod", ":80"], "create"),
     ] {
-        let said = kubectl.fail(arguments).await;
+        let error = kubectl.fail(arguments).await;
         for word in ["orbidden", "the agent does not allow this verb", "Trace ID"] {
-            assert!(said.contains(word), "{arguments:?}, no {word}: {said}");
+            assert!(error.contains(word), "{arguments:?}, no {word}: {error}");
         }
-        assert_eq!(arrived(&world, verb), 0, "{arguments:?}");
+        assert_eq!(arrived(&fixture, verb), 0, "{arguments:?}");
     }
-    // The other agent is not narrowed.
-    let robot = world.kubectl(&world.token(As::Agent).await.bearer);
+    // The other agent is not limited.
+    let robot = fixture.kubectl(&fixture.token(AccessAs::Agent).await.bearer);
     robot.succeed(&["create", "configmap", "mine", &here]).await;
 }
 
-/// Refusals of credentials say the same, whatever was wrong.
+/// All refusals of credentials have the same text.
 #[tokio::test]
-async fn nobody_learns_why_a_credential_is_refused() {
-    let world = World::start().await;
-    let token = world.token(As::User).await;
+async fn refused_credentials_are_indistinguishable() {
+    let fixture = Fixture::start().await;
+    let token = fixture.token(AccessAs::User).await;
     let secret = token.bearer.rsplit(':').next().unwrap();
     let mut answers = Vec::new();
     for bearer in [
@@ -67,13 +67,19 @@ async fn nobody_learns_why_a_credential_is_refused() {
         format!("pat:9999:{secret}x"),
         "unknown".to_owned(),
     ] {
-        let said = world.kubectl(&bearer).fail(&["get", "pods"]).await;
+        let error = fixture.kubectl(&bearer).fail(&["get", "pods"]).await;
         assert!(
-            said.contains("Unauthorized") || said.contains("You must be logged in"),
-            "{said}"
+            error.contains("Unauthorized") || error.contains("You must be logged in"),
+            "{error}"
         );
-        let url = format!("{}/k8s-proxy/version", world.gateway.url());
-        let answer = world.gateway.plain_client().get(&url).bearer_auth(&bearer).send().await;
+        let url = format!("{}/k8s-proxy/version", fixture.gateway.url());
+        let answer = fixture
+            .gateway
+            .plain_client()
+            .get(&url)
+            .bearer_auth(&bearer)
+            .send()
+            .await;
         let answer = answer.unwrap();
         assert_eq!(answer.status(), 401, "{bearer}");
         assert_eq!(answer.headers()["gitlab-unauthorized"], "true");
@@ -82,7 +88,7 @@ async fn nobody_learns_why_a_credential_is_refused() {
         content["message"] = message.split("Trace ID").next().unwrap().into();
         answers.push(content);
     }
-    // A kind of credential that is none is told apart by its form, which is no secret.
+    // An unknown kind of credential has another text. Its form is no secret.
     answers.pop();
     answers.dedup();
     assert_eq!(answers.len(), 1, "{answers:?}");

@@ -1,4 +1,4 @@
-//! Credentials end, and with them what they had opened.
+//! Streams end when their credential is revoked or expires.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::world::{As, With, World};
+use super::fixture::{AccessAs, CredentialKind, Fixture};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::{Kubectl, Protocol, Running};
 
-/// From the answer of who revoked to the end of the last stream.
+/// The longest time from the response to the revocation to the end of the last stream.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// What alice has open: a log, shells, a watch, a tunnel.
+/// Opens a log, shells, a watch and a port forward.
 async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     let mut log = kubectl.start(&["logs", "-f", here, "pod"]);
     log.line("line 12 ").await.unwrap();
@@ -35,9 +35,8 @@ async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     ]
 }
 
-/// All of it ends within [`WITHIN`] from now, as an error where kubectl can tell:
-/// it takes the end of a watch for what servers do now and then, and by SPDY that of
-/// a command for its success.
+/// Asserts that all streams end within [`WITHIN`], with an error where kubectl can detect it.
+/// kubectl accepts the end of a watch, and with SPDY it takes the end of a command for success.
 async fn ended(streams: Vec<(&'static str, Running)>, protocol: Protocol) {
     let answered = Instant::now();
     for (name, running) in streams {
@@ -50,32 +49,33 @@ async fn ended(streams: Vec<(&'static str, Running)>, protocol: Protocol) {
         };
         assert!(
             !can_tell || !run.status.success(),
-            "{name} ended as if all were well: {run:?}"
+            "{name} ended without an error: {run:?}"
         );
     }
 }
 
-/// The credential lets nobody in any more, and kubectl says so.
+/// Asserts that the credential is refused, and that kubectl says so.
 async fn refused(kubectl: &Kubectl, here: &str) {
-    let said = kubectl.fail(&["get", "pods", here]).await;
+    let error = kubectl.fail(&["get", "pods", here]).await;
     assert!(
-        said.contains("Unauthorized") || said.contains("You must be logged in"),
-        "{said}"
+        error.contains("Unauthorized") || error.contains("You must be logged in"),
+        "{error}"
     );
 }
 
-/// `revoke` ends a token of alice, told its number; it returns when it is answered.
-async fn check((agent, protocol): (As, Protocol), revoke: impl AsyncFnOnce(&World, &str)) {
-    let world = World::start().await;
-    let here = format!("--namespace={}", world.home);
-    let (token, kept) = (world.token(agent).await, world.token(agent).await);
-    let kubectl = world.kubectl(&token.bearer).speak(protocol);
+/// Checks that `revoke` ends the streams of one token and not those of another. It gets the token's
+/// id and returns when the revocation is acknowledged.
+async fn check((agent, protocol): (AccessAs, Protocol), revoke: impl AsyncFnOnce(&Fixture, &str)) {
+    let fixture = Fixture::start().await;
+    let here = format!("--namespace={}", fixture.home);
+    let (token, kept) = (fixture.token(agent).await, fixture.token(agent).await);
+    let kubectl = fixture.kubectl(&token.bearer).speak(protocol);
     let streams = open(&kubectl, &here).await;
-    // Another token of the same person: nothing of it ends.
-    let other = world.kubectl(&kept.bearer);
+    // The streams of another token of the same person stay open.
+    let other = fixture.kubectl(&kept.bearer);
     let mut others = open(&other, &here).await;
 
-    revoke(&world, &token.id).await;
+    revoke(&fixture, &token.id).await;
     ended(streams, protocol).await;
     refused(&kubectl, &here).await;
     for (name, running) in &mut others {
@@ -86,10 +86,10 @@ async fn check((agent, protocol): (As, Protocol), revoke: impl AsyncFnOnce(&Worl
 
 #[tokio::test]
 async fn by_the_api_ends_streams_within_a_second() {
-    for way in [(As::User, Protocol::WebSocket), (As::Agent, Protocol::Spdy)] {
-        check(way, async |world, id| {
+    for variant in [(AccessAs::User, Protocol::WebSocket), (AccessAs::Agent, Protocol::Spdy)] {
+        check(variant, async |fixture, id| {
             let path = format!("/api/v1/tokens/{id}");
-            world.api(Method::DELETE, &path, &json!({})).await;
+            fixture.api(Method::DELETE, &path, &json!({})).await;
         })
         .await;
     }
@@ -97,44 +97,44 @@ async fn by_the_api_ends_streams_within_a_second() {
 
 #[tokio::test]
 async fn by_the_command_line_ends_streams_within_a_second() {
-    check((As::User, Protocol::WebSocket), async |world, id| {
-        world.tollgate(&["token", "revoke", id]).await;
+    check((AccessAs::User, Protocol::WebSocket), async |fixture, id| {
+        fixture.tollgate(&["token", "revoke", id]).await;
     })
     .await;
 }
 
-/// ID tokens are nobody's to revoke, but sessions with them are.
+/// An ID token cannot be revoked, but the session with it can.
 #[tokio::test]
 async fn of_a_session_with_an_id_token_ends_its_streams() {
-    let mut world = World::start().await;
-    let here = format!("--namespace={}", world.home);
-    let bearer = world.bearer(With::IdToken, As::User).await;
-    let kubectl = world.kubectl(&bearer);
+    let mut fixture = Fixture::start().await;
+    let here = format!("--namespace={}", fixture.home);
+    let bearer = fixture.bearer(CredentialKind::IdToken, AccessAs::User).await;
+    let kubectl = fixture.kubectl(&bearer);
     let streams = open(&kubectl, &here).await;
     let session = eventually("the session is listed with its streams", async || {
-        let listed = world.api(Method::GET, "/api/v1/sessions", &json!({})).await;
+        let listed = fixture.api(Method::GET, "/api/v1/sessions", &json!({})).await;
         let sessions = listed["items"].as_array().unwrap();
         let session = sessions
             .iter()
             .find(|session| session["openStreams"] == streams.len())?;
         assert_eq!(session["user"]["username"], "alice");
-        assert_eq!(session["agent"]["id"], As::User as i64);
+        assert_eq!(session["agent"]["id"], AccessAs::User as i64);
         Some(session["id"].as_str().unwrap().to_owned())
     })
     .await;
     assert!(session.starts_with("oidc:"), "{session}");
-    world.tollgate(&["session", "revoke", &session]).await;
+    fixture.tollgate(&["session", "revoke", &session]).await;
     ended(streams, Protocol::WebSocket).await;
     refused(&kubectl, &here).await;
 }
 
-/// What nobody revokes ends by itself, in the middle of everything.
+/// An expired token ends its streams without a revocation.
 #[tokio::test]
-async fn is_not_needed_for_a_token_whose_time_is_up() {
-    let world = World::start().await;
-    let here = format!("--namespace={}", world.home);
-    let token = world.token_for(As::User, "15s").await;
-    let kubectl = world.kubectl(&token.bearer);
+async fn is_not_needed_for_an_expired_token() {
+    let fixture = Fixture::start().await;
+    let here = format!("--namespace={}", fixture.home);
+    let token = fixture.token_for(AccessAs::User, "15s").await;
+    let kubectl = fixture.kubectl(&token.bearer);
     let streams = open(&kubectl, &here).await;
     let left = jiff::Timestamp::now().until(token.expires_at).unwrap();
     assert!(left.is_positive(), "opening took too long");

@@ -1,22 +1,22 @@
-//! The roles `tollgate rbac manifest` prints let people into pods, too.
+//! The roles that `tollgate rbac manifest` prints are sufficient for exec, attach and port-forward.
 
-use super::world::{As, World};
-use crate::kubelet::enter;
+use super::fixture::{AccessAs, Fixture};
+use crate::kubelet::use_pod;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Protocol;
 
-/// KEP-5284 knows a WebSocket's `get` and its `create`: both are in the role.
+/// In KEP-5284, a WebSocket needs `get` and `create`. The role has both.
 #[tokio::test]
 async fn the_constrained_roles_open_shells_and_tunnels() {
-    // The roles have names of their own: others of this cluster would get them too.
+    // The names of the roles are fixed, so a shared cluster would grant them to other tests.
     let cluster = Box::leak(Box::new(Cluster::start().await));
-    let world = World::start_in(cluster, |_| String::new(), |_| ()).await;
-    let kubectl = world.kubectl(&world.token(As::User).await.bearer);
-    let look = ["get", "pods", &format!("--namespace={}", world.home)];
-    let said = kubectl.fail(&look).await;
-    // kubectl asks what there is first, and does not read why it may not.
-    assert!(said.contains("(Forbidden)"), "{said}");
+    let fixture = Fixture::start_in(cluster, |_| String::new(), |_| ()).await;
+    let kubectl = fixture.kubectl(&fixture.token(AccessAs::User).await.bearer);
+    let look = ["get", "pods", &format!("--namespace={}", fixture.home)];
+    let error = kubectl.fail(&look).await;
+    // kubectl starts with discovery, and does not show why that is refused.
+    assert!(error.contains("(Forbidden)"), "{error}");
 
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args([
@@ -28,18 +28,18 @@ async fn the_constrained_roles_open_shells_and_tunnels() {
             "agent-people",
             "--config",
         ])
-        .arg(world.gateway.path("tollgate.yaml"))
-        .args(["--subject", &format!("serviceaccount:{}:gateway", world.home)])
+        .arg(fixture.gateway.path("tollgate.yaml"))
+        .args(["--subject", &format!("serviceaccount:{}:gateway", fixture.home)])
         .output()
         .await
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     cluster.admin().apply(&String::from_utf8(output.stdout).unwrap()).await;
-    // The server reads roles in its own time.
-    eventually("alice may look", async || {
+    // The API server applies roles with a delay.
+    eventually("alice may list pods", async || {
         kubectl.run(&look).await.status.success().then_some(())
     })
     .await;
-    enter(&kubectl, &world.home).await;
-    enter(&kubectl.speak(Protocol::Spdy), &world.home).await;
+    use_pod(&kubectl, &fixture.home).await;
+    use_pod(&kubectl.speak(Protocol::Spdy), &fixture.home).await;
 }

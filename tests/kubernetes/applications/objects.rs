@@ -1,11 +1,12 @@
-//! What somebody reaches in a real cluster who may not override: what the API server says
-//! is the Application's, and nothing else.
+//! Callers without the permission `override` in a real cluster: they reach only objects that the
+//! API server shows as the Application's.
 
 use serde_json::{Value, json};
 
-use super::world::{Plan, Source, World, role, user};
+use super::fixture::{Fixture, FixtureBuilder, Source, role, user};
 
-/// The binding the review of commit 4128de0 made: cluster-admin for whoever asked.
+/// A binding that makes `name` an administrator of the cluster. A review of commit 4128de0 could
+/// create it.
 fn binding(name: &str) -> String {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
@@ -15,35 +16,35 @@ fn binding(name: &str) -> String {
     .to_string()
 }
 
-/// Impersonation is off, the gateway is an administrator of the cluster, and the project
-/// permits everything, as Argo CD's `default` does.
+/// Impersonation is off, the gateway is an administrator of the cluster, and the project permits
+/// everything, as Argo CD's `default` does.
 #[tokio::test]
 async fn nobody_who_may_only_sync_becomes_an_administrator() {
-    let mut plan = Plan::new(Source::Directory).await;
-    plan.mode("false");
-    let (there, control) = (plan.guestbook.clone(), plan.control.clone());
-    plan.objects([json!({
+    let mut builder = FixtureBuilder::new(Source::Directory).await;
+    builder.mode("false");
+    let (there, control) = (builder.guestbook.clone(), builder.control.clone());
+    builder.objects([json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": format!("administrator-{there}")},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": "tollgate", "namespace": control}],
     })]);
-    plan.project(
+    builder.project(
         "open",
         &json!({"clusterResourceWhitelist": [{"group": "*", "kind": "*"}]}),
     );
-    plan.application("guestbook", "open", &plan.to(&there));
-    let world = plan.start().await;
+    builder.application("guestbook", "open", &builder.to(&there));
+    let fixture = builder.start().await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let url = |rest: &str| {
         format!(
             "{}/applications/{control}/guestbook/k8s{bindings}{rest}",
-            world.gateway.url()
+            fixture.gateway.url()
         )
     };
     let named = |who: &str| format!("{who}-{there}");
     let create = async |who: &str| {
-        let request = world.gateway.client(who).post(url(""));
+        let request = fixture.gateway.client(who).post(url(""));
         request
             .header("content-type", "application/json")
             .body(binding(&named(who)))
@@ -52,74 +53,74 @@ async fn nobody_who_may_only_sync_becomes_an_administrator() {
             .unwrap()
     };
     let apply = async |who: &str| {
-        let request = world
+        let request = fixture
             .gateway
             .client(who)
             .patch(url(&format!("/{}?fieldManager=x", named(who))));
         let request = request.header("content-type", "application/apply-patch+yaml");
         request.body(binding(&named(who))).send().await.unwrap()
     };
-    let over = "this needs `applications, override`";
-    for (answer, told) in [
+    let needs_override = "this needs `applications, override`";
+    for (answer, expected) in [
         (create("sam").await, "you may not see this application"),
         (apply("sam").await, "you may not see this application"),
-        (create("carol").await, over),
-        (apply("carol").await, over),
+        (create("carol").await, needs_override),
+        (apply("carol").await, needs_override),
     ] {
         let status = answer.status();
         let text = answer.text().await.unwrap();
-        assert!(status == 403 && text.contains(told), "{status}: {text}");
+        assert!(status == 403 && text.contains(expected), "{status}: {text}");
     }
     for who in ["sam", "carol"] {
-        let complaint = world
+        let complaint = fixture
             .cluster
             .admin()
             .fail(&["get", "clusterrolebinding", &named(who)])
             .await;
         assert!(complaint.contains("NotFound"), "{complaint}");
     }
-    let events = world.cluster.audit().events();
+    let events = fixture.cluster.audit().events();
     let arrived = |who: &str| {
         let name = named(who);
-        let is = |event: &&Value| event["objectRef"]["name"] == *name && event["user"]["username"] == world.own();
+        let is = |event: &&Value| event["objectRef"]["name"] == *name && event["user"]["username"] == fixture.own();
         events.iter().filter(is).count()
     };
     assert_eq!((arrived("sam"), arrived("carol")), (0, 0));
 
-    // The twin: who may sync manifests of their own in Argo CD.
+    // alice has `override`, so she may create the binding.
     let answer = create("alice").await;
     assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
-    world
+    fixture
         .cluster
         .admin()
         .succeed(&["delete", "clusterrolebinding", &named("alice")])
         .await;
 }
 
-/// A world whose account may do everything with Deployments and Pods, and a Pod that runs.
-async fn start() -> World {
-    let mut plan = Plan::new(Source::Directory).await;
-    let there = plan.guestbook.clone();
-    plan.deployer(&there, "deployer", &[]);
+/// An Application whose account may do everything with Deployments and Pods, and a running Pod.
+async fn start() -> Fixture {
+    let mut builder = FixtureBuilder::new(Source::Directory).await;
+    let there = builder.guestbook.clone();
+    builder.deployer(&there, "deployer", &[]);
     let rules = json!([{"apiGroups": ["", "apps"], "resources": ["*"], "verbs": ["*"]}]);
-    plan.objects(role(&there, "all", &rules, (&there, "deployer")));
-    plan.project(
+    builder.objects(role(&there, "all", &rules, (&there, "deployer")));
+    builder.project(
         "my-project",
-        &json!({"destinationServiceAccounts": [plan.acts("*", "deployer")]}),
+        &json!({"destinationServiceAccounts": [builder.acts("*", "deployer")]}),
     );
-    plan.application("guestbook", "my-project", &plan.to(&there));
-    plan.cluster.running_pod(&there, "pod").await;
-    plan.start().await
+    builder.application("guestbook", "my-project", &builder.to(&there));
+    builder.cluster.running_pod(&there, "pod").await;
+    builder.start().await
 }
 
 #[tokio::test]
 async fn what_is_tracked_is_reached_and_nothing_else() {
-    let world = start().await;
-    let there = world.guestbook.clone();
+    let fixture = start().await;
+    let there = fixture.guestbook.clone();
     let (admin, carol, bob) = (
-        world.cluster.admin(),
-        world.kubectl("carol", "guestbook"),
-        world.kubectl("bob", "guestbook"),
+        fixture.cluster.admin(),
+        fixture.kubectl("carol", "guestbook"),
+        fixture.kubectl("bob", "guestbook"),
     );
     let deployment = |name: &str, tracked: &str| {
         let id = format!("guestbook:apps/Deployment:{there}/{tracked}");
@@ -154,7 +155,7 @@ async fn what_is_tracked_is_reached_and_nothing_else() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    for (kubectl, arguments, told) in [
+    for (kubectl, arguments, refusal) in [
         (&bob, text(&get("ours")), None),
         (&bob, text(&get("copied")), Some(not_owned)),
         (&bob, text(&get("absent")), Some(not_owned)),
@@ -164,23 +165,26 @@ async fn what_is_tracked_is_reached_and_nothing_else() {
     ] {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let run = kubectl.run(&arguments).await;
-        assert_eq!(run.status.success(), told.is_none(), "{arguments:?}: {run:?}");
-        assert!(run.stderr.contains(told.unwrap_or_default()), "{arguments:?}: {run:?}");
+        assert_eq!(run.status.success(), refusal.is_none(), "{arguments:?}: {run:?}");
+        assert!(
+            run.stderr.contains(refusal.unwrap_or_default()),
+            "{arguments:?}: {run:?}"
+        );
     }
-    // The body says that it is tracked; the cluster knows of no such object.
+    // The body has a tracking id, but the object does not exist in the cluster.
     let apply = ["apply", "--server-side", "--filename=-"];
     let run = carol.run_with(&apply, &deployment("new", "new")).await;
     assert!(!run.status.success() && run.stderr.contains(not_owned), "{run:?}");
     admin.fail(&["get", "deployment", "new", "-n", &there]).await;
     let patched = |event: &Value| event["objectRef"]["name"] == "ours" && event["verb"] == "patch";
-    let event = world.cluster.audit().find_with(&there, patched).await;
+    let event = fixture.cluster.audit().find_with(&there, patched).await;
     assert_eq!(
         event["impersonatedUser"]["username"],
         user(&there, "deployer"),
         "{event}"
     );
 
-    // Logs and programs of a Pod that is nobody's, and of the same Pod once it is ours.
+    // Logs and exec are refused for an untracked Pod, and permitted once it is tracked.
     let logs = ["logs", "-n", &there, "pod", "--tail=1"];
     let exec = ["exec", "-n", &there, "pod", "--", "true"];
     for asked in [&logs[..], &exec] {

@@ -1,14 +1,14 @@
-//! What a project keeps from its Applications, though the account could do it: no
-//! such write reaches the cluster, in whatever shape it comes.
+//! Restrictions of a project, on an account that could do everything. No restricted write reaches
+//! the cluster in any form.
 
 use serde_json::{Value, json};
 
-use super::world::{Plan, Source, World, account, project, role, user};
+use super::fixture::{Fixture, FixtureBuilder, Source, account, project, role, user};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::{Kubectl, Run};
 
-/// Lets an account do everything in a namespace, and make and remove namespaces and
-/// priority classes.
+/// Rights for an account to do everything in a namespace, and to manage namespaces and priority
+/// classes.
 fn everything(namespace: &str, name: &str) -> Vec<Value> {
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     let mut objects: Vec<Value> = role(namespace, "everything", &all, (namespace, name)).into();
@@ -39,18 +39,18 @@ fn deployment(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// A world whose account may do everything in `guestbook`, and whose project says
-/// what of it an Application may. The deployment `there` is there.
-async fn start(source: Source, spec: &Value) -> World {
-    let mut plan = Plan::new(source).await;
-    let there = plan.guestbook.clone();
-    plan.deployer(&there, "robot", &[]);
-    plan.objects(everything(&there, "robot"));
-    plan.objects([account(&there, "other"), deployment(&there, "there")]);
-    let spec = with_account(&plan.acts("*", "robot"), spec);
-    plan.project("my-project", &spec);
-    plan.application("guestbook", "my-project", &plan.to(&there));
-    plan.start().await
+/// An Application whose account may do everything in `guestbook`, with a project of this spec. The
+/// Deployment `there` exists.
+async fn start(source: Source, spec: &Value) -> Fixture {
+    let mut builder = FixtureBuilder::new(source).await;
+    let there = builder.guestbook.clone();
+    builder.deployer(&there, "robot", &[]);
+    builder.objects(everything(&there, "robot"));
+    builder.objects([account(&there, "other"), deployment(&there, "there")]);
+    let spec = with_account(&builder.acts("*", "robot"), spec);
+    builder.project("my-project", &spec);
+    builder.application("guestbook", "my-project", &builder.to(&there));
+    builder.start().await
 }
 
 fn with_account(acts: &Value, spec: &Value) -> Value {
@@ -59,7 +59,7 @@ fn with_account(acts: &Value, spec: &Value) -> Value {
     spec
 }
 
-/// Every way of writing that kubectl has.
+/// Runs kubectl with every kind of write.
 async fn writes(kubectl: &Kubectl, namespace: &str) -> Vec<(&'static str, Run)> {
     let there = format!("--namespace={namespace}");
     let new = deployment(namespace, "new").to_string();
@@ -113,12 +113,12 @@ async fn writes(kubectl: &Kubectl, namespace: &str) -> Vec<(&'static str, Run)> 
     runs
 }
 
-/// A denied kind stays denied in every shape, and passes in every shape once it is
-/// no longer denied.
+/// Every kind of write of a denied kind is refused, and permitted once the kind is no longer
+/// denied.
 async fn denied_kind(source: Source) {
     let spec = json!({"namespaceResourceBlacklist": [{"group": "apps", "kind": "Deployment"}]});
-    let world = start(source, &spec).await;
-    let (there, kubectl) = (&world.guestbook, world.kubectl("alice", "guestbook"));
+    let fixture = start(source, &spec).await;
+    let (there, kubectl) = (&fixture.guestbook, fixture.kubectl("alice", "guestbook"));
     for (name, run) in writes(&kubectl, there).await {
         assert!(!run.status.success(), "{name}: {run:?}");
         let wanted = "resource apps/Deployment is not permitted in project my-project: namespaceResourceBlacklist";
@@ -128,8 +128,8 @@ async fn denied_kind(source: Source) {
             run.stderr
         );
     }
-    assert_eq!(world.arrived(there), [] as [Value; 0]);
-    // Nor is it read; kinds that are not denied are.
+    assert_eq!(fixture.arrived(there), [] as [Value; 0]);
+    // The denied kind cannot be read either. Other kinds can be written.
     let complaint = kubectl.fail(&["get", "deployment", "there", "-n", there]).await;
     assert!(complaint.contains("namespaceResourceBlacklist"), "{complaint}");
     let replicas = [
@@ -139,13 +139,13 @@ async fn denied_kind(source: Source) {
         "-n",
         there,
     ];
-    assert_eq!(world.cluster.admin().succeed(&replicas).await, "1");
+    assert_eq!(fixture.cluster.admin().succeed(&replicas).await, "1");
     kubectl.succeed(&["create", "configmap", "kept", "-n", there]).await;
-    world.wrote(there, "kept", &user(there, "robot")).await;
+    fixture.wrote(there, "kept", &user(there, "robot")).await;
 
-    let acts = json!({"server": world.cluster.url(), "namespace": "*", "defaultServiceAccount": "robot"});
+    let acts = json!({"server": fixture.cluster.url(), "namespace": "*", "defaultServiceAccount": "robot"});
     let spec = with_account(&acts, &json!({"namespaceResourceBlacklist": []}));
-    world.put(&project(&world.control, "my-project", &spec)).await;
+    fixture.put(&project(&fixture.control, "my-project", &spec)).await;
     eventually("deployments are no longer denied", async || {
         let patch = [
             "patch",
@@ -175,21 +175,24 @@ async fn a_denied_kind_is_not_written_with_objects_in_the_cluster() {
     denied_kind(Source::Kubernetes).await;
 }
 
-/// Of cluster-scoped kinds only those of the list pass, by name where it has one.
+/// Cluster-scoped kinds must be listed, with the name if the entry has one.
 #[tokio::test]
-async fn cluster_scoped_kinds_are_written_only_when_they_are_listed() {
-    let mut plan = Plan::new(Source::Kubernetes).await;
-    let there = plan.guestbook.clone();
+async fn cluster_scoped_kinds_are_written_only_if_listed() {
+    let mut builder = FixtureBuilder::new(Source::Kubernetes).await;
+    let there = builder.guestbook.clone();
     let (listed, other) = (format!("listed-{there}"), format!("other-{there}"));
-    plan.deployer(&there, "robot", &[]);
-    plan.objects(everything(&there, "robot"));
+    builder.deployer(&there, "robot", &[]);
+    builder.objects(everything(&there, "robot"));
     let spec = json!({"clusterResourceWhitelist": [{"group": "", "kind": "Namespace", "name": listed}]});
-    plan.project("my-project", &with_account(&plan.acts("*", "robot"), &spec));
-    plan.project("nothing", &with_account(&plan.acts("*", "robot"), &json!({})));
-    plan.application("guestbook", "my-project", &plan.to(&there));
-    plan.application("closed", "nothing", &plan.to(&there));
-    let world = plan.start().await;
-    let (open, closed) = (world.kubectl("alice", "guestbook"), world.kubectl("alice", "closed"));
+    builder.project("my-project", &with_account(&builder.acts("*", "robot"), &spec));
+    builder.project("nothing", &with_account(&builder.acts("*", "robot"), &json!({})));
+    builder.application("guestbook", "my-project", &builder.to(&there));
+    builder.application("closed", "nothing", &builder.to(&there));
+    let fixture = builder.start().await;
+    let (open, closed) = (
+        fixture.kubectl("alice", "guestbook"),
+        fixture.kubectl("alice", "closed"),
+    );
     let class = format!("class-{there}");
     let object = |kind: &str, name: &str| {
         let version = if kind == "Namespace" {
@@ -218,7 +221,7 @@ async fn cluster_scoped_kinds_are_written_only_when_they_are_listed() {
             "{kind} {name}: {run:?}"
         );
     }
-    // Where the name decides it must be read, and kubectl sends this one in Protobuf.
+    // An entry with a name requires a readable body, and kubectl sends this one in Protobuf.
     let complaint = open.fail(&["create", "namespace", &listed]).await;
     assert!(
         complaint.contains("the request has none that can be read"),
@@ -226,13 +229,13 @@ async fn cluster_scoped_kinds_are_written_only_when_they_are_listed() {
     );
     let run = open.run_with(&create, &object("Namespace", &listed)).await;
     assert!(run.status.success(), "{run:?}");
-    let event = world
+    let event = fixture
         .cluster
         .audit()
         .find(|event| event["objectRef"]["resource"] == "namespaces" && event["objectRef"]["name"] == *listed)
         .await;
     assert_eq!(event["impersonatedUser"]["username"], user(&there, "robot"));
-    let events = world.cluster.audit().events();
+    let events = fixture.cluster.audit().events();
     for name in [&other, &class] {
         assert!(
             !events.iter().any(|event| event["objectRef"]["name"] == **name),
@@ -241,28 +244,28 @@ async fn cluster_scoped_kinds_are_written_only_when_they_are_listed() {
     }
 }
 
-/// Who may only look gets nothing written, and a stranger learns nothing.
+/// Callers with read access cannot write, and others learn nothing about the Application.
 #[tokio::test]
 async fn writes_need_sync_and_strangers_learn_nothing() {
-    let world = start(Source::Directory, &json!({})).await;
-    let there = &world.guestbook;
-    let bob = world.kubectl("bob", "guestbook");
+    let fixture = start(Source::Directory, &json!({})).await;
+    let there = &fixture.guestbook;
+    let bob = fixture.kubectl("bob", "guestbook");
     bob.succeed(&["get", "--raw", "/version"]).await;
     for (name, run) in writes(&bob, there).await {
         assert!(!run.status.success(), "{name}: {run:?}");
         assert!(run.stderr.contains("Forbidden"), "{name}: {}", run.stderr);
     }
-    assert_eq!(world.arrived(there), [] as [Value; 0]);
-    // There is no difference between what is not there and what is not yours.
+    assert_eq!(fixture.arrived(there), [] as [Value; 0]);
+    // An absent Application and one that the caller may not see get the same response.
     let read = ["get", "--raw", "/version"];
-    let told = async |application| {
-        let complaint = world.kubectl("mallory", application).fail(&read).await;
+    let refusal = async |application| {
+        let complaint = fixture.kubectl("mallory", application).fail(&read).await;
         let (text, trace) = complaint.split_once(" Trace ID: ").unwrap();
         assert_eq!(trace.trim().len(), 36, "{complaint}");
         text.to_owned()
     };
-    let yours = told("guestbook").await;
-    assert_eq!(yours, told("unknown").await);
+    let existing = refusal("guestbook").await;
+    assert_eq!(existing, refusal("unknown").await);
     let wanted = r#"User "mallory" cannot get path "/version": you may not see this application."#;
-    assert!(yours.ends_with(wanted), "{yours}");
+    assert!(existing.ends_with(wanted), "{existing}");
 }

@@ -1,42 +1,42 @@
-//! Unmodified tools, by way of an Application: kubectl and helm.
+//! Unmodified kubectl and helm with an Application's cluster.
 
 use serde_json::{Value, json};
 
-use super::world::{Plan, Source, World, guestbook, role, run_apply, user};
-use crate::kubelet::{enter, spoken};
+use super::fixture::{Fixture, FixtureBuilder, Source, guestbook, role, run_apply, user};
+use crate::kubelet::{assert_protocol, use_pod};
 use test_support::kubernetes::gateway::session;
 use test_support::kubernetes::kubectl::{Kubectl, Protocol};
 use test_support::kubernetes::{eventually, helm};
 
-/// Rights of the account, for all a tool does.
+/// The rights of the account, which are enough for the tools.
 fn rules() -> Value {
     json!([
         {"apiGroups": ["", "apps"], "resources": ["*"], "verbs": ["*"]},
     ])
 }
 
-/// A world whose account may do everything with what tools write, and where the
-/// cluster may be told who asked.
-async fn start(source: Source, human: bool) -> World {
-    let mut plan = Plan::new(source).await;
-    let there = plan.guestbook.clone();
-    plan.deployer(&there, "deployer", &[]);
-    plan.objects(role(&there, "tools", &rules(), (&there, "deployer")));
-    if human {
-        let control = plan.control.clone();
-        plan.objects(tells_who(&control));
+/// An Application whose account may do what the tools need. With `forwards_user`, the gateway may
+/// send the user and Application as extra keys.
+async fn start(source: Source, forwards_user: bool) -> Fixture {
+    let mut builder = FixtureBuilder::new(source).await;
+    let there = builder.guestbook.clone();
+    builder.deployer(&there, "deployer", &[]);
+    builder.objects(role(&there, "tools", &rules(), (&there, "deployer")));
+    if forwards_user {
+        let control = builder.control.clone();
+        builder.objects(extra_rights(&control));
     }
-    plan.project(
+    builder.project(
         "my-project",
-        &json!({"destinationServiceAccounts": [plan.acts("*", "deployer")]}),
+        &json!({"destinationServiceAccounts": [builder.acts("*", "deployer")]}),
     );
-    plan.application("guestbook", "my-project", &plan.to(&there));
-    plan.cluster.running_pod(&there, "pod").await;
-    plan.start().await
+    builder.application("guestbook", "my-project", &builder.to(&there));
+    builder.cluster.running_pod(&there, "pod").await;
+    builder.start().await
 }
 
-/// Lets the gateway say who asked.
-fn tells_who(control: &str) -> [Value; 2] {
+/// The gateway's right to send the user and Application as extra keys.
+fn extra_rights(control: &str) -> [Value; 2] {
     let name = format!("tells-who-{control}");
     [
         json!({
@@ -55,30 +55,30 @@ fn tells_who(control: &str) -> [Value; 2] {
     ]
 }
 
-/// What `tollgate kubeconfig` gives alice for the Application.
-async fn kubeconfig(world: &World) -> Kubectl {
-    // The kubeconfig names the file.
-    let token = world.gateway.path("alice.token");
+/// kubectl with the kubeconfig that `tollgate kubeconfig` prints for alice and the Application.
+async fn kubeconfig(fixture: &Fixture) -> Kubectl {
+    // The kubeconfig refers to this file.
+    let token = fixture.gateway.path("alice.token");
     std::fs::write(&token, session("alice")).unwrap();
-    let application = format!("{}/guestbook", world.control);
+    let application = format!("{}/guestbook", fixture.control);
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args([
             "kubeconfig",
             "--application",
             &application,
             "--namespace",
-            &world.guestbook,
+            &fixture.guestbook,
         ])
         .args([
             "--server",
-            &world.gateway.url(),
+            &fixture.gateway.url(),
             "--auth-token",
             &session("alice"),
             "--token-file",
         ])
         .arg(&token)
         .arg("--certificate-authority")
-        .arg(world.gateway.path("gateway-ca.pem"))
+        .arg(fixture.gateway.path("gateway-ca.pem"))
         .output()
         .await
         .unwrap();
@@ -86,11 +86,11 @@ async fn kubeconfig(world: &World) -> Kubectl {
     Kubectl::with_kubeconfig(&String::from_utf8(output.stdout).unwrap())
 }
 
-/// The steps of a day with kubectl.
+/// The common commands of kubectl.
 #[tokio::test]
 async fn kubectl_works_unchanged() {
-    let world = start(Source::Directory, false).await;
-    let (there, kubectl) = (&world.guestbook, kubeconfig(&world).await);
+    let fixture = start(Source::Directory, false).await;
+    let (there, kubectl) = (&fixture.guestbook, kubeconfig(&fixture).await);
     let objects = guestbook(there, "guestbook");
     let apply = ["apply", "--server-side", "--filename=-"];
     let run = kubectl.run_with(&apply, &objects).await;
@@ -98,9 +98,9 @@ async fn kubectl_works_unchanged() {
         run.status.success() && run.stdout.contains("serverside-applied"),
         "{run:?}"
     );
-    world.wrote(there, "guestbook", &user(there, "deployer")).await;
+    fixture.wrote(there, "guestbook", &user(there, "deployer")).await;
 
-    // Nothing differs; then one thing does.
+    // First without a difference, then with one.
     let diff = ["diff", "--server-side", "--filename=-"];
     let run = kubectl.run_with(&diff, &objects).await;
     assert_eq!((run.status.code(), run.stdout.as_str()), (Some(0), ""), "{run:?}");
@@ -110,7 +110,7 @@ async fn kubectl_works_unchanged() {
     assert_eq!(run.status.code(), Some(1), "{run:?}");
     assert!(run.stdout.contains("+  - port: 81"), "{run:?}");
 
-    rolled_out(&world, &kubectl).await;
+    rolled_out(&fixture, &kubectl).await;
     kubectl
         .succeed(&["wait", "--for=condition=Ready", "pod/pod", "--timeout=30s"])
         .await;
@@ -129,7 +129,7 @@ async fn kubectl_works_unchanged() {
             .success()
     );
 
-    // What is no longer among the objects goes.
+    // Objects that are no longer in the list are deleted.
     let kept = |names: &[&str]| {
         let object = |name: &&str| {
             json!({
@@ -158,14 +158,14 @@ async fn kubectl_works_unchanged() {
 }
 
 /// `rollout status` watches until the cluster says that it is done.
-async fn rolled_out(world: &World, kubectl: &Kubectl) {
+async fn rolled_out(fixture: &Fixture, kubectl: &Kubectl) {
     let mut waiting = kubectl.start(&["rollout", "status", "deployment/guestbook", "--timeout=60s"]);
     waiting.line("Waiting for deployment").await.unwrap();
     let status = json!({"status": {
         "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
     }});
     let patch = format!("--patch={status}");
-    world
+    fixture
         .cluster
         .admin()
         .succeed(&[
@@ -175,7 +175,7 @@ async fn rolled_out(world: &World, kubectl: &Kubectl) {
             "--subresource=status",
             &patch,
             "-n",
-            &world.guestbook,
+            &fixture.guestbook,
         ])
         .await;
     let run = waiting.end().await;
@@ -185,36 +185,36 @@ async fn rolled_out(world: &World, kubectl: &Kubectl) {
     );
 }
 
-/// Pods are entered as the account, by those who may run programs, and by nobody else.
+/// Callers with the right to exec use pods as the account. Others are refused.
 #[tokio::test]
-async fn pods_are_entered_as_the_account() {
-    let world = start(Source::Directory, false).await;
-    let there = &world.guestbook;
+async fn pods_are_used_as_the_account() {
+    let fixture = start(Source::Directory, false).await;
+    let there = &fixture.guestbook;
     for protocol in [Protocol::WebSocket, Protocol::Spdy] {
-        let other = world.kubectl("alice", "guestbook").speak(protocol);
+        let other = fixture.kubectl("alice", "guestbook").speak(protocol);
         other.succeed(&["exec", "-n", there, "pod", "--", "true"]).await;
     }
-    let kubectl = world.kubectl("alice", "guestbook").speak(Protocol::WebSocket);
-    enter(&kubectl, there).await;
+    let kubectl = fixture.kubectl("alice", "guestbook").speak(Protocol::WebSocket);
+    use_pod(&kubectl, there).await;
     let is = |event: &Value| {
         event["objectRef"]["subresource"] == "exec" && event["objectRef"]["namespace"] == there.as_str()
     };
-    let event = world.cluster.audit().find_with(there, is).await;
+    let event = fixture.cluster.audit().find_with(there, is).await;
     assert_eq!(
         event["impersonatedUser"]["username"],
         user(there, "deployer"),
         "{event}"
     );
 
-    let before = world
+    let before = fixture
         .cluster
         .audit()
         .events_with(there)
         .iter()
         .filter(|event| is(event))
         .count();
-    let bob = world.kubectl("bob", "guestbook");
-    // kubectl looks at the pod first, and nobody made it the Application's.
+    let bob = fixture.kubectl("bob", "guestbook");
+    // kubectl reads the pod first, which is not tracked by the Application.
     let not_owned = "the object is not a resource of this application";
     for asked in [
         &["exec", "-n", there, "pod", "--", "true"][..],
@@ -229,7 +229,7 @@ async fn pods_are_entered_as_the_account() {
         complaint.contains("you may not read logs of this application"),
         "{complaint}"
     );
-    let after = world
+    let after = fixture
         .cluster
         .audit()
         .events_with(there)
@@ -239,30 +239,30 @@ async fn pods_are_entered_as_the_account() {
     assert_eq!(before, after);
 }
 
-/// Streams by SPDY alone, as old clients have them.
+/// Streams with SPDY only, as of old clients.
 #[tokio::test]
-async fn pods_are_entered_by_spdy() {
-    let world = start(Source::Kubernetes, false).await;
-    let kubectl = world.kubectl("alice", "guestbook").speak(Protocol::Spdy);
-    enter(&kubectl, &world.guestbook).await;
-    spoken(world.cluster, &world.guestbook, Protocol::Spdy).await;
+async fn pods_are_used_with_spdy() {
+    let fixture = start(Source::Kubernetes, false).await;
+    let kubectl = fixture.kubectl("alice", "guestbook").speak(Protocol::Spdy);
+    use_pod(&kubectl, &fixture.guestbook).await;
+    assert_protocol(fixture.cluster, &fixture.guestbook, Protocol::Spdy).await;
 }
 
-/// Where the cluster lets the gateway say who asked, its audit log has it.
+/// The cluster's audit log has the user, if the gateway may send extra keys.
 #[tokio::test]
-async fn the_human_is_in_the_audit_log_where_that_is_granted() {
+async fn the_user_is_in_the_audit_log_if_extra_keys_are_granted() {
     for granted in [true, false] {
-        let world = start(Source::Kubernetes, granted).await;
-        let there = &world.guestbook;
-        let kubectl = world.kubectl("alice", "guestbook");
-        // The gateway asks the cluster what it may say once it runs.
+        let fixture = start(Source::Kubernetes, granted).await;
+        let there = &fixture.guestbook;
+        let kubectl = fixture.kubectl("alice", "guestbook");
+        // The gateway asks the cluster about its rights after it has started.
         eventually("the gateway asked the cluster", async || {
-            let report = world.gateway.admin("/applications").await;
+            let report = fixture.gateway.admin("/applications").await;
             report["clusters"].as_array()?.first().map(|_| ())
         })
         .await;
         if granted {
-            eventually("the cluster is told who asks", async || {
+            eventually("the gateway sends the user", async || {
                 let whoami = kubectl.json(&["auth", "whoami"]).await;
                 whoami["status"]["userInfo"]["extra"]
                     .get("tollgate.dev/user")
@@ -272,11 +272,11 @@ async fn the_human_is_in_the_audit_log_where_that_is_granted() {
         }
         let run = run_apply(&kubectl, &guestbook(there, "guestbook")).await;
         assert!(run.status.success(), "{granted}: {run:?}");
-        let event = world.wrote(there, "guestbook", &user(there, "deployer")).await;
+        let event = fixture.wrote(there, "guestbook", &user(there, "deployer")).await;
         let extra = &event["impersonatedUser"]["extra"];
         if granted {
             assert_eq!(extra["tollgate.dev/user"], json!(["alice"]), "{event}");
-            let application = format!("{}/guestbook", world.control);
+            let application = format!("{}/guestbook", fixture.control);
             assert_eq!(extra["tollgate.dev/application"], json!([application]), "{event}");
         } else {
             assert!(extra.get("tollgate.dev/user").is_none(), "{event}");
@@ -284,7 +284,7 @@ async fn the_human_is_in_the_audit_log_where_that_is_granted() {
     }
 }
 
-/// A chart with a hook, in a folder of its own.
+/// A chart with a hook, in a temporary folder.
 fn chart() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -318,12 +318,12 @@ metadata:
     folder
 }
 
-/// helm installs, upgrades, rolls back and uninstalls; hooks and its own records are
-/// the account's too.
+/// helm installs, upgrades, rolls back and uninstalls. Hooks and release records are written as the
+/// account too.
 #[tokio::test]
 async fn helm_works_unchanged() {
-    let world = start(Source::Directory, false).await;
-    let (there, kubectl) = (&world.guestbook, kubeconfig(&world).await);
+    let fixture = start(Source::Directory, false).await;
+    let (there, kubectl) = (&fixture.guestbook, kubeconfig(&fixture).await);
     let (helm, chart) = (kubectl.beside(helm()), chart());
     let folder = chart.path().to_str().unwrap();
     let greeting = ["get", "configmap", "book-text", "--output=jsonpath={.data.greeting}"];
@@ -345,9 +345,9 @@ async fn helm_works_unchanged() {
 
     let account = user(there, "deployer");
     for name in ["book-text", "book-ui", "book-hook", "sh.helm.release.v1.book.v1"] {
-        world.wrote(there, name, &account).await;
+        fixture.wrote(there, name, &account).await;
     }
-    let arrived = world.arrived(there);
+    let arrived = fixture.arrived(there);
     let all = arrived
         .iter()
         .all(|event| event["impersonatedUser"]["username"] == account.as_str());

@@ -1,4 +1,4 @@
-//! Headless Chromium, told what to do by the DevTools protocol.
+//! Headless Chromium, controlled by the DevTools protocol.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::{PATIENCE, eventually};
 
-/// A browser with a profile nobody used before; it ends with the value.
+/// A browser with a new profile. It ends when the value is dropped.
 pub(crate) struct Chromium {
     port: u16,
     _process: Daemon,
@@ -21,10 +21,10 @@ pub(crate) struct Chromium {
 }
 
 impl Chromium {
-    /// Starts it.
+    /// Starts the browser.
     ///
     /// # Panics
-    /// It is not installed: `apt-get install chromium`, or `cargo xtask setup`.
+    /// If Chromium is not installed. `cargo xtask setup` or `apt-get install chromium` installs it.
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let profile = folder.path().join("profile");
@@ -67,7 +67,7 @@ impl Chromium {
         }
     }
 
-    /// A new tab that shows `url`, loaded.
+    /// Opens `url` in a new tab and waits until it is loaded.
     pub(crate) async fn open(&self, url: &str) -> Page {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let new = format!("http://127.0.0.1:{}/json/new?{url}", self.port);
@@ -94,15 +94,15 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The value of an expression, or of the promise that it is.
+    /// The value of an expression. A promise is awaited.
     ///
     /// # Panics
-    /// It throws, rejects, or does not end in time.
+    /// If the expression throws, rejects or takes too long.
     pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let result = timeout(PATIENCE, self.call("Runtime.evaluate", &parameters))
             .await
-            .unwrap_or_else(|_| panic!("no end of {expression}"));
+            .unwrap_or_else(|_| panic!("{expression} did not end in time"));
         assert_eq!(result.get("exceptionDetails"), None, "{expression}: {result}");
         result["result"]["value"].clone()
     }
@@ -112,7 +112,12 @@ impl Page {
         let call = json!({"id": self.calls, "method": method, "params": parameters});
         self.socket.send(Message::text(call.to_string())).await.unwrap();
         loop {
-            let message = self.socket.next().await.expect("chromium lives").unwrap();
+            let message = self
+                .socket
+                .next()
+                .await
+                .expect("chromium closed the connection")
+                .unwrap();
             let Message::Text(text) = message else { continue };
             let answer: Value = serde_json::from_str(&text).unwrap();
             if answer["id"] == self.calls {

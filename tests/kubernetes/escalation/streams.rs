@@ -1,4 +1,4 @@
-//! Upgrades: what is let through, and what passes once it is open.
+//! Upgrades: which are forwarded, and what may follow them on the connection.
 
 use super::target::Target;
 
@@ -11,7 +11,7 @@ fn base64url(text: &str) -> String {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
 }
 
-/// `h2c` would hide later requests from the gateway: it is not passed on.
+/// `h2c` is not forwarded, because it would hide later requests from the gateway.
 #[tokio::test]
 async fn only_websocket_and_spdy_are_upgrades() {
     let target = Target::start().await;
@@ -28,9 +28,9 @@ async fn only_websocket_and_spdy_are_upgrades() {
     }
 }
 
-/// kube-apiserver believes tokens in subprotocols: the gateway reads them itself.
+/// kube-apiserver accepts tokens in subprotocols, so the gateway reads and removes them.
 #[tokio::test]
-async fn a_token_in_a_subprotocol_is_the_gateways_to_read() {
+async fn a_token_in_a_subprotocol_is_read_by_the_gateway() {
     let target = Target::start().await;
     let hidden = |token: &str| {
         let token = base64url(token);
@@ -40,21 +40,21 @@ async fn a_token_in_a_subprotocol_is_the_gateways_to_read() {
     };
     let without_field =
         |path: &str, lines: &str| format!("GET /k8s-proxy{path} HTTP/1.1\r\nHost: gateway\r\n{lines}\r\n");
-    // A token the cluster would believe, beside alice's.
-    let home = target.world.home.clone();
-    let robot = target.world.cluster.service_account(&home, "intruder").await;
+    // A token that the cluster would accept, in addition to alice's.
+    let home = target.fixture.home.clone();
+    let robot = target.fixture.cluster.service_account(&home, "intruder").await;
     let mark = Target::mark();
     let head = target.head(("GET", &target.exec(&home, &mark)), &hidden(&robot));
     target
         .refused(&mark, &target.exchange(&head).await, (400, "BadRequest"))
         .await;
-    // Alone it is a credential like any other, and not one of ours.
+    // Alone, it is refused as an unknown credential.
     let mark = Target::mark();
     let head = without_field(&target.exec(&home, &mark), &hidden(&robot));
     target
         .refused(&mark, &target.exchange(&head).await, (401, "Unauthorized"))
         .await;
-    // alice's own lets her in; the cluster never sees it.
+    // alice's own token is accepted, and the cluster never sees it.
     let mark = Target::mark();
     let head = without_field(&target.exec(&home, &mark), &hidden(&target.token.bearer));
     let mut client = target.connect().await;
@@ -69,7 +69,7 @@ async fn a_token_in_a_subprotocol_is_the_gateways_to_read() {
     assert!(!event.to_string().contains(secret), "{event}");
 }
 
-/// Bytes behind an upgrade that the cluster refused are nobody's request.
+/// Bytes after an upgrade that the cluster refused do not reach the cluster.
 #[tokio::test]
 async fn a_refused_upgrade_is_no_tunnel() {
     let target = Target::start().await;
@@ -77,19 +77,19 @@ async fn a_refused_upgrade_is_no_tunnel() {
     let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
     for (method, lines) in [("GET", lines.as_str()), ("POST", spdy)] {
         let (mark, smuggled) = (Target::mark(), Target::mark());
-        let path = target.exec(&target.world.other, &mark);
+        let path = target.exec(&target.fixture.other, &mark);
         let head = target.head((method, &path), lines);
         let object = target.object(&smuggled);
         let behind = format!("GET {object} HTTP/1.1\r\nHost: cluster\r\nImpersonate-User: system:admin\r\n\r\n");
         let mut client = target.connect().await;
         client.send(head.as_bytes()).await;
         let answer = client.answer().await.unwrap();
-        // The cluster's own words.
+        // The response is the cluster's.
         assert_eq!(answer.status, 403, "{answer:?}");
         let text = String::from_utf8_lossy(&answer.content).into_owned();
         assert!(text.contains(r#"User \"gitlab:user:alice\" cannot"#), "{text}");
         client.send(behind.as_bytes()).await;
-        // What the gateway says of it is its own: no such path here, or the end.
+        // The gateway itself answers that it has no such path, or closes the connection.
         if let Some(answer) = client.answer().await {
             assert!([400, 404].contains(&answer.status), "{answer:?}");
         }
@@ -98,12 +98,12 @@ async fn a_refused_upgrade_is_no_tunnel() {
     }
 }
 
-/// Requests sent together with the handshake, before it is answered.
+/// A request sent together with the handshake, before its response, does not reach the cluster.
 #[tokio::test]
 async fn bytes_sent_ahead_of_a_refused_upgrade_are_no_request() {
     let target = Target::start().await;
     let (mark, smuggled) = (Target::mark(), Target::mark());
-    let path = target.exec(&target.world.other, &mark);
+    let path = target.exec(&target.fixture.other, &mark);
     let lines = format!("{WEBSOCKET}Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n");
     let object = target.object(&smuggled);
     let behind = format!("GET {object} HTTP/1.1\r\nHost: cluster\r\nImpersonate-User: system:admin\r\n\r\n");
@@ -115,12 +115,12 @@ async fn bytes_sent_ahead_of_a_refused_upgrade_are_no_request() {
     assert!(target.arrived(&smuggled).await.is_empty());
 }
 
-/// An upgrade hides no impersonation either.
+/// Impersonation headers are refused on upgrades too.
 #[tokio::test]
 async fn streams_are_opened_as_the_caller() {
     let target = Target::start().await;
     let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
-    let home = target.world.home.clone();
+    let home = target.fixture.home.clone();
     for (lines, status) in [
         (format!("{spdy}Impersonate-User: system:admin\r\n"), 400),
         (spdy.replace("Upgrade\r\n", "Upgrade, Impersonate-User\r\n"), 101),

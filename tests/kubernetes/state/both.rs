@@ -1,4 +1,4 @@
-//! What both sources do: one suite, run on each.
+//! Tests that run with both sources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use tollgate_state::write::batch::Write;
 use tollgate_state::write::{self, ObjectKey, WritableKind};
 use tollgate_state::{Application, ObjectName, Project, Resources};
 
-use crate::state::world::{
-    ARGO, Folder, Namespace, Reader, World, application, cluster_secret, config_map, fill, object, project, said,
-    sample,
+use crate::state::backend::{
+    ARGO, Folder, Namespace, Reader, StateBackend, application, cluster_secret, config_map, fill, object, project,
+    sample, to_text,
 };
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-fn app(world: &impl World, name: &str) -> ObjectName {
+fn app(backend: &impl StateBackend, name: &str) -> ObjectName {
     ObjectName {
-        namespace: world.namespace().to_owned(),
+        namespace: backend.namespace().to_owned(),
         name: name.to_owned(),
     }
 }
 
-/// What resources say, without places and the name of the namespace.
+/// The content of resources, without locations and the name of the namespace.
 fn summary(resources: &Resources) -> BTreeMap<String, String> {
-    let mut said = BTreeMap::new();
+    let mut summary = BTreeMap::new();
     for (name, map) in [("cm", &resources.argocd_cm), ("rbac", &resources.rbac_cm)] {
         for (key, text) in &map.data {
-            said.insert(format!("{name} {key}"), text.value.to_string());
+            summary.insert(format!("{name} {key}"), text.value.to_string());
         }
     }
     for (name, secret) in &resources.secrets {
         for (key, value) in &secret.values {
-            said.insert(format!("secret {name} {key}"), value.expose_secret().to_owned());
+            summary.insert(format!("secret {name} {key}"), value.expose_secret().to_owned());
         }
     }
     for (name, project) in &resources.projects {
@@ -60,7 +60,7 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
                 )
             })
             .collect();
-        said.insert(
+        summary.insert(
             format!("project {name}"),
             format!("{destinations:?} {source_repos:?} {resources:?} {roles:?}"),
         );
@@ -72,7 +72,7 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
             labels,
             ..
         } = &**application;
-        said.insert(
+        summary.insert(
             format!("application {}", name.name),
             format!("{project} {destination:?} {labels:?}"),
         );
@@ -80,29 +80,29 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
     for (name, extension) in &resources.extensions {
         let url = extension.url.as_str();
         let url = url.replace(&resources.control_plane_namespace, "NAMESPACE");
-        said.insert(format!("extension {name}"), url);
+        summary.insert(format!("extension {name}"), url);
     }
     for (name, agent) in &resources.agents {
-        said.insert(format!("agent {name}"), format!("{:?}", agent.binding));
+        summary.insert(format!("agent {name}"), format!("{:?}", agent.binding));
     }
     for (server, config) in &resources.cluster_configs {
         let (labels, mut annotations) = (&config.labels, config.annotations.clone());
-        // Only kubectl writes it, and its values are nobody's business.
+        // Only kubectl writes this annotation. Its value must not be kept.
         if let Some(applied) = annotations.remove(LAST_APPLIED) {
             assert_eq!(applied, "");
         }
-        said.insert(format!("cluster {server}"), format!("{labels:?} {annotations:?}"));
+        summary.insert(format!("cluster {server}"), format!("{labels:?} {annotations:?}"));
     }
-    said.insert("people".to_owned(), format!("{:?}", resources.people));
-    said.insert("clusters".to_owned(), format!("{:?}", resources.clusters));
-    said
+    summary.insert("people".to_owned(), format!("{:?}", resources.people));
+    summary.insert("clusters".to_owned(), format!("{:?}", resources.clusters));
+    summary
 }
 
-/// Lets generators read everything there is here: clusters.
+/// Lets generators read clusters, and nothing else.
 #[derive(Debug)]
-struct Clusters;
+struct ClustersOnly;
 
-impl InputAuthorizer for Clusters {
+impl InputAuthorizer for ClustersOnly {
     fn check_cluster(&self, _: &ClusterInput) -> Result<(), Denial> {
         Ok(())
     }
@@ -116,19 +116,19 @@ impl InputAuthorizer for Clusters {
     }
 }
 
-impl PluginGenerators for Clusters {
+impl PluginGenerators for ClustersOnly {
     fn generate(&self, _: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         panic!("no plugin is asked for")
     }
 }
 
-impl Repositories for Clusters {
+impl Repositories for ClustersOnly {
     fn open(&self, _: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         panic!("no repository is asked for")
     }
 }
 
-/// Names of what a cluster generator makes of annotations.
+/// The names of the Applications that a cluster generator makes from annotations.
 fn generated(resources: &Resources) -> Vec<String> {
     let set = json!({
         "apiVersion": ARGO, "kind": "ApplicationSet", "metadata": {"name": "of-teams", "namespace": "argocd"},
@@ -146,9 +146,9 @@ fn generated(resources: &Resources) -> Vec<String> {
     let set = ApplicationSet::read(set).unwrap();
     let inputs = Inputs {
         clusters: &ClusterInput::all(resources),
-        authorizer: &Clusters,
-        repositories: &Clusters,
-        plugin_generators: &Clusters,
+        authorizer: &ClustersOnly,
+        repositories: &ClustersOnly,
+        plugin_generators: &ClustersOnly,
     };
     let made = generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).unwrap();
     let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
@@ -174,27 +174,27 @@ async fn both_give_the_same_objects() {
     assert_eq!(
         generated(&of_cluster),
         ["shop-one"],
-        "an update would delete and make it anew"
+        "with another name, an update would delete and create the Application"
     );
-    // Places name the object.
+    // Locations name the object.
     let guestbook = &of_cluster.applications[&app(&namespace, "guestbook")];
     let place = format!("kubernetes Application {}/guestbook", namespace.namespace());
     assert_eq!(guestbook.location.to_string(), place);
     assert!(!format!("{of_cluster:?}").contains("hunter"));
 }
 
-/// A change shows, and what did not change is the same pointers.
-async fn changes_show(world: &impl World) {
-    fill(world).await;
-    let mut reader = Reader::of(&world.config()).await;
+/// Changes are loaded, and unchanged objects keep their pointers.
+async fn changes_are_loaded(backend: &impl StateBackend) {
+    fill(backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     let before = reader.good().await;
     reader.calm().await;
     assert!(Arc::ptr_eq(&before, &reader.good().await), "nothing changed");
-    let (guestbook, web) = (app(world, "guestbook"), app(world, "web"));
-    world.put(&application(world, "guestbook", "default")).await;
+    let (guestbook, web) = (app(backend, "guestbook"), app(backend, "web"));
+    backend.put(&application(backend, "guestbook", "default")).await;
     let is_so = |resources: &Resources| resources.applications[&guestbook].project == "default";
     let after = reader
-        .until("the project is another one", |loaded| {
+        .until("the project has changed", |loaded| {
             loaded.value.as_deref().is_some_and(is_so)
         })
         .await;
@@ -204,19 +204,19 @@ async fn changes_show(world: &impl World) {
     assert!(Arc::ptr_eq(&before.secrets["one"], &after.secrets["one"]));
     assert!(Arc::ptr_eq(&before.people, &after.people));
     assert!(Arc::ptr_eq(&before.agents["edge"], &after.agents["edge"]));
-    // Gone and new.
-    world.delete(&application(world, "guestbook", "default")).await;
-    world.put(&application(world, "fresh", "shop")).await;
-    let fresh = app(world, "fresh");
+    // One object is deleted and one is created.
+    backend.delete(&application(backend, "guestbook", "default")).await;
+    backend.put(&application(backend, "fresh", "shop")).await;
+    let fresh = app(backend, "fresh");
     let is_so = |resources: &Resources| {
         !resources.applications.contains_key(&guestbook) && resources.applications.contains_key(&fresh)
     };
     reader
-        .until("one is gone and one is there", |loaded| {
+        .until("one Application is gone and one is new", |loaded| {
             loaded.value.as_deref().is_some_and(is_so)
         })
         .await;
-    world.put(&project(world, "shop", &["ci"])).await;
+    backend.put(&project(backend, "shop", &["ci"])).await;
     let is_so = |resources: &Resources| resources.projects["shop"].roles.len() == 1;
     reader
         .until("the project has one role", |loaded| {
@@ -225,18 +225,18 @@ async fn changes_show(world: &impl World) {
         .await;
 }
 
-/// A set is made with its Applications, and when one of them cannot be, not at all.
-async fn writes_belong_together(world: &impl World) {
-    fill(world).await;
-    let reader = Reader::of(&world.config()).await;
+/// A set is created together with its Applications, or not at all if one of them fails.
+async fn batches_are_atomic(backend: &impl StateBackend) {
+    fill(backend).await;
+    let reader = Reader::of(&backend.config()).await;
     reader.good().await;
     let writer = reader.source.writer().unwrap();
     let key = |kind: WritableKind, name: &str| ObjectKey {
         kind,
-        name: app(world, name),
+        name: app(backend, name),
     };
     let set = object(
-        world,
+        backend,
         (ARGO, "ApplicationSet", "several"),
         json!({"spec": {"generators": [], "template": {"metadata": {"name": "a"}, "spec": {
             "project": "default", "destination": {},
@@ -249,11 +249,11 @@ async fn writes_belong_together(world: &impl World) {
         };
         let others = names.iter().map(|name| Write::Create {
             key: key(WritableKind::Application, name),
-            object: application(world, name, "default"),
+            object: application(backend, name, "default"),
         });
         std::iter::once(first).chain(others).collect::<Vec<_>>()
     };
-    // `web` is there already, and nobody's.
+    // `web` exists already, without an owner.
     let failed = writer.batch(writes(&["first", "web"])).await.unwrap_err();
     assert_eq!(failed.key, key(WritableKind::Application, "web"));
     assert!(failed.not_undone.is_empty(), "{:?}", failed.not_undone);
@@ -271,7 +271,7 @@ async fn writes_belong_together(world: &impl World) {
         .unwrap();
     assert_eq!(stored.object["spec"]["template"], set["spec"]["template"]);
     let mut reader = reader;
-    let name = app(world, "several");
+    let name = app(backend, "several");
     let is_so = |resources: &Resources| resources.application_sets.contains_key(&name);
     reader
         .until("the set is there", |loaded| loaded.value.as_deref().is_some_and(is_so))
@@ -279,32 +279,32 @@ async fn writes_belong_together(world: &impl World) {
 }
 
 #[tokio::test]
-async fn writes_belong_together_in_a_folder() {
-    writes_belong_together(&Folder::new()).await;
+async fn batches_are_atomic_in_a_folder() {
+    batches_are_atomic(&Folder::new()).await;
 }
 
 #[tokio::test]
-async fn writes_belong_together_in_a_cluster() {
-    writes_belong_together(&Namespace::new("several").await).await;
+async fn batches_are_atomic_in_a_cluster() {
+    batches_are_atomic(&Namespace::new("several").await).await;
 }
 
 #[tokio::test]
-async fn changes_show_in_a_folder() {
-    changes_show(&Folder::new()).await;
+async fn changes_are_loaded_in_a_folder() {
+    changes_are_loaded(&Folder::new()).await;
 }
 
 #[tokio::test]
-async fn changes_show_in_a_cluster() {
-    changes_show(&Namespace::new("changes").await).await;
+async fn changes_are_loaded_in_a_cluster() {
+    changes_are_loaded(&Namespace::new("changes").await).await;
 }
 
-/// A secret that is renewed counts with the next load.
-async fn secrets_rotate(world: &impl World) {
-    fill(world).await;
-    let mut reader = Reader::of(&world.config()).await;
+/// The next load has a renewed secret.
+async fn secrets_rotate(backend: &impl StateBackend) {
+    fill(backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     let before = reader.good().await;
-    world
-        .put(&cluster_secret(world, "one", ("https://one.example.org", "hunter4")))
+    backend
+        .put(&cluster_secret(backend, "one", ("https://one.example.org", "hunter4")))
         .await;
     let value = |resources: &Resources| resources.secrets["one"].values["config"].expose_secret().to_owned();
     assert!(value(&before).contains("hunter3"));
@@ -335,59 +335,62 @@ async fn secrets_rotate_in_a_cluster() {
     secrets_rotate(&Namespace::new("rotate").await).await;
 }
 
-/// What nobody can decide is not used until it is mended, and nothing else suffers.
-async fn doubles_are_not_used(world: &impl World) {
-    fill(world).await;
-    let mut reader = Reader::of(&world.config()).await;
+/// Two secrets for one cluster are ambiguous. The cluster is not used until one is deleted.
+async fn duplicates_are_not_used(backend: &impl StateBackend) {
+    fill(backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     reader.good().await;
-    let double = cluster_secret(world, "double", ("https://one.example.org", "hunter5"));
-    world.put(&double).await;
+    let double = cluster_secret(backend, "double", ("https://one.example.org", "hunter5"));
+    backend.put(&double).await;
     let knows = |loaded: &Loaded<Arc<Resources>>| {
-        let resources = loaded.value.as_ref().expect("the load is good");
+        let resources = loaded.value.as_ref().expect("the load is valid");
         resources
             .clusters
             .iter()
             .any(|known| known.server == "https://one.example.org")
     };
     let doubtful = reader.until("the cluster is gone", |loaded| !knows(loaded)).await;
-    let text = said(&doubtful.diagnostics);
+    let text = to_text(&doubtful.diagnostics);
     assert!(
         text.contains("two cluster secrets name the server `https://one.example.org`"),
         "{text}"
     );
     assert!(!text.contains("hunter"), "{text}");
-    world.delete(&double).await;
-    reader.until("the cluster is there again", knows).await;
+    backend.delete(&double).await;
+    reader.until("the cluster is known again", knows).await;
 }
 
 #[tokio::test]
-async fn doubles_are_not_used_in_a_folder() {
-    doubles_are_not_used(&Folder::new()).await;
+async fn duplicates_are_not_used_in_a_folder() {
+    duplicates_are_not_used(&Folder::new()).await;
 }
 
 #[tokio::test]
-async fn doubles_are_not_used_in_a_cluster() {
-    doubles_are_not_used(&Namespace::new("doubles").await).await;
+async fn duplicates_are_not_used_in_a_cluster() {
+    duplicates_are_not_used(&Namespace::new("doubles").await).await;
 }
 
-/// A tenant's mistake is named, and its object alone is set aside.
-async fn mistakes_are_named(world: &impl World) {
-    fill(world).await;
-    let mut reader = Reader::of(&world.config()).await;
+/// An invalid object is reported, and only this object is left out.
+async fn mistakes_are_reported(backend: &impl StateBackend) {
+    fill(backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     reader.good().await;
-    world.put(&project(world, "shop", &["ci", "ci"])).await;
-    let told = reader
-        .until("the mistake is told", |loaded| {
-            said(&loaded.diagnostics).contains("role `ci` is defined twice")
+    backend.put(&project(backend, "shop", &["ci", "ci"])).await;
+    let invalid = reader
+        .until("the mistake is reported", |loaded| {
+            to_text(&loaded.diagnostics).contains("role `ci` is defined twice")
         })
         .await;
-    let text = said(&told.diagnostics);
-    let resources = told.value.unwrap();
-    assert!(!resources.projects.contains_key("shop"), "denied, not half there");
+    let text = to_text(&invalid.diagnostics);
+    let resources = invalid.value.unwrap();
+    assert!(
+        !resources.projects.contains_key("shop"),
+        "the invalid project is not used in part"
+    );
     assert!(resources.is_invalid_project("shop"), "{text}");
     assert_eq!(resources.applications.len(), 2);
     assert!(text.contains("warning: the object is set aside: "), "{text}");
-    world.put(&project(world, "shop", &["ci"])).await;
+    backend.put(&project(backend, "shop", &["ci"])).await;
     let is_so = |resources: &Resources| resources.projects.contains_key("shop");
     reader
         .until("the project is back", |loaded| {
@@ -397,19 +400,19 @@ async fn mistakes_are_named(world: &impl World) {
 }
 
 #[tokio::test]
-async fn mistakes_are_named_in_a_folder() {
-    mistakes_are_named(&Folder::new()).await;
+async fn mistakes_are_reported_in_a_folder() {
+    mistakes_are_reported(&Folder::new()).await;
 }
 
 #[tokio::test]
-async fn mistakes_are_named_in_a_cluster() {
-    mistakes_are_named(&Namespace::new("mistakes").await).await;
+async fn mistakes_are_reported_in_a_cluster() {
+    mistakes_are_reported(&Namespace::new("mistakes").await).await;
 }
 
-/// An extension that is an object, and one of the same name that is none.
-async fn extensions_are_objects(world: &impl World) {
-    fill(world).await;
-    let mut reader = Reader::of(&world.config()).await;
+/// An extension from an object, and one of the same name from `argocd-cm`.
+async fn extensions_are_objects(backend: &impl StateBackend) {
+    fill(backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     let parse = |resources: &Resources| tollgate_state::extensions::parse(resources);
     let specs = parse(&*reader.good().await).value.unwrap();
     assert_eq!(specs.len(), 1);
@@ -417,30 +420,30 @@ async fn extensions_are_objects(world: &impl World) {
     let double = json!({
         "extension.config": "extensions: [{name: metrics, backend: {services: [{url: 'http://m'}]}}]\n",
     });
-    world.put(&config_map(world, "argocd-cm", double)).await;
+    backend.put(&config_map(backend, "argocd-cm", double)).await;
     let twice = reader
-        .until("the other one is there", |loaded| {
+        .until("the other extension is loaded", |loaded| {
             loaded
                 .value
                 .as_deref()
                 .is_some_and(|resources| !parse(resources).diagnostics.is_empty())
         })
         .await;
-    // The one of `argocd-cm` counts; the object is left out, with a warning.
+    // The extension in `argocd-cm` is used. The object is left out with a warning.
     let parsed = parse(&twice.value.unwrap());
-    let found = said(&parsed.diagnostics);
+    let found = to_text(&parsed.diagnostics);
     assert!(found.contains("metrics") && found.contains("argocd-cm"), "{found}");
     assert!(parsed.diagnostics.iter().all(|finding| !finding.is_error()), "{found}");
     assert_eq!(parsed.value.unwrap().len(), 1);
-    // Without a backend an object is no extension.
+    // An object without a backend is no extension.
     let other = object(
-        world,
+        backend,
         (ARGO, "ArgoCDExtension", "metrics"),
         json!({"spec": {"sources": []}}),
     );
-    world.put(&other).await;
+    backend.put(&other).await;
     reader
-        .until("the name is the other's alone", |loaded| {
+        .until("only `argocd-cm` has the extension", |loaded| {
             loaded
                 .value
                 .as_deref()
@@ -456,7 +459,7 @@ async fn extensions_are_objects_in_a_folder() {
 
 #[tokio::test]
 async fn extensions_are_objects_in_a_cluster() {
-    let world = Namespace::new("extensions").await;
-    assert_eq!(sample(&world).len(), sample(&Folder::new()).len());
-    extensions_are_objects(&world).await;
+    let backend = Namespace::new("extensions").await;
+    assert_eq!(sample(&backend).len(), sample(&Folder::new()).len());
+    extensions_are_objects(&backend).await;
 }

@@ -1,5 +1,5 @@
-//! What only a cluster does: lines that break, rights and definitions that are not
-//! there.
+//! What only happens with an API server: interrupted connections, and missing rights and
+//! definitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use tollgate_state::kubernetes::KubernetesSource;
 use tollgate_state::source::Source;
 use tollgate_state::write::Writer;
 
-use crate::state::line::Line;
-use crate::state::world::{ARGO, Namespace, Reader, World, application, fill, object, of_cluster, said};
+use crate::state::backend::{ARGO, Namespace, Reader, StateBackend, application, fill, object, of_cluster, to_text};
+use crate::state::tcp_proxy::TcpProxy;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::kubectl::Credential;
 use test_support::kubernetes::{crds, eventually};
 use test_support::programs;
 
-/// Long enough for everything that can be there.
+/// How long the first load may wait. It is enough for every kind that exists.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// The first load of a source that is given little time.
+/// Starts a source and loads once, within [`BOUND`].
 async fn first(settings: KubernetesState, namespace: &str) -> (KubernetesSource, Loaded<Arc<Resources>>) {
     let source = KubernetesSource::start(settings, namespace, BOUND);
     tokio::task::spawn_blocking(move || {
@@ -33,43 +33,46 @@ async fn first(settings: KubernetesState, namespace: &str) -> (KubernetesSource,
     .unwrap()
 }
 
-/// The administrator's kubeconfig, for another address.
-fn through(cluster: &Cluster, line: &Line, folder: &std::path::Path) -> std::path::PathBuf {
+/// The administrator's kubeconfig with the address of the proxy.
+fn through(cluster: &Cluster, proxy: &TcpProxy, folder: &std::path::Path) -> std::path::PathBuf {
     let text = std::fs::read_to_string(cluster.admin().kubeconfig()).unwrap();
     let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
-    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", line.address));
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", proxy.address));
     let file = folder.join("kubeconfig");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     file
 }
 
 #[tokio::test]
-async fn what_was_known_stays_while_the_server_is_away() {
-    let mut world = Namespace::new("away").await;
-    let line = Line::to(world.cluster.url().strip_prefix("https://").unwrap()).await;
+async fn the_last_state_stays_while_the_server_is_unreachable() {
+    let mut backend = Namespace::new("away").await;
+    let proxy = TcpProxy::to(backend.cluster.url().strip_prefix("https://").unwrap()).await;
     let folder = tempfile::tempdir().unwrap();
-    world.kubeconfig = through(world.cluster, &line, folder.path());
-    fill(&world).await;
-    let mut reader = Reader::of(&world.config()).await;
+    backend.kubeconfig = through(backend.cluster, &proxy, folder.path());
+    fill(&backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     let before = reader.good().await;
-    assert_eq!(said(&reader.source.health()), "");
+    assert_eq!(to_text(&reader.source.health()), "");
     reader.calm().await;
-    line.cut();
+    proxy.disable();
     let all_broken = |health: &[Diagnostic]| health.len() == 9 && health.iter().all(Diagnostic::is_error);
     reader.until_health("every watch is broken", all_broken).await;
-    let health = said(&reader.source.health());
+    let health = to_text(&reader.source.health());
     assert!(
         health.contains("error: what is known stays, and may be old: applications.argoproj.io cannot be watched"),
         "{health}"
     );
-    assert!(reader.is_signaled(Duration::from_secs(10)).await, "so that it is told");
+    assert!(
+        reader.is_signaled(Duration::from_secs(10)).await,
+        "broken watches are not signaled"
+    );
     assert!(Arc::ptr_eq(&before, &reader.good().await), "the last good state stays");
-    // Changed, gone and new meanwhile.
-    world.put(&application(&world, "guestbook", "default")).await;
-    world.delete(&application(&world, "web", "default")).await;
-    world.put(&application(&world, "fresh", "shop")).await;
+    // Meanwhile one object changes, one is deleted and one is created.
+    backend.put(&application(&backend, "guestbook", "default")).await;
+    backend.delete(&application(&backend, "web", "default")).await;
+    backend.put(&application(&backend, "fresh", "shop")).await;
     assert!(Arc::ptr_eq(&before, &reader.good().await));
-    line.mend();
+    proxy.enable();
     let names = |resources: &Resources| {
         let named = resources.applications.iter();
         let named = named.map(|(name, application)| format!("{} {}", name.name, application.project));
@@ -78,7 +81,7 @@ async fn what_was_known_stays_while_the_server_is_away() {
     let loaded = reader
         .until("everything is caught up", |loaded| {
             let resources = loaded.value.as_deref().expect("no load is refused");
-            // Lists are put in force whole: nothing vanishes in between.
+            // A new list replaces the old one as a whole, so no object is missing in between.
             assert!(resources.applications.len() >= 2 && !resources.projects.is_empty());
             names(resources) == ["fresh shop", "guestbook default"]
         })
@@ -90,16 +93,16 @@ async fn what_was_known_stays_while_the_server_is_away() {
 
 #[tokio::test]
 async fn a_status_is_no_change() {
-    let world = Namespace::new("status").await;
-    fill(&world).await;
-    let mut reader = Reader::of(&world.config()).await;
+    let backend = Namespace::new("status").await;
+    fill(&backend).await;
+    let mut reader = Reader::of(&backend.config()).await;
     reader.good().await;
     reader.calm().await;
-    let mut reconciled = application(&world, "guestbook", "shop");
+    let mut reconciled = application(&backend, "guestbook", "shop");
     reconciled["status"] = json!({"reconciledAt": "2024-01-01T00:00:00Z"});
-    world.put(&reconciled).await;
+    backend.put(&reconciled).await;
     assert!(!reader.is_signaled(Duration::from_secs(2)).await);
-    world.put(&application(&world, "guestbook", "default")).await;
+    backend.put(&application(&backend, "guestbook", "default")).await;
     assert!(
         reader.is_signaled(Duration::from_secs(10)).await,
         "a change is signaled"
@@ -108,19 +111,19 @@ async fn a_status_is_no_change() {
 
 #[tokio::test]
 async fn a_status_of_a_set_is_no_change() {
-    let world = Namespace::new("set-status").await;
-    fill(&world).await;
+    let backend = Namespace::new("set-status").await;
+    fill(&backend).await;
     let spec = |go: bool| {
         json!({"goTemplate": go, "generators": [], "template": {
             "metadata": {"name": "a"}, "spec": {"project": "shop", "destination": {}},
         }})
     };
-    let set = |spec: &Value| object(&world, (ARGO, "ApplicationSet", "flapping"), json!({"spec": spec}));
-    world.put(&set(&spec(true))).await;
-    let mut reader = Reader::of(&world.config()).await;
+    let set = |spec: &Value| object(&backend, (ARGO, "ApplicationSet", "flapping"), json!({"spec": spec}));
+    backend.put(&set(&spec(true))).await;
+    let mut reader = Reader::of(&backend.config()).await;
     let before = reader.good().await;
     reader.calm().await;
-    let namespace = format!("--namespace={}", world.namespace());
+    let namespace = format!("--namespace={}", backend.namespace());
     for status in ["True", "False", "True"] {
         let condition = json!({"status": {"conditions": [{
             "type": "ErrorOccurred", "status": status, "message": "m", "reason": "r",
@@ -135,11 +138,14 @@ async fn a_status_of_a_set_is_no_change() {
             &namespace,
         ];
         let patch = [&patch[..], &["--patch", &condition]].concat();
-        world.cluster.admin().succeed(&patch).await;
+        backend.cluster.admin().succeed(&patch).await;
     }
     assert!(!reader.is_signaled(Duration::from_secs(2)).await);
-    assert!(Arc::ptr_eq(&before, &reader.good().await), "no other generation");
-    world.put(&set(&spec(false))).await;
+    assert!(
+        Arc::ptr_eq(&before, &reader.good().await),
+        "a status makes no new generation"
+    );
+    backend.put(&set(&spec(false))).await;
     assert!(
         reader.is_signaled(Duration::from_secs(10)).await,
         "a change is signaled"
@@ -147,10 +153,10 @@ async fn a_status_of_a_set_is_no_change() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named_with_its_rule() {
-    let world = Namespace::new("rights").await;
-    fill(&world).await;
-    let (cluster, namespace) = (world.cluster, world.namespace());
+async fn a_missing_right_is_reported_with_its_rule() {
+    let backend = Namespace::new("rights").await;
+    fill(&backend).await;
+    let (cluster, namespace) = (backend.cluster, backend.namespace());
     let token = cluster.service_account(namespace, "gate").await;
     let kubectl = cluster.kubectl(Credential::Token(token));
     let settings = KubernetesState {
@@ -172,7 +178,7 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
     cluster.admin().succeed(&[&bind[..], &[&account]].concat()).await;
     let (_, refused) = first(settings.clone(), namespace).await;
     assert!(refused.value.is_none());
-    let text = said(&refused.diagnostics);
+    let text = to_text(&refused.diagnostics);
     assert_eq!(refused.diagnostics.len(), 1, "{text}");
     for part in [
         "error: applications.argoproj.io may not be watched: ",
@@ -182,25 +188,27 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    // With it, and without those that can be done without.
+    // With this right, and without the optional ones.
     let all = [&most[..], &[("argoproj.io", "applications")]].concat();
     cluster.admin().apply(&role(&all).to_string()).await;
     let (source, loaded) = first(settings.clone(), namespace).await;
-    let resources = loaded.value.unwrap_or_else(|| panic!("{}", said(&loaded.diagnostics)));
+    let resources = loaded
+        .value
+        .unwrap_or_else(|| panic!("{}", to_text(&loaded.diagnostics)));
     assert_eq!(resources.applications.len(), 2);
     assert!(resources.agents.is_empty() && resources.extensions.is_empty());
     let health = source.health();
-    assert_eq!(health.len(), 4, "{}", said(&health));
+    assert_eq!(health.len(), 4, "{}", to_text(&health));
     assert!(health.iter().all(|finding| !finding.is_error()));
-    assert!(said(&health).contains("warning: agents.tollgate.dev may not be watched"));
+    assert!(to_text(&health).contains("warning: agents.tollgate.dev may not be watched"));
     assert!(matches!(source.writer(), Ok(Writer::Cluster(_))));
-    // Applications of all namespaces are another right.
+    // Applications of all namespaces need another right.
     let everywhere = KubernetesState {
         applications: ApplicationNamespaces::All,
         ..settings
     };
     let (_, refused) = first(everywhere, namespace).await;
-    let text = said(&refused.diagnostics);
+    let text = to_text(&refused.diagnostics);
     assert!(
         refused.value.is_none() && text.contains("grant it by a ClusterRole with the rule"),
         "{text}"
@@ -209,24 +217,26 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
 
 #[tokio::test]
 async fn applications_are_read_where_the_settings_say() {
-    let (world, other) = (Namespace::new("home").await, Namespace::new("team").await);
-    fill(&world).await;
+    let (backend, other) = (Namespace::new("home").await, Namespace::new("team").await);
+    fill(&backend).await;
     other.put(&application(&other, "theirs", "shop")).await;
     let with = |applications| KubernetesState {
-        kubeconfig: Some(world.kubeconfig.clone()),
+        kubeconfig: Some(backend.kubeconfig.clone()),
         applications,
         ..KubernetesState::default()
     };
     let has = async |applications: ApplicationNamespaces| {
-        let (_, loaded) = first(with(applications), world.namespace()).await;
-        let resources = loaded.value.unwrap_or_else(|| panic!("{}", said(&loaded.diagnostics)));
+        let (_, loaded) = first(with(applications), backend.namespace()).await;
+        let resources = loaded
+            .value
+            .unwrap_or_else(|| panic!("{}", to_text(&loaded.diagnostics)));
         let of = |name: &str| resources.applications.keys().any(|key| key.namespace == name);
-        assert!(of(world.namespace()));
+        assert!(of(backend.namespace()));
         of(other.namespace())
     };
     assert!(
         !has(ApplicationNamespaces::ControlPlane).await,
-        "only the control plane's"
+        "Applications of another namespace were read"
     );
     let listed = [other.namespace().to_owned()].into();
     assert!(has(ApplicationNamespaces::Listed(listed)).await);
@@ -234,7 +244,7 @@ async fn applications_are_read_where_the_settings_say() {
 }
 
 #[tokio::test]
-async fn definitions_that_are_missing_are_named_or_done_without() {
+async fn missing_definitions_are_reported_unless_optional() {
     let cluster = Cluster::start().await;
     cluster.admin().succeed(&["create", "namespace", "argocd"]).await;
     let settings = || KubernetesState {
@@ -242,7 +252,7 @@ async fn definitions_that_are_missing_are_named_or_done_without() {
         ..KubernetesState::default()
     };
     let (_, refused) = first(settings(), "argocd").await;
-    let text = said(&refused.diagnostics);
+    let text = to_text(&refused.diagnostics);
     assert!(refused.value.is_none());
     assert_eq!(refused.diagnostics.len(), 2, "{text}");
     for name in ["applications.argoproj.io", "appprojects.argoproj.io"] {
@@ -253,7 +263,7 @@ async fn definitions_that_are_missing_are_named_or_done_without() {
             "{text}"
         );
     }
-    // Argo CD's alone are enough.
+    // Argo CD's definitions are enough.
     let of_argo = |file: &&std::path::PathBuf| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap();
         programs::CRDS.contains(&name)
@@ -265,7 +275,7 @@ async fn definitions_that_are_missing_are_named_or_done_without() {
     let mut reader = Reader::of(&of_cluster(&cluster.admin().kubeconfig(), "argocd")).await;
     let resources = reader.good().await;
     assert!(resources.agents.is_empty());
-    // Argo CD's other kinds are looked for again by themselves, each at its own time.
+    // The source looks for the other kinds of Argo CD again, each after its own delay.
     reader
         .until_health("only Tollgate's kinds and the extension are missing", |health| {
             health.len() == 3 && health.iter().all(|finding| !finding.is_error())
@@ -280,8 +290,8 @@ async fn definitions_that_are_missing_are_named_or_done_without() {
         "metadata": {"name": "edge", "namespace": "argocd"},
         "spec": {"id": 7, "configProject": {"id": 1}, "cluster": "in-cluster"},
     });
-    // A definition takes a moment until its objects can be made.
-    eventually("the agent can be made", async || {
+    // The API server accepts objects of a new definition with a delay.
+    eventually("the agent can be created", async || {
         let apply = ["apply", "--filename=-"];
         let run = cluster.admin().run_with(&apply, &agent.to_string()).await;
         run.status.success().then_some(())
@@ -301,13 +311,13 @@ async fn definitions_that_are_missing_are_named_or_done_without() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_in_time() {
+async fn an_unreachable_server_is_reported_in_time() {
     let settings = KubernetesState {
         kubeconfig: Some("/nowhere/kubeconfig".into()),
         ..KubernetesState::default()
     };
     let (source, refused) = first(settings, "argocd").await;
-    let text = said(&refused.diagnostics);
+    let text = to_text(&refused.diagnostics);
     assert!(refused.value.is_none());
     assert!(
         text.contains(

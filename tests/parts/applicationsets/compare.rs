@@ -1,7 +1,5 @@
-//! One set, both ways.
-//!
-//! In: an ApplicationSet, clusters, repositories. Out: how the outcomes differ, if
-//! they do. Never: a difference forgiven other than orders Argo CD does not have.
+//! Generates one ApplicationSet with our code and with Argo CD's, and compares the Applications.
+//! Their order is ignored only where Argo CD defines none.
 
 use serde_json::{Value, json};
 use tollgate_applicationset::generate::generate;
@@ -12,25 +10,25 @@ use tollgate_applicationset::{
 };
 use tollgate_config::GenerationLimits;
 
-use crate::applicationsets::repositories::Local;
+use crate::applicationsets::repositories::LocalRepositories;
 use test_support::judge::Judge;
 
-/// How often Argo CD generates a set whose order it leaves to chance.
+/// How often Argo CD generates a set whose outcome depends on the random order of a Go map.
 const ATTEMPTS: u32 = 60;
 
-/// What both sides read, and the judge.
+/// The judge, and the clusters and repositories that both sides read.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) judge: Judge,
-    pub(crate) repositories: Local,
+    pub(crate) repositories: LocalRepositories,
     pub(crate) clusters: Vec<ClusterInput>,
 }
 
-/// The caller may read everything.
+/// Permits every read.
 #[derive(Debug)]
-struct Open;
+struct AllowAll;
 
-impl InputAuthorizer for Open {
+impl InputAuthorizer for AllowAll {
     fn check_cluster(&self, _: &ClusterInput) -> Result<(), Denial> {
         Ok(())
     }
@@ -44,39 +42,39 @@ impl InputAuthorizer for Open {
     }
 }
 
-/// No generator is a plugin's.
+/// No plugin provides a generator.
 #[derive(Debug)]
-struct Nobody;
+struct NoPlugins;
 
-impl PluginGenerators for Nobody {
+impl PluginGenerators for NoPlugins {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         Err(InputError(format!("no plugin provides `{}`", kind.as_ref())))
     }
 }
 
-/// What became of one set that both sides agree on.
+/// An outcome that both sides agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agreed {
-    /// So many Applications.
+    /// The same Applications; this is how many.
     Applications(usize),
-    /// An error.
+    /// Both sides fail, or Argo CD crashes.
     Error,
 }
 
 impl World {
-    /// Both sides' outcome, when it is one.
+    /// The outcome that both sides agree on.
     ///
     /// # Errors
-    /// How they differ.
+    /// A description of how the two outcomes differ.
     pub(crate) fn compare(&self, set: &Value) -> Result<Agreed, String> {
         let (ours, mut theirs) = match (self.ours(set), self.theirs(set, 1)) {
             (Ok(ours), Ok(theirs)) => (ours, theirs),
             (Err(_), Err(_)) => return Ok(Agreed::Error),
-            // It crashes where maps of two types meet (a list's `values` and another
-            // generator's): that is no outcome to have.
+            // Argo CD panics if it merges maps of two types (a list's `values` and another
+            // generator's). There is no outcome to compare.
             (Ok(_), Err(theirs)) if theirs.starts_with("panic: ") => return Ok(Agreed::Error),
-            (Ok(ours), Err(theirs)) => return Err(format!("Argo CD says {theirs}, we make {}", show(&ours))),
-            (Err(ours), Ok(theirs)) => return Err(format!("we say {ours}, Argo CD makes {}", show(&theirs[0]))),
+            (Ok(ours), Err(theirs)) => return Err(format!("Argo CD fails: {theirs}; we make {}", show(&ours))),
+            (Err(ours), Ok(theirs)) => return Err(format!("we fail: {ours}; Argo CD makes {}", show(&theirs[0]))),
         };
         let mut ours = self.judge.normalize(&ours);
         let ordered = is_ordered(set);
@@ -97,14 +95,14 @@ impl World {
         let set = ApplicationSet::read(in_namespace(set)).map_err(|error| error.to_string())?;
         let inputs = Inputs {
             clusters: &self.clusters,
-            authorizer: &Open,
+            authorizer: &AllowAll,
             repositories: &self.repositories,
-            plugin_generators: &Nobody,
+            plugin_generators: &NoPlugins,
         };
         generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).map_err(|error| error.to_string())
     }
 
-    /// Every outcome that Argo CD had at least once; sorted when it has no order.
+    /// The distinct outcomes of Argo CD, sorted if it defines no order.
     fn theirs(&self, set: &Value, attempts: u32) -> Result<Vec<Vec<Value>>, String> {
         let clusters = self.clusters.iter().filter_map(|cluster| {
             let secret: &Metadata = cluster.secret.as_ref()?;
@@ -129,14 +127,15 @@ impl World {
     }
 }
 
-/// Where the control plane is, for both.
+/// The set in the namespace of the control plane, for both sides.
 fn in_namespace(set: &Value) -> Value {
     let mut set = set.clone();
     set["metadata"]["namespace"] = json!("argocd");
     set
 }
 
-/// Whether Argo CD has an order for it: it walks clusters and what is merged as maps.
+/// Whether Argo CD defines an order for the Applications of the set. It iterates over Go maps for
+/// `clusters` and `merge`, so these have none.
 fn is_ordered(set: &Value) -> bool {
     fn walk(value: &Value) -> bool {
         match value {

@@ -1,11 +1,11 @@
-//! Texts that rights are judged by, rendered by both sides: what the gateway makes of one,
-//! Argo CD makes of it.
+//! Compares how the gateway and Argo CD render the templates that authorization depends on.
 //!
-//! In: texts and parameters by chance, from a seed that is printed. Out: each pair is equal
-//! or refused here by name. Never: a difference that is passed over.
+//! Templates and parameters come from a random generator, whose seed is printed. For each pair,
+//! both sides must render the same text or both must fail, unless the gateway refuses the
+//! template on purpose. Refusals are counted by reason; any other difference fails the test.
 //!
-//! `TOLLGATE_DIFFERENTIAL_PAIRS` and `TOLLGATE_DIFFERENTIAL_SEED` say how many pairs of each
-//! kind are compared, and which.
+//! `TOLLGATE_DIFFERENTIAL_PAIRS` sets how many pairs of each kind are compared, and
+//! `TOLLGATE_DIFFERENTIAL_SEED` the seed.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -19,25 +19,25 @@ use tollgate_config::GenerationLimits;
 use test_support::judge::Judge;
 
 mod calls;
-mod chance;
 mod letters;
 mod programs;
+mod random;
 mod smaller;
 
-use chance::Chance;
+use random::Random;
 
-/// Pairs of each kind where nothing else is said.
+/// Default number of pairs of each kind.
 const PAIRS: u64 = 100_000;
-/// The seed where nothing else is said, so that CI compares the same pairs each time.
+/// Default seed. It is fixed so that CI compares the same pairs each time.
 const SEED: u64 = 13;
-/// Pairs that go to the judge at once.
+/// Pairs in one question to the judge.
 const BATCH: u64 = 500;
-/// Judges at work.
+/// Worker threads, each with a judge of its own.
 const WORKERS: u64 = 2;
-/// Differences after which a worker stops.
+/// A worker stops after so many differences.
 const DIFFERENCES: usize = 6;
 
-/// One text and what is put into it.
+/// A template and its parameters.
 #[derive(Clone, Debug)]
 struct Pair {
     text: String,
@@ -72,21 +72,21 @@ impl Pair {
         )?;
         match rendered {
             Value::String(text) => Ok(text),
-            other => panic!("a text became {other}"),
+            other => panic!("the template rendered as {other}, not as a string"),
         }
     }
 }
 
-/// How the two sides stand to each other.
+/// How our result and Argo CD's compare.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// Both render the same.
     Same,
-    /// It is an error to both.
-    Wrong,
-    /// Refused here alone, on purpose; for this.
+    /// Both fail.
+    BothFail,
+    /// We alone refuse it, on purpose, for this reason.
     Refused(String),
-    /// What both say.
+    /// They differ: both results.
     Unexplained(String),
 }
 
@@ -101,12 +101,13 @@ fn compared(pair: &Pair, theirs: &Value) -> Outcome {
         (Err(Error::Divergent { what, .. }), _) => Outcome::Refused(reason(&what)),
         (Err(Error::TemplateLimit { message, .. }), _) => Outcome::Refused(format!("bound: {}", reason(&message))),
         (Err(Error::Exceeded(bound)), _) => Outcome::Refused(format!("bound: {}", reason(&bound.to_string()))),
-        (Err(Error::Execute { .. } | Error::MissingKey { .. } | Error::Syntax { .. }), Err(_)) => Outcome::Wrong,
+        (Err(Error::Execute { .. } | Error::MissingKey { .. } | Error::Syntax { .. }), Err(_)) => Outcome::BothFail,
         (ours, theirs) => Outcome::Unexplained(format!("ours   {ours:?}\n    theirs {theirs:?}")),
     }
 }
 
-/// The words of a refusal without what it names, so that equal ones are counted together.
+/// The message of a refusal without quoted values and numbers, so that refusals for the same reason
+/// are counted together.
 fn reason(what: &str) -> String {
     let words = match (what.split_once('`'), what.rsplit_once('`')) {
         (Some((before, _)), Some((_, after))) => format!("{before}…{after}"),
@@ -116,31 +117,31 @@ fn reason(what: &str) -> String {
     words.chars().map(digit).collect()
 }
 
-/// What was counted.
+/// Counts of outcomes.
 #[derive(Debug, Default)]
 struct Report {
     pairs: u64,
     same: u64,
-    wrong: u64,
+    both_fail: u64,
     refused: BTreeMap<String, u64>,
     unexplained: Vec<String>,
 }
 
 impl Report {
-    fn count(&mut self, outcome: Outcome, shown: impl FnOnce(&str) -> String) {
+    fn count(&mut self, outcome: Outcome, describe: impl FnOnce(&str) -> String) {
         self.pairs += 1;
         match outcome {
             Outcome::Same => self.same += 1,
-            Outcome::Wrong => self.wrong += 1,
+            Outcome::BothFail => self.both_fail += 1,
             Outcome::Refused(reason) => *self.refused.entry(reason).or_default() += 1,
-            Outcome::Unexplained(said) => self.unexplained.push(shown(&said)),
+            Outcome::Unexplained(results) => self.unexplained.push(describe(&results)),
         }
     }
 
     fn add(&mut self, other: Self) {
         self.pairs += other.pairs;
         self.same += other.same;
-        self.wrong += other.wrong;
+        self.both_fail += other.both_fail;
         for (reason, count) in other.refused {
             *self.refused.entry(reason).or_default() += count;
         }
@@ -158,12 +159,16 @@ fn ask(judge: &Judge, pairs: &[Pair]) -> Vec<Value> {
 
 /// Compares as many pairs as the environment asks for.
 ///
-/// - `share`: of 100 pairs, so many have to be rendered the same, or the test proves little.
+/// - `share`: the smallest percentage of pairs that both sides must render. Pairs that fail or are
+///   refused prove little.
 ///
 /// # Panics
-/// For a difference that nothing explains.
-#[expect(clippy::print_stdout, reason = "the task reads the output of the test")]
-fn run(kind: &'static str, share: u64, draw: fn(&mut Chance) -> Pair) {
+/// If a difference has no named reason, or too few pairs are rendered.
+#[expect(
+    clippy::print_stdout,
+    reason = "`cargo xtask differential` reads the output of the test"
+)]
+fn run(kind: &'static str, share: u64, draw: fn(&mut Random) -> Pair) {
     let pairs = setting("TOLLGATE_DIFFERENTIAL_PAIRS").unwrap_or(PAIRS);
     let seed = setting("TOLLGATE_DIFFERENTIAL_SEED").unwrap_or(SEED);
     println!("{kind}: seed {seed}");
@@ -172,8 +177,8 @@ fn run(kind: &'static str, share: u64, draw: fn(&mut Chance) -> Pair) {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                let chance = Chance::new(seed, &format!("{kind} {worker}"));
-                scope.spawn(move || work(pairs.div_ceil(WORKERS), chance, draw))
+                let random = Random::new(seed, &format!("{kind} {worker}"));
+                scope.spawn(move || work(pairs.div_ceil(WORKERS), random, draw))
             })
             .collect();
         for worker in workers {
@@ -181,7 +186,7 @@ fn run(kind: &'static str, share: u64, draw: fn(&mut Chance) -> Pair) {
         }
     });
     let line = json!({
-        "kind": kind, "pairs": report.pairs, "same": report.same, "wrong": report.wrong, "refused": report.refused,
+        "kind": kind, "pairs": report.pairs, "same": report.same, "wrong": report.both_fail, "refused": report.refused,
         "unexplained": report.unexplained.len(), "seconds": start.elapsed().as_secs_f64(), "seed": seed,
     });
     println!("differential: {line}");
@@ -194,28 +199,31 @@ fn run(kind: &'static str, share: u64, draw: fn(&mut Chance) -> Pair) {
     );
     assert!(
         report.same * 100 >= report.pairs * share,
-        "{kind}: {} of {} pairs are rendered, {share} of 100 are needed: {line}",
+        "{kind}: both sides render {} of {} pairs, {share} of 100 are needed: {line}",
         report.same,
         report.pairs
     );
 }
 
-fn work(pairs: u64, mut chance: Chance, draw: fn(&mut Chance) -> Pair) -> Report {
+fn work(pairs: u64, mut random: Random, draw: fn(&mut Random) -> Pair) -> Report {
     let judge = Judge::start();
     let mut report = Report::default();
     while report.pairs < pairs && report.unexplained.len() < DIFFERENCES {
         let drawn: Vec<Pair> = (0..BATCH.min(pairs - report.pairs))
-            .map(|_| draw(&mut chance))
+            .map(|_| draw(&mut random))
             .collect();
         for (pair, theirs) in drawn.iter().zip(ask(&judge, &drawn)) {
             let outcome = compared(pair, &theirs);
-            report.count(outcome, |said| smaller::shown(&judge, pair, said));
+            report.count(outcome, |results| smaller::minimized(&judge, pair, results));
         }
     }
     report
 }
 
-#[expect(clippy::disallowed_methods, reason = "says how long a test runs")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the task sets the number of pairs and the seed"
+)]
 fn setting(name: &str) -> Option<u64> {
     let given = std::env::var(name).ok()?;
     Some(

@@ -1,7 +1,5 @@
-//! Every ApplicationSet in Argo CD's documentation that needs no service outside.
-//!
-//! In: the release's own files, read where Go put them. Out: both sides agree.
-//! Never: a copy of an example.
+//! Compares the outcomes for every ApplicationSet in Argo CD's documentation that needs no external
+//! service. The examples are read from the release's own source, not copied.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +9,14 @@ use tollgate_applicationset::ClusterInput;
 use tollgate_applicationset::inputs::Metadata;
 
 use crate::applicationsets::compare::{Agreed, World};
-use crate::applicationsets::repositories::{Local, files};
+use crate::applicationsets::repositories::{LocalRepositories, files};
 use test_support::judge::{Judge, argocd};
 
-/// Kinds of generators that read nothing but clusters and git.
+/// Generators that read only clusters and git, and the fields that may be beside them.
 const KINDS: [&str; 7] = ["list", "clusters", "git", "matrix", "merge", "selector", "template"];
 
-/// Whole sets in v3.5.7, and those in parts that are completed here; fewer are a test
-/// that lost its examples.
+/// Complete sets in the documentation of v3.5.7, and fragments that [`completed`] makes into sets.
+/// With fewer, the test no longer finds its examples.
 const WHOLE: usize = 67;
 const COMPLETED: usize = 8;
 
@@ -45,8 +43,8 @@ pub(crate) fn cluster(name: &str, server: &str, labels: &[(&str, &str)]) -> Clus
     }
 }
 
-/// The control plane's own, without a Secret.
-pub(crate) fn own() -> ClusterInput {
+/// The control plane's own cluster, without a Secret.
+pub(crate) fn in_cluster() -> ClusterInput {
     ClusterInput {
         name: "in-cluster".to_owned(),
         server: "https://kubernetes.default.svc".to_owned(),
@@ -70,12 +68,12 @@ fn clusters() -> Vec<ClusterInput> {
         named("dev_Cluster", "https://dev.example.com"),
         named("production", "https://production.example.com:6443"),
         named("staging", "https://staging.example.com"),
-        own(),
+        in_cluster(),
     ]
 }
 
-/// What the documentation's repositories have, as far as its examples read it.
-fn repositories(examples: &Path) -> Local {
+/// The repositories of the documentation, with the files that its examples read.
+fn repositories(examples: &Path) -> LocalRepositories {
     let shipped: BTreeMap<String, Vec<u8>> = files(&examples.join("applicationset"))
         .into_iter()
         .map(|(path, content)| (format!("applicationset/{path}"), content))
@@ -119,7 +117,7 @@ fn repositories(examples: &Path) -> Local {
     ];
     let others = others.map(|(path, content)| (path.to_owned(), content.as_bytes().to_vec()));
     let example = "https://github.com/example/example-repo.git";
-    Local::new()
+    LocalRepositories::new()
         .with("https://github.com/argoproj/argo-cd.git", &shipped)
         .with("https://github.com/argoproj/applicationset.git", &split.collect())
         .with(example, &others.into_iter().collect())
@@ -129,7 +127,7 @@ fn repositories(examples: &Path) -> Local {
         .also("https://github.com/infra-team/cluster-deployments.git", example)
 }
 
-/// Every YAML document of a file: the file itself, or its fenced blocks.
+/// Every YAML document of a YAML file, or of the fenced blocks of a Markdown file.
 fn documents(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let texts = match path.extension().and_then(|extension| extension.to_str()) {
@@ -137,7 +135,7 @@ fn documents(path: &Path) -> Vec<Value> {
         Some("yaml" | "yml") => vec![text],
         _ => Vec::new(),
     };
-    // Some have `...` or templates where YAML has no place for them: those are no sets.
+    // Some blocks are not valid YAML, because of `...` or templates. They are no sets.
     let read = |text: &String| serde_saphyr::from_multiple::<Value>(text).unwrap_or_default();
     texts.iter().flat_map(read).collect()
 }
@@ -162,7 +160,7 @@ fn fenced(text: &str) -> Vec<String> {
     blocks
 }
 
-/// Whether all its generators are of the [`KINDS`], and there are any.
+/// Whether there is at least one generator, and all of them are of the [`KINDS`].
 fn is_covered(generators: &Value) -> bool {
     let covered = |entry: &Value| {
         entry.as_object().is_some_and(|entry| {
@@ -193,8 +191,8 @@ fn examples(root: &Path, read: impl Fn(Value) -> Option<Value>) -> Vec<Example> 
     found
 }
 
-/// Some leave the project out, and with it git generators find no project to read
-/// for in Argo CD: they get one.
+/// The document, if it is a complete set. A set without a project gets one, because Argo CD's git
+/// generators need it.
 fn whole(mut document: Value) -> Option<Value> {
     if document["kind"] != "ApplicationSet" || !document["spec"].is_object() {
         return None;
@@ -205,8 +203,8 @@ fn whole(mut document: Value) -> Option<Value> {
     Some(document)
 }
 
-/// Pages show `spec.generators` alone, too: a template that takes all there is makes
-/// a set of them.
+/// Makes a set of a document with only `spec.generators`, by adding a template that renders all
+/// parameters.
 fn completed(mut document: Value) -> Option<Value> {
     if document.get("kind").is_some() || !document["spec"]["generators"].is_array() {
         return None;
@@ -231,7 +229,10 @@ fn completed(mut document: Value) -> Option<Value> {
     Some(document)
 }
 
-/// Compares all; the text of the panic has every one that differs.
+/// Compares all examples. Returns how many made Applications (`true`) and how many did not.
+///
+/// # Panics
+/// If any example differs.
 fn agree(examples: &[Example], world: &World) -> BTreeMap<bool, usize> {
     let mut wrong = Vec::new();
     let mut counts = BTreeMap::new();
@@ -261,8 +262,8 @@ fn every_example_of_the_documentation_becomes_what_argo_cd_makes_of_it() {
     let examples = examples(&root, whole);
     assert!(examples.len() >= WHOLE, "{} of {WHOLE} examples", examples.len());
     let counts = agree(&examples, &world);
-    // An example that is an error to both proves little: some of the design's own are,
-    // and some select nothing.
+    // Examples that fail on both sides or select nothing prove little. Some of the documentation's
+    // own do.
     let made = counts.get(&true).copied().unwrap_or_default();
     assert!(made * 20 >= examples.len() * 17, "{counts:?}");
 }
@@ -275,7 +276,7 @@ fn parts_of_the_documentation_become_what_argo_cd_makes_of_them() {
     agree(&examples, &world);
 }
 
-/// The manifest that proposed the API: a folder of a repository is an Application.
+/// The manifest from the proposal of the API: each folder of a repository becomes an Application.
 #[test]
 fn the_proposal_s_manifest_makes_an_application_of_each_folder() {
     let url = "https://github.com/argoproj-labs/applicationset.git";
@@ -284,8 +285,8 @@ fn the_proposal_s_manifest_makes_an_application_of_each_folder() {
     let chart = |name: &str| (format!("{folder}/{name}/Chart.yaml"), b"name: x".to_vec());
     let world = World {
         judge: Judge::start(),
-        repositories: Local::new().with(url, &names.iter().map(|name| chart(name)).collect()),
-        clusters: vec![own()],
+        repositories: LocalRepositories::new().with(url, &names.iter().map(|name| chart(name)).collect()),
+        clusters: vec![in_cluster()],
     };
     let set = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",

@@ -1,7 +1,5 @@
-//! Every function that templates may call.
-//!
-//! In: texts, one set of parameters. Out: both sides render the same, or neither
-//! does. Never: a function that no text calls.
+//! Compares the results of every function that templates may call with Argo CD's, for the templates
+//! of a table and one set of parameters. Each function must be in the table.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +10,11 @@ use tollgate_config::GenerationLimits;
 
 use test_support::judge::Judge;
 
-/// Texts by what they are about, one or more a line; see [`texts`].
+/// Templates by subject, one or more a line; see [`texts`].
 const TEXTS: &str = include_str!("functions.txt");
 
-/// Every text of the table. Actions of a line with a space between them are rendered
-/// one by one, so that an error hides no other; what has blocks or variables is whole.
+/// Every template of the table. A line is split into its actions, so that an error of one does not
+/// hide an error of another. Lines with blocks or variables stay whole.
 fn texts() -> Vec<String> {
     let lines = TEXTS.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
     lines
@@ -38,7 +36,7 @@ fn texts() -> Vec<String> {
         .collect()
 }
 
-/// Texts with functions we do not offer on purpose.
+/// Templates with functions that we do not offer on purpose.
 const REFUSED: &str = include_str!("refused.txt");
 
 fn parameters() -> Value {
@@ -80,7 +78,7 @@ fn ours(text: &str, parameters: &Value, missing_key: MissingKey) -> Result<Strin
     );
     match rendered.map_err(|error| error.to_string())? {
         Value::String(text) => Ok(text),
-        other => panic!("a text became {other}"),
+        other => panic!("the template rendered as {other}, not as a string"),
     }
 }
 
@@ -107,18 +105,23 @@ fn every_text_renders_as_argo_cd_renders_it() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
-    // What is an error to both proves little.
+    assert!(
+        wrong.is_empty(),
+        "{} templates render differently:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    // Templates that fail on both sides prove little.
     assert!(rendered > 3 * 400, "{rendered}");
 }
 
 #[test]
-fn what_is_not_offered_is_said() {
+fn functions_that_are_not_offered_are_refused_as_such() {
     let judge = Judge::start();
     for text in REFUSED.lines().filter(|line| !line.starts_with("# ")) {
-        let said = ours(text, &parameters(), MissingKey::Default).unwrap_err();
-        assert!(said.contains("is not offered"), "{said}");
-        // It is a function of Argo CD's, and called as one.
+        let error = ours(text, &parameters(), MissingKey::Default).unwrap_err();
+        assert!(error.contains("is not offered"), "{error}");
+        // Argo CD has the function: its template renders, or the call fails.
         let theirs = judge.render(text, &parameters(), &[]);
         assert!(
             theirs
@@ -130,7 +133,7 @@ fn what_is_not_offered_is_said() {
     }
 }
 
-/// The words of the texts name every function Argo CD has.
+/// The two tables together mention every function of Argo CD.
 #[test]
 fn every_function_is_in_a_text() {
     let mut answer = Judge::start().ask(&json!({"kind": "functions"})).unwrap();

@@ -1,8 +1,5 @@
-//! Sets nobody wrote: generators within generators, both ways of templates, selectors,
-//! patches.
-//!
-//! In: chance, the same in every run. Out: both sides agree. Never: a set whose
-//! outcome is an error most of the time.
+//! Compares the outcomes for random ApplicationSets: nested generators, both template engines,
+//! selectors and patches. The seeds are fixed, and enough of the sets must make Applications.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,18 +11,18 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use serde_json::{Map, Value, json};
 
 use crate::applicationsets::compare::{Agreed, World};
-use crate::applicationsets::examples::{cluster, own};
-use crate::applicationsets::repositories::Local;
+use crate::applicationsets::examples::{cluster, in_cluster};
+use crate::applicationsets::repositories::LocalRepositories;
 use test_support::judge::Judge;
 
-/// Sets of one run; PROPTEST_CASES has no say, so that CI does what is meant.
+/// Sets in one run. `PROPTEST_CASES` does not change it, so that CI always runs all.
 const SETS: u32 = 400;
 
 const URL: &str = "https://git.example.com/team/repo.git";
 
-/// How templates are read.
+/// The template engine of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Engine {
     Fast,
     Go,
 }
@@ -47,17 +44,17 @@ fn world() -> World {
     let files = files.map(|(path, content)| (path.to_owned(), content.as_bytes().to_vec()));
     World {
         judge: Judge::start(),
-        repositories: Local::new().with(URL, &files.into_iter().collect::<BTreeMap<_, _>>()),
+        repositories: LocalRepositories::new().with(URL, &files.into_iter().collect::<BTreeMap<_, _>>()),
         clusters: vec![
             cluster("dev", "https://dev.example.com", &[("env", "dev"), ("tier", "one")]),
             cluster("Prod_1", "https://prod.example.com", &[("env", "prod")]),
-            own(),
+            in_cluster(),
         ],
     }
 }
 
-/// A value of a parameter; the fast way takes texts alone.
-fn value(way: Way) -> impl Strategy<Value = Value> {
+/// A value of a parameter. Fast templates only take strings.
+fn value(engine: Engine) -> impl Strategy<Value = Value> {
     let text = select(vec!["one", "two", "dev", "prod", "", "a b", "x-1", "{{ b }}", "ü"]).prop_map(|text| json!(text));
     let other = select(vec![
         json!(1),
@@ -67,15 +64,15 @@ fn value(way: Way) -> impl Strategy<Value = Value> {
         json!(["p", "q"]),
         json!({"k": "v", "l": 1}),
     ]);
-    match way {
-        Way::Fast => text.boxed(),
-        Way::Go => prop_oneof![4 => text, 1 => other].boxed(),
+    match engine {
+        Engine::Fast => text.boxed(),
+        Engine::Go => prop_oneof![4 => text, 1 => other].boxed(),
     }
 }
 
-/// `elements` of a list.
-fn element(way: Way) -> impl Strategy<Value = Value> {
-    let keys = proptest::collection::btree_map(select(vec!["a", "b", "env", "name"]), value(way), 0..4);
+/// One of the `elements` of a list generator.
+fn element(engine: Engine) -> impl Strategy<Value = Value> {
+    let keys = proptest::collection::btree_map(select(vec!["a", "b", "env", "name"]), value(engine), 0..4);
     let values = proptest::option::weighted(0.3, select(vec!["v", "w"]));
     (keys, values).prop_map(|(keys, values)| {
         let mut element: Map<String, Value> = keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -86,8 +83,8 @@ fn element(way: Way) -> impl Strategy<Value = Value> {
     })
 }
 
-/// Where a text may have parameters.
-fn text(way: Way) -> impl Strategy<Value = String> {
+/// A template.
+fn text(engine: Engine) -> impl Strategy<Value = String> {
     let fast = vec![
         "plain",
         "{{a}}",
@@ -126,11 +123,11 @@ fn text(way: Way) -> impl Strategy<Value = String> {
         "{{ range $k, $v := . }}{{ $k }};{{ end }}",
         "{{ .a.b }}",
     ];
-    select(if way == Way::Fast { fast } else { go }).prop_map(str::to_owned)
+    select(if engine == Engine::Fast { fast } else { go }).prop_map(str::to_owned)
 }
 
-/// What any generator may also have.
-fn around(way: Way) -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
+/// The optional selector and template of a generator.
+fn selector_and_template(engine: Engine) -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
     let key = || {
         select(vec![
             "a",
@@ -161,7 +158,7 @@ fn around(way: Way) -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
         json!({"matchExpressions": [expression]})
     });
     let selector = prop_oneof![labels, expressions, Just(json!({}))];
-    let template = text(way).prop_map(|text| {
+    let template = text(engine).prop_map(|text| {
         json!({"metadata": {"labels": {"of": text}}, "spec": {"destination": {"namespace": "own"}, "source": {"path": "own"}}})
     });
     (
@@ -170,35 +167,35 @@ fn around(way: Way) -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
     )
 }
 
-fn values(way: Way) -> impl Strategy<Value = Value> {
-    proptest::option::weighted(0.4, (text(way), text(way))).prop_map(|texts| match texts {
+fn values(engine: Engine) -> impl Strategy<Value = Value> {
+    proptest::option::weighted(0.4, (text(engine), text(engine))).prop_map(|texts| match texts {
         Some((one, two)) => json!({"extra": one, "more": two}),
         None => json!({}),
     })
 }
 
-fn list(way: Way) -> impl Strategy<Value = Value> {
-    proptest::collection::vec(element(way), 0..4).prop_map(|elements| json!({"list": {"elements": elements}}))
+fn list(engine: Engine) -> impl Strategy<Value = Value> {
+    proptest::collection::vec(element(engine), 0..4).prop_map(|elements| json!({"list": {"elements": elements}}))
 }
 
-fn clusters(way: Way) -> impl Strategy<Value = Value> {
+fn clusters(engine: Engine) -> impl Strategy<Value = Value> {
     let selector = select(vec![
         json!({}),
         json!({"matchLabels": {"env": "dev"}}),
         json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}),
         json!({"matchExpressions": [{"key": "env", "operator": "In", "values": ["dev", "prod"]}]}),
     ]);
-    let flat = if way == Way::Go {
+    let flat = if engine == Engine::Go {
         any::<bool>().boxed()
     } else {
         Just(false).boxed()
     };
-    (selector, values(way), flat).prop_map(
+    (selector, values(engine), flat).prop_map(
         |(selector, values, flat)| json!({"clusters": {"selector": selector, "values": values, "flatList": flat}}),
     )
 }
 
-fn git(way: Way) -> impl Strategy<Value = Value> {
+fn git(engine: Engine) -> impl Strategy<Value = Value> {
     let directories = select(vec![
         "*",
         "apps/*",
@@ -218,8 +215,14 @@ fn git(way: Way) -> impl Strategy<Value = Value> {
         "Odd_Name.X/*",
     ]);
     let prefix = select(vec!["", "", "p"]);
-    (any::<bool>(), directories, files, any::<bool>(), (prefix, values(way))).prop_map(
-        |(folders, directory, file, excludes, (prefix, values))| {
+    (
+        any::<bool>(),
+        directories,
+        files,
+        any::<bool>(),
+        (prefix, values(engine)),
+    )
+        .prop_map(|(folders, directory, file, excludes, (prefix, values))| {
             let (key, path, other) = if folders {
                 ("directories", directory, "apps/two")
             } else {
@@ -232,24 +235,23 @@ fn git(way: Way) -> impl Strategy<Value = Value> {
             json!({"git": {
                 "repoURL": URL, "revision": "HEAD", key: entries, "pathParamPrefix": prefix, "values": values,
             }})
-        },
-    )
+        })
 }
 
-/// A generator of any depth that Argo CD takes.
-fn generator(way: Way, depth: u32) -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![3 => list(way), 1 => clusters(way), 2 => git(way)].boxed();
+/// A generator, nested at most `depth` levels.
+fn generator(engine: Engine, depth: u32) -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![3 => list(engine), 1 => clusters(engine), 2 => git(engine)].boxed();
     let bare = if depth == 0 {
         leaf
     } else {
-        let child = || generator(way, depth - 1);
+        let child = || generator(engine, depth - 1);
         let matrix = (child(), child()).prop_map(|(one, two)| json!({"matrix": {"generators": [one, two]}}));
         let keys = proptest::sample::subsequence(vec!["a", "env", "name"], 1..3);
         let merge = (keys, proptest::collection::vec(child(), 2..4))
             .prop_map(|(keys, children)| json!({"merge": {"mergeKeys": keys, "generators": children}}));
         prop_oneof![3 => leaf, 2 => matrix, 2 => merge].boxed()
     };
-    (bare, around(way)).prop_map(|(mut generator, (selector, template))| {
+    (bare, selector_and_template(engine)).prop_map(|(mut generator, (selector, template))| {
         if let Some(template) = template {
             let settings = generator.as_object_mut().and_then(|entry| entry.values_mut().next());
             settings
@@ -263,9 +265,9 @@ fn generator(way: Way, depth: u32) -> impl Strategy<Value = Value> {
     })
 }
 
-/// What the Applications are made of.
-fn template(way: Way) -> impl Strategy<Value = Value> {
-    let texts = proptest::collection::vec(text(way), 6);
+/// The template of the Applications.
+fn template(engine: Engine) -> impl Strategy<Value = Value> {
+    let texts = proptest::collection::vec(text(engine), 6);
     (texts, 0..4_u8).prop_map(|(texts, shape)| {
         let mut source = json!({"repoURL": URL, "path": texts[1], "targetRevision": "HEAD"});
         match shape {
@@ -282,7 +284,7 @@ fn template(way: Way) -> impl Strategy<Value = Value> {
         json!({
             "metadata": {
                 "name": texts[0],
-                // Keys that become one and the same have no order in Argo CD.
+                // The keys must stay distinct: for keys that render the same, Argo CD has no order.
                 "labels": {"one": texts[2], format!("two-{}", texts[3]): "two"},
                 "annotations": {"note": texts[4]},
                 "finalizers": if shape == 3 { json!(["own.example.com/finalizer"]) } else { json!([]) },
@@ -297,7 +299,7 @@ fn template(way: Way) -> impl Strategy<Value = Value> {
     })
 }
 
-fn patch(way: Way) -> impl Strategy<Value = Option<String>> {
+fn patch(engine: Engine) -> impl Strategy<Value = Option<String>> {
     let fast = vec![
         "metadata:\n  annotations:\n    patched: '{{a}}'\n",
         "spec:\n  source:\n    helm:\n      parameters:\n      - name: extra\n        value: '{{name}}'\n",
@@ -311,12 +313,12 @@ fn patch(way: Way) -> impl Strategy<Value = Option<String>> {
     ];
     proptest::option::weighted(
         0.3,
-        select(if way == Way::Fast { fast } else { go }).prop_map(str::to_owned),
+        select(if engine == Engine::Fast { fast } else { go }).prop_map(str::to_owned),
     )
 }
 
-fn set(way: Way) -> impl Strategy<Value = Value> {
-    let generators = proptest::collection::vec(generator(way, 2), 1..3);
+fn set(engine: Engine) -> impl Strategy<Value = Value> {
+    let generators = proptest::collection::vec(generator(engine, 2), 1..3);
     let options = select(vec![
         json!([]),
         json!([]),
@@ -329,10 +331,10 @@ fn set(way: Way) -> impl Strategy<Value = Value> {
         json!({}),
         json!({"preserveResourcesOnDeletion": true}),
     ]);
-    (generators, template(way), patch(way), options, sync).prop_map(
+    (generators, template(engine), patch(engine), options, sync).prop_map(
         move |(generators, template, patch, options, sync)| {
             let mut spec = json!({"generators": generators, "template": template});
-            if way == Way::Go {
+            if engine == Engine::Go {
                 spec["goTemplate"] = json!(true);
                 spec["goTemplateOptions"] = options;
             }
@@ -350,7 +352,7 @@ fn set(way: Way) -> impl Strategy<Value = Value> {
     )
 }
 
-fn agree(way: Way, seed: u64) {
+fn agree(engine: Engine, seed: u64) {
     let world = world();
     let (made, refused) = (Cell::new(0_u32), Cell::new(0_u32));
     let config = Config {
@@ -360,12 +362,12 @@ fn agree(way: Way, seed: u64) {
         max_shrink_iters: 600,
         ..Config::default()
     };
-    let outcome = TestRunner::new(config).run(&set(way), |set| match world.compare(&set) {
+    let outcome = TestRunner::new(config).run(&set(engine), |set| match world.compare(&set) {
         Ok(agreed) => {
             made.set(made.get() + u32::from(matches!(agreed, Agreed::Applications(1..))));
             Ok(())
         }
-        // On doubt.
+        // We refuse on purpose what Argo CD could type differently.
         Err(difference) if difference.contains("types of its parameters are others to Argo CD") => {
             refused.set(refused.get() + 1);
             Ok(())
@@ -375,21 +377,21 @@ fn agree(way: Way, seed: u64) {
     if let Err(error) = outcome {
         panic!("{error}");
     }
-    // Sets that make nothing prove little.
+    // Sets that make no Application prove little.
     let (made, refused) = (made.get(), refused.get());
-    assert!(refused * 5 < SETS, "{refused} of {SETS} are refused");
+    assert!(refused * 5 < SETS, "we alone refuse {refused} of {SETS} sets");
     assert!(
         made * 5 > SETS - refused,
-        "{made} of {SETS} make an Application, {refused} are refused"
+        "only {made} of {SETS} sets make an Application, we alone refuse {refused}"
     );
 }
 
 #[test]
 fn random_sets_of_fast_templates_become_what_argo_cd_makes_of_them() {
-    agree(Way::Fast, 1);
+    agree(Engine::Fast, 1);
 }
 
 #[test]
 fn random_sets_of_go_templates_become_what_argo_cd_makes_of_them() {
-    agree(Way::Go, 2);
+    agree(Engine::Go, 2);
 }

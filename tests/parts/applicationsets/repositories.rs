@@ -1,7 +1,5 @@
-//! Git repositories on this machine, behind the URLs that sets name.
-//!
-//! In: files. Out: the same commit for Argo CD's repository server and for our own
-//! reader. Never: a network.
+//! Local git repositories that stand in for the URLs in ApplicationSets. Argo CD's repository
+//! server and our own reader get the same commits, without a network.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,17 +12,17 @@ use tollgate_applicationset::{GenerationBudget, GitTree, Repositories};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
-/// Repositories by URL.
+/// Local repositories by the URL they stand in for.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct LocalRepositories {
     folders: BTreeMap<String, PathBuf>,
     store: RepositoryStore,
     resources: Resources,
     root: TempDir,
 }
 
-impl Local {
-    /// None yet.
+impl LocalRepositories {
+    /// No repository yet.
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let pattern = format!("{}/*", root.path().display());
@@ -36,7 +34,7 @@ impl Local {
         }
     }
 
-    /// A repository of one commit on `main`, with these files by path.
+    /// Adds a repository with one commit on `main` that has these files, by path.
     pub(crate) fn with(mut self, url: &str, files: &BTreeMap<String, Vec<u8>>) -> Self {
         let folder = self.root.path().join(format!("repository-{}", self.folders.len()));
         std::fs::create_dir(&folder).unwrap();
@@ -52,7 +50,7 @@ impl Local {
         self
     }
 
-    /// Another URL of one that is there.
+    /// Adds another URL for the repository at `other`.
     pub(crate) fn also(mut self, url: &str, other: &str) -> Self {
         let folder = self.folders[other].clone();
         self.folders.insert(url.to_owned(), folder);
@@ -65,7 +63,7 @@ impl Local {
     }
 }
 
-impl Repositories for Local {
+impl Repositories for LocalRepositories {
     fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         let Some(folder) = self.folders.get(url) else {
             return Err(InputError(format!("no test has the repository `{url}`")));
@@ -75,7 +73,7 @@ impl Repositories for Local {
     }
 }
 
-/// Runs git as nobody in particular.
+/// Runs git as a test author, without the user's configuration and hooks.
 fn git(folder: &Path, arguments: &[&str]) {
     let output = Command::new("git")
         .args(["-c", "user.name=test", "-c", "user.email=test@example.invalid"])
@@ -85,11 +83,11 @@ fn git(folder: &Path, arguments: &[&str]) {
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .output()
         .unwrap_or_else(|error| panic!("git is missing, `cargo xtask setup` installs it: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {stderr}");
 }
 
-/// Every file below a folder, by its path from there.
+/// Every file below a folder, by its path relative to the folder.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];

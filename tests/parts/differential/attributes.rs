@@ -1,4 +1,4 @@
-//! What a request asks of Kubernetes, beside kube-apiserver's `RequestInfoFactory`.
+//! Compares the attributes of requests to Kubernetes with kube-apiserver's `RequestInfoFactory`.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,7 +15,7 @@ use crate::differential::harness::{Kind, Outcome, Verdict, run};
 use crate::differential::random::Random;
 use test_support::judge::Judge;
 
-/// A request line.
+/// The method and target of a request line.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Case {
@@ -25,7 +25,7 @@ struct Case {
 
 struct RequestInfo;
 
-/// Verdicts here: a request about a resource, one about none, one nobody reads.
+/// The verdicts mean: a resource request, a non-resource request, and an invalid request.
 impl Kind for RequestInfo {
     type Case = Case;
     const NAME: &'static str = "attributes";
@@ -63,7 +63,7 @@ impl Kind for RequestInfo {
 }
 
 fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
-    // As the server reads a request line.
+    // Parsed as our server parses a request line.
     let ours = Method::from_bytes(case.method.as_bytes())
         .ok()
         .zip(case.target.parse::<PathAndQuery>().ok())
@@ -82,24 +82,24 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
         Err(_) => return Outcome::Exception(Exception::AttributesRefusedByKubernetes),
     };
     let read = Attributes::read(&method, target.path(), target.query(), None);
-    let mut ours = Told::ours(&read);
+    let mut ours = ComparedFields::ours(&read);
     let runs_program = read.also_verb.is_some();
     if let Some(also) = &read.also_verb {
         ours.verb.clone_from(also);
     }
-    let told = theirs.told();
-    if ours != told {
-        // Not read at all, so nothing follows from how it would be.
+    let compared = theirs.compared_fields();
+    if ours != compared {
+        // The gateway refuses it before it reads attributes, so they do not matter.
         if is_refused {
             return Outcome::Exception(Exception::AttributesRefusedPath);
         }
-        // A list or watch whose options nobody can read: it is authorized without a name,
-        // and answered with 400.
-        let reads = |told: &Told| matches!(told.verb.as_str(), "list" | "watch");
-        if !theirs.unreadable.is_empty() && reads(&ours) && reads(&told) && ours.unnamed() == told.unnamed() {
+        // kube-apiserver cannot parse the options of the list or watch. It authorizes the request
+        // without a name and answers 400.
+        let reads = |fields: &ComparedFields| matches!(fields.verb.as_str(), "list" | "watch");
+        if !theirs.unreadable.is_empty() && reads(&ours) && reads(&compared) && ours.unnamed() == compared.unnamed() {
             return Outcome::Exception(Exception::AttributesRefusedByKubernetes);
         }
-        return Outcome::Unexplained(format!("ours {ours:?}, theirs {told:?} {}", theirs.refused));
+        return Outcome::Unexplained(format!("ours {ours:?}, theirs {compared:?} {}", theirs.refused));
     }
     if runs_program {
         return Outcome::Exception(Exception::AttributesRunsProgram);
@@ -114,7 +114,7 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
     })
 }
 
-/// The judge's answer; texts are base64.
+/// The judge's answer. Texts are in base64.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Theirs {
@@ -133,9 +133,9 @@ struct Theirs {
     name: Option<String>,
 }
 
-/// What both sides say, in one form.
+/// The attributes of either side, in a form that can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct ComparedFields {
     is_resource: bool,
     path: String,
     verb: String,
@@ -148,13 +148,13 @@ struct Told {
 }
 
 impl Theirs {
-    fn told(&self) -> Told {
-        // Bytes that are no UTF-8 reach us as U+FFFD.
+    fn compared_fields(&self) -> ComparedFields {
+        // We read bytes that are not UTF-8 as U+FFFD.
         let text = |given: &Option<String>| {
             let bytes = BASE64_STANDARD.decode(given.as_deref().unwrap_or_default()).unwrap();
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        Told {
+        ComparedFields {
             is_resource: self.is_resource,
             path: text(&self.path),
             verb: text(&self.verb),
@@ -168,8 +168,8 @@ impl Theirs {
     }
 }
 
-impl Told {
-    /// Without what the options of a list say.
+impl ComparedFields {
+    /// Without the fields that the options of a list determine.
     fn unnamed(&self) -> Self {
         Self {
             verb: String::new(),
@@ -316,7 +316,7 @@ fn path(random: &mut Random) -> String {
     format!("/{}{}", parts.join("/"), if random.chance(6) { "/" } else { "" })
 }
 
-/// One byte of the path behind its first slash as `%XX`.
+/// The path with one byte after its first slash as `%XX`.
 fn encode_one(random: &mut Random, path: &str) -> String {
     if path.len() < 2 {
         return path.to_owned();
@@ -329,7 +329,7 @@ fn encode_one(random: &mut Random, path: &str) -> String {
         .map(|(index, byte)| match (index == at, upper) {
             (true, true) => format!("%{byte:02X}"),
             (true, false) => format!("%{byte:02x}"),
-            // Paths are ASCII up to here.
+            // The path is still ASCII.
             (false, _) => char::from(byte).to_string(),
         });
     encoded.collect()
@@ -337,7 +337,7 @@ fn encode_one(random: &mut Random, path: &str) -> String {
 
 fn query(random: &mut Random) -> String {
     if random.below(4000) == 0 {
-        // Go reads none of more than 10,000 pairs.
+        // Go refuses a query of more than 10,000 pairs.
         let count = *random.one(&[9_998, 9_999, 10_000, 10_001]);
         return format!("watch=1{}", "&".repeat(count));
     }

@@ -1,4 +1,4 @@
-//! Texts of the case tables, to start from.
+//! Texts from the case tables, which generators mutate.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// Every text of a table under one of the keys, longest ones left out.
+/// Every text under one of the keys of a table, except the longest ones.
 fn texts(table: &str, keys: &[&str]) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(table);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -30,7 +30,7 @@ fn collect(value: &Value, keys: &[&str], wanted: bool, found: &mut BTreeSet<Stri
     }
 }
 
-/// Patterns of globs.
+/// Glob patterns.
 pub(crate) static PATTERNS: LazyLock<Vec<String>> = LazyLock::new(|| texts("glob.yaml", &["pattern", "list"]));
 /// Texts that globs are matched with.
 pub(crate) static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| texts("glob.yaml", &["text"]));
@@ -54,7 +54,7 @@ pub(crate) static LINES: LazyLock<Vec<String>> = LazyLock::new(|| {
         .collect();
     lines.into_iter().filter(|line| line.contains(',')).collect()
 });
-/// Paths of requests to Kubernetes, behind the gateway's prefix.
+/// Paths of requests to Kubernetes, without the gateway's prefix.
 pub(crate) static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let paths = texts("kubernetes_access.yaml", &["path", "target", "url"]);
     let behind = paths.iter().map(|path| path.strip_prefix("/k8s-proxy").unwrap_or(path));

@@ -1,51 +1,51 @@
-//! Where we differ on purpose, each with its reason. docs/differences.md has a row for
-//! each; nothing else may differ.
+//! The differences on purpose. `docs/differences.md` has a row with the reason for each. Any other
+//! difference fails the tests.
 
 /// A difference on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exception {
-    /// A pattern over our bounds (length, nesting) refuses the policy; Argo CD takes it.
+    /// We refuse a policy with a pattern over our bounds (length, nesting). Argo CD accepts it.
     RbacPatternBounds,
-    /// A glob of a row is one of the exceptions of globs.
+    /// A glob of a row is one of the exceptions for globs.
     RbacGlob,
-    /// Over our bounds of length or nesting; Argo CD takes the pattern.
+    /// We refuse a pattern over our bounds of length or nesting. Argo CD accepts it.
     GlobBounds,
-    /// The library confuses bytes and characters outside ASCII.
+    /// Argo CD's glob library confuses bytes and characters outside ASCII.
     GlobUnicode,
-    /// The library misjudges alternatives: it takes the length of one for that of all, and
+    /// The library matches alternatives incorrectly. It uses the length of one for all of them, and
     /// panics on an empty one beside text.
     GlobAlternatives,
-    /// The library's `?`, class or row of stars misjudges the empty text.
+    /// The library matches `?`, a class or consecutive stars incorrectly with the empty text.
     GlobEmptyText,
-    /// The library takes several separators, or the characters of negated classes in a
-    /// row, for one text.
+    /// The library treats several separators, or the characters of consecutive negated classes, as
+    /// one text.
     GlobExcludedCharacters,
-    /// A path that two readers could read differently is refused before it is read.
+    /// We refuse a path that two parsers could read differently, before we read any attribute.
     AttributesRefusedPath,
-    /// kube-apiserver cannot read the request and refuses it itself, whatever is authorized.
+    /// kube-apiserver cannot parse the request and refuses it, whatever is authorized.
     AttributesRefusedByKubernetes,
-    /// What runs a program is `create` as well, not only what its method says.
+    /// A request that runs a program needs `create` in addition to the verb of its method.
     AttributesRunsProgram,
-    /// A pattern over our bounds refuses the policy; Argo CD takes it.
+    /// We refuse a policy with a pattern over our bounds. Argo CD accepts it.
     PolicyPatternBounds,
-    /// `scopes` is no YAML list of texts; Argo CD's parser reads one into it.
+    /// `scopes` is not a YAML list of texts, but Argo CD's parser accepts it as one.
     PolicyScopes,
     /// As [`Self::PolicyScopes`].
     RbacScopes,
-    /// A key stands twice.
+    /// A mapping has a duplicate key.
     YamlKeyTwice,
-    /// A key that is neither text nor a whole number nor a boolean.
+    /// A key is neither text nor an integer nor a boolean.
     YamlKey,
-    /// A tag other than `!!str`.
+    /// The document has a tag other than `!!str`.
     YamlTag,
-    /// Nested over our bounds.
+    /// The document is nested deeper than our bounds, or consists almost only of aliases.
     YamlBounds,
-    /// The text has characters or constructs that readers of YAML take for different things.
+    /// The document has characters or constructs that YAML parsers read differently.
     YamlSyntax,
 }
 
 impl Exception {
-    /// All there are.
+    /// Every exception.
     pub(crate) const ALL: [Self; 18] = [
         Self::RbacPatternBounds,
         Self::RbacGlob,
@@ -67,7 +67,7 @@ impl Exception {
         Self::YamlSyntax,
     ];
 
-    /// The kind it belongs to.
+    /// The kind of comparison it belongs to.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::RbacPatternBounds | Self::RbacGlob | Self::RbacScopes => "rbac",
@@ -84,7 +84,7 @@ impl Exception {
         }
     }
 
-    /// Its name in reports and in docs/differences.md.
+    /// Its name in reports and in `docs/differences.md`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RbacPatternBounds => "rbac-pattern-bounds",

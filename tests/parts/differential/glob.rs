@@ -1,4 +1,5 @@
-//! Globs beside Argo CD's `util/glob`: one pattern with its separators, and lists.
+//! Compares globs with Argo CD's `util/glob`: single patterns with separators, and lists of
+//! patterns.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,20 +14,20 @@ use test_support::judge::Judge;
 pub(crate) mod draw;
 mod reference;
 
-/// A pattern, or a list of them, and texts.
+/// A pattern or a list of patterns, and texts to match with it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Case {
     pub(crate) pattern: String,
     pub(crate) separators: String,
-    /// Of a list; without it there is one pattern.
+    /// How a list is matched; without it, `pattern` is matched alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<Mode>,
     pub(crate) list: Vec<String>,
     pub(crate) texts: Vec<String>,
 }
 
-/// How entries of a list are read.
+/// How entries of a list are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -75,7 +76,7 @@ impl Kind for Globs {
         if let Some(mode) = case.mode {
             return compare_list(case, mode, theirs, judge);
         }
-        // Argo CD compiles a pattern for a text.
+        // Argo CD compiles a pattern only when it matches a text.
         if case.texts.is_empty() {
             return Vec::new();
         }
@@ -108,7 +109,8 @@ impl Kind for Globs {
     }
 }
 
-/// Why the library differs: only where we say what the language of globs says.
+/// The exception that explains a difference. `None` if our answer is not that of the reference
+/// matcher, or no exception fits.
 pub(crate) fn explain(pattern: &str, separators: &[char], text: &str, ours: bool) -> Option<Exception> {
     if pattern.contains('\0') {
         return (!ours).then_some(Exception::GlobBounds);
@@ -177,7 +179,7 @@ fn list(random: &mut Random) -> Case {
     }
 }
 
-fn listed(mode: Mode) -> ListMode {
+fn list_mode(mode: Mode) -> ListMode {
     match mode {
         Mode::Exact => ListMode::Exact,
         Mode::Glob => ListMode::Glob,
@@ -194,7 +196,7 @@ fn compare_list(case: &Case, mode: Mode, theirs: Result<&Value, &str>, judge: &J
     let pairs = case.texts.iter().zip(matched);
     pairs
         .map(
-            |(text, theirs)| match (matches_list(listed(mode), &case.list, text), theirs) {
+            |(text, theirs)| match (matches_list(list_mode(mode), &case.list, text), theirs) {
                 (true, Some(true)) => Outcome::Same(Verdict::Allow),
                 (false, Some(false)) => Outcome::Same(Verdict::Deny),
                 (ours, theirs) => explain_list(case, mode, text, (ours, theirs), judge).map_or_else(
@@ -206,7 +208,7 @@ fn compare_list(case: &Case, mode: Mode, theirs: Result<&Value, &str>, judge: &J
         .collect()
 }
 
-/// One entry of a list, alone.
+/// Both sides' answers to a list of one entry.
 struct EntryVerdict<'c> {
     entry: &'c String,
     ours: bool,
@@ -219,14 +221,14 @@ fn entry_verdicts<'c>(case: &'c Case, mode: Mode, text: &str, judge: &Judge) -> 
     let answers = ask(judge, Globs::NAME, &Value::Array(questions));
     let verdict = |(entry, answer): (&'c String, Result<Value, String>)| EntryVerdict {
         entry,
-        ours: matches_list(listed(mode), std::slice::from_ref(entry), text),
+        ours: matches_list(list_mode(mode), std::slice::from_ref(entry), text),
         theirs: answer.ok().and_then(|answer| answer["matched"][0].as_bool()),
     };
     case.list.iter().zip(answers).map(verdict).collect()
 }
 
-/// Why a list differs: both sides say of it what its entries say alone, and each entry
-/// that differs does so as a glob, where it is an exception of globs.
+/// The exception that explains a difference on a list. Both sides must answer for the list as they
+/// do for its entries alone, and each entry that differs must be an exception for globs.
 fn explain_list(
     case: &Case,
     mode: Mode,
@@ -235,14 +237,14 @@ fn explain_list(
     judge: &Judge,
 ) -> Option<Exception> {
     let entries = entry_verdicts(case, mode, text, judge);
-    // The list ends at the first entry that matches, or that the library panics at.
+    // The library stops at the first entry that matches or makes it panic.
     let decisive = entries.iter().find(|entry| entry.theirs != Some(false));
     let follows_theirs = theirs == decisive.map_or(Some(false), |entry| entry.theirs);
     let follows_ours = ours == entries.iter().any(|entry| entry.ours);
     if mode == Mode::Exact || !follows_theirs || !follows_ours {
         return None;
     }
-    // In lists of expressions an entry is a glob too.
+    // In a list of regular expressions, an entry may also be a glob.
     let globs = entry_verdicts(case, Mode::Glob, text, judge);
     let mut found = None;
     for (entry, glob) in entries.iter().zip(globs) {

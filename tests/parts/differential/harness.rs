@@ -1,8 +1,8 @@
-//! What every differential test does: draw cases, ask both sides, count, and make what
-//! is left unexplained small enough to read.
+//! The loop of every differential test: draw cases, ask both sides, count the outcomes, and
+//! minimize the unexplained differences.
 //!
-//! The generators are our own and not proptest's: many cases go to the judge in one
-//! line, and a case is made smaller with the judge in the loop.
+//! It does not use proptest, because the judge gets many cases in one line, and a case is minimized
+//! with the judge's answers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,66 +17,67 @@ use crate::differential::random::Random;
 use crate::differential::shrink::smaller;
 use test_support::judge::Judge;
 
-/// Pairs of each test where nothing else is said.
+/// Default number of pairs of each test.
 const PAIRS: u64 = 100_000;
-/// Seed where nothing else is said, so that CI compares the same pairs each time.
+/// Default seed. It is fixed so that CI compares the same pairs each time.
 const SEED: u64 = 13;
-/// Cases asked in one line.
+/// Cases in one line to the judge.
 const BATCH: usize = 250;
-/// A test ends early once it has found so many differences.
+/// A test ends early after so many differences.
 const DIFFERENCES: usize = 12;
-/// Rounds of making one case smaller, how long they may take together, and how long those
-/// of all cases may.
+/// The most rounds for minimizing one case.
 const ROUNDS: usize = 400;
+/// The time for minimizing one case.
 const MINIMIZING: Duration = Duration::from_secs(8);
+/// The time for minimizing all cases.
 const ALL_MINIMIZING: Duration = Duration::from_secs(24);
 
-/// What both sides say of one pair.
+/// An answer that both sides give for a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It matches, passes, is read.
+    /// It matches, is allowed or is read.
     Allow,
     /// It does not.
     Deny,
-    /// The question itself is refused: a broken policy, pattern or request.
+    /// The question itself is refused, because its policy, pattern or request is invalid.
     Refused,
 }
 
-/// How the two sides stand to each other in one pair.
+/// How our answer and the judge's compare in one pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// They say the same.
+    /// They are the same.
     Same(Verdict),
     /// They differ on purpose.
     Exception(Exception),
-    /// They differ: what each of them says.
+    /// They differ without a named reason: both answers.
     Unexplained(String),
 }
 
-/// One thing that is compared.
+/// A kind of comparison.
 pub(crate) trait Kind {
-    /// One question with everything it depends on; it may hold several pairs.
+    /// A question with everything it depends on. It may hold several pairs.
     type Case: Clone + Serialize + DeserializeOwned;
-    /// Name of the kind, here and to the judge.
+    /// The name of the kind in reports and in questions to the judge.
     const NAME: &'static str;
-    /// Fewest of 10,000 pairs that both sides allow, deny and refuse: a test that never
-    /// allows proves nothing.
+    /// Of 10,000 pairs, the smallest numbers that both sides must allow, deny and refuse. A test
+    /// that never allows proves nothing.
     const FEWEST: [u64; 3];
 
-    /// A case by chance.
+    /// Draws a random case.
     fn draw(random: &mut Random) -> Self::Case;
 
     /// Compares our answers with the judge's, pair by pair.
     fn compare(case: &Self::Case, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome>;
 }
 
-/// Asks the judge for each case.
+/// The judge's answer to each case.
 pub(crate) fn ask(judge: &Judge, kind: &str, cases: &Value) -> Vec<Result<Value, String>> {
     let mut answer = judge
         .ask(&json!({"kind": kind, "batch": cases}))
         .unwrap_or_else(|error| panic!("{kind}: {error}"));
     let Value::Array(answers) = answer["value"].take() else {
-        panic!("{kind}: the judge's answer is no list");
+        panic!("{kind}: the judge's answer is not a list");
     };
     let answer = |mut answer: Value| match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(error.to_owned()),
@@ -88,8 +89,8 @@ pub(crate) fn ask(judge: &Judge, kind: &str, cases: &Value) -> Vec<Result<Value,
 /// Compares as many pairs as the environment asks for.
 ///
 /// # Panics
-/// For a difference that nothing explains, and where one kind of verdict is too rare.
-#[expect(clippy::print_stdout, reason = "the seed is in the output of the test")]
+/// If a difference is unexplained, or a verdict is too rare.
+#[expect(clippy::print_stdout, reason = "the output of the test shows the seed")]
 pub(crate) fn run<K: Kind>() {
     let (pairs, seed) = (
         setting("TOLLGATE_DIFFERENTIAL_PAIRS").unwrap_or(PAIRS),
@@ -111,9 +112,9 @@ pub(crate) fn run<K: Kind>() {
             outcomes.into_iter().for_each(|outcome| report.count(&outcome));
             if differs && report.differences.len() < DIFFERENCES {
                 let start = Instant::now();
-                let (case, told) = minimized::<K>(case, &judge, minimizing.min(MINIMIZING));
+                let (case, answers) = minimized::<K>(case, &judge, minimizing.min(MINIMIZING));
                 minimizing = minimizing.saturating_sub(start.elapsed());
-                report.differences.insert(case, told);
+                report.differences.insert(case, answers);
             }
         }
     }
@@ -127,14 +128,14 @@ fn setting(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|| panic!("{name} is {given:?}, not a number")))
 }
 
-/// The smallest version of a case that still differs, and what both sides say of it.
+/// The smallest version of a case that still differs, and both answers to it.
 ///
-/// - `most`: no round begins later, but the first, which tells of the case itself.
-fn minimized<K: Kind>(case: &K::Case, judge: &Judge, most: Duration) -> (String, String) {
-    let told = |case: &K::Case, answer: &Result<Value, String>| {
+/// - `limit`: no round begins later, except the first one, which compares the case itself.
+fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String, String) {
+    let unexplained = |case: &K::Case, answer: &Result<Value, String>| {
         let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), judge);
         outcomes.into_iter().find_map(|outcome| match outcome {
-            Outcome::Unexplained(told) => Some(told),
+            Outcome::Unexplained(answers) => Some(answers),
             Outcome::Same(_) | Outcome::Exception(_) => None,
         })
     };
@@ -142,10 +143,10 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, most: Duration) -> (String,
     let mut last = String::new();
     let start = Instant::now();
     for round in 0..ROUNDS {
-        if round > 0 && start.elapsed() > most {
+        if round > 0 && start.elapsed() > limit {
             break;
         }
-        // In the first round the case itself.
+        // The first round compares the case itself.
         let versions = if round == 0 {
             vec![small.clone()]
         } else {
@@ -156,7 +157,7 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, most: Duration) -> (String,
             .filter_map(|version| {
                 let case: K::Case = serde_json::from_value(version).ok()?;
                 let version = serde_json::to_value(&case).unwrap();
-                // What is left out may be there all the same.
+                // A removed part may come back as a default.
                 (round == 0 || version != small).then_some((version, case))
             })
             .collect();
@@ -165,15 +166,15 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, most: Duration) -> (String,
         let found = cases
             .iter()
             .zip(&answers)
-            .find_map(|((version, case), answer)| Some((version, told(case, answer)?)));
-        let Some((version, told)) = found else { break };
+            .find_map(|((version, case), answer)| Some((version, unexplained(case, answer)?)));
+        let Some((version, both)) = found else { break };
         small = version.clone();
-        last = told;
+        last = both;
     }
     (small.to_string(), last)
 }
 
-/// What a test counted.
+/// Counts of a test.
 struct Report {
     kind: &'static str,
     seed: u64,
@@ -184,7 +185,7 @@ struct Report {
     refused: u64,
     unexplained: u64,
     exceptions: BTreeMap<&'static str, u64>,
-    /// What both sides say, by the minimized case.
+    /// Both answers, by minimized case.
     differences: BTreeMap<String, String>,
 }
 
@@ -216,8 +217,11 @@ impl Report {
         }
     }
 
-    /// One line that `cargo xtask differential` reads.
-    #[expect(clippy::print_stdout, reason = "the task reads the output of the test")]
+    /// Prints the line that `cargo xtask differential` reads.
+    #[expect(
+        clippy::print_stdout,
+        reason = "`cargo xtask differential` reads the output of the test"
+    )]
     fn print(&self) {
         let line = json!({
             "kind": self.kind, "pairs": self.pairs, "allows": self.allows, "denies": self.denies,
@@ -228,10 +232,10 @@ impl Report {
     }
 
     fn check(&self, asked: u64, fewest: [u64; 3]) {
-        let told: Vec<String> = self
+        let differences: Vec<String> = self
             .differences
             .iter()
-            .map(|(case, told)| format!("{case}\n    {told}"))
+            .map(|(case, answers)| format!("{case}\n    {answers}"))
             .collect();
         assert!(
             self.unexplained == 0,
@@ -240,9 +244,9 @@ impl Report {
             self.unexplained,
             self.pairs,
             self.seed,
-            told.join("\n")
+            differences.join("\n")
         );
-        // Fewer pairs say nothing of how often a verdict occurs.
+        // With fewer pairs, the frequency of a verdict means nothing.
         if asked < 10_000 {
             return;
         }

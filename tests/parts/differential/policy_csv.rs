@@ -1,4 +1,4 @@
-//! The lines of `policy.csv` and its siblings, beside Argo CD's loader.
+//! Compares how the lines of `policy.csv` and `policy.*.csv` are read with Argo CD's loader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use crate::differential::harness::{Kind, Outcome, Verdict, run};
 use crate::differential::random::Random;
 use test_support::judge::Judge;
 
-/// Data of `argocd-rbac-cm`.
+/// The data of `argocd-rbac-cm`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Case {
     data: BTreeMap<String, String>,
 }
 
-/// Rows and grants as the judge reads them.
+/// The rows and grants that the judge read.
 #[derive(Debug, Deserialize)]
 struct Theirs {
     rows: Option<Vec<Vec<String>>>,
@@ -31,7 +31,7 @@ struct Theirs {
 
 struct PolicyLines;
 
-/// Verdicts here: a policy with rows or grants, one without, one nobody takes.
+/// The verdicts mean: a policy with rows or grants, one without, and an invalid one.
 impl Kind for PolicyLines {
     type Case = Case;
     const NAME: &'static str = "policy";
@@ -58,7 +58,7 @@ impl Kind for PolicyLines {
         ];
         let bare = random.chance(15);
         let data = (0..=random.below(2)).map(|_| {
-            let text = if bare { nothing(random) } else { text(random) };
+            let text = if bare { blank_lines(random) } else { text(random) };
             (random.pick(&keys).to_owned(), text)
         });
         let mut data: BTreeMap<String, String> = data.collect();
@@ -109,7 +109,7 @@ pub(crate) const SCOPES: &[&str] = &[
     "- groups\n-",
 ];
 
-/// A ConfigMap's data as the gateway takes it from Kubernetes.
+/// A ConfigMap's data as the gateway reads it from Kubernetes.
 pub(crate) fn resources(data: &BTreeMap<String, String>) -> Resources {
     let mut resources = Resources::default();
     resources.rbac_cm.data = data
@@ -150,14 +150,14 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
         (Some(rbac), Ok(theirs)) => (rbac, theirs),
         (None, Err(_)) => return Outcome::Same(Verdict::Refused),
         (ours, theirs) => {
-            let told: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-            if ours.is_none() && told.iter().any(|told| is_bound(told)) {
+            let messages: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            if ours.is_none() && messages.iter().any(|message| is_bound(message)) {
                 return Outcome::Exception(Exception::PolicyPatternBounds);
             }
-            if ours.is_none() && told.iter().any(|told| told.contains("`scopes` is no list")) {
+            if ours.is_none() && messages.iter().any(|message| message.contains("`scopes` is no list")) {
                 return Outcome::Exception(Exception::PolicyScopes);
             }
-            return Outcome::Unexplained(format!("ours {} {told:?}, theirs {theirs:?}", ours.is_some()));
+            return Outcome::Unexplained(format!("ours {} {messages:?}, theirs {theirs:?}", ours.is_some()));
         }
     };
     let (rows, grants) = (theirs.rows.unwrap_or_default(), theirs.grants.unwrap_or_default());
@@ -173,7 +173,7 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
             fields.map(str::to_owned).to_vec()
         })
         .collect();
-    let told: Vec<Vec<String>> = rows
+    let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|mut row| {
             for effect in row
@@ -186,8 +186,8 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
             row
         })
         .collect();
-    if ours != told {
-        return Outcome::Unexplained(format!("rows: ours {ours:?}, theirs {told:?}"));
+    if ours != rows {
+        return Outcome::Unexplained(format!("rows: ours {ours:?}, theirs {rows:?}"));
     }
     for name in grants.iter().flatten().collect::<BTreeSet<_>>() {
         let (ours, theirs) = (our_roles(&rbac, name), their_roles(&grants, name));
@@ -202,16 +202,16 @@ fn compare(case: &Case, theirs: Result<&Value, &str>) -> Outcome {
     })
 }
 
-/// Whether a finding is about our bounds on patterns.
-pub(crate) fn is_bound(told: &str) -> bool {
-    told.contains("are allowed") && told.contains("pattern has")
-        || told.contains("nests groups deeper")
-        || told.contains("has a NUL")
+/// Whether a diagnostic is about our bounds on patterns.
+pub(crate) fn is_bound(message: &str) -> bool {
+    message.contains("are allowed") && message.contains("pattern has")
+        || message.contains("nests groups deeper")
+        || message.contains("has a NUL")
 }
 
-/// Every role a name inherits, as it is explained to people.
+/// Every role that a name inherits, according to [`Rbac::explain`].
 fn our_roles(rbac: &Rbac, name: &str) -> BTreeSet<String> {
-    let told = rbac.explain(
+    let explanation = rbac.explain(
         &rbac.identify_subject(name),
         RbacRequest {
             resource: "",
@@ -219,7 +219,7 @@ fn our_roles(rbac: &Rbac, name: &str) -> BTreeSet<String> {
             object: "",
         },
     );
-    let user = told.principals.into_iter().find(|tried| tried.name == name);
+    let user = explanation.principals.into_iter().find(|tried| tried.name == name);
     user.map(|tried| tried.roles.into_iter().collect()).unwrap_or_default()
 }
 
@@ -243,8 +243,8 @@ const ODD: &[&str] = &[
     "\\", "'", "\u{0}", "\u{b}", ";",
 ];
 
-/// Lines that say nothing.
-fn nothing(random: &mut Random) -> String {
+/// Blank lines and comments.
+fn blank_lines(random: &mut Random) -> String {
     let lines: Vec<&str> = (0..random.below(3))
         .map(|_| random.pick(&["", " ", "# p, a", "\t", "\r", "  # x", "#", "\u{a0}"]))
         .collect();

@@ -1,11 +1,11 @@
-//! Chance, the same for the same seed.
+//! A seeded random generator: the same seed and name give the same sequence.
 
 /// A SplitMix64 generator.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each name.
+    /// A generator whose sequence depends on the seed and the name.
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         let named = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -21,28 +21,29 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 below `bound`, which is greater than 0.
+    /// A number from 0 to `bound - 1`. `bound` must be greater than 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    /// True in so many of 100 cases.
+    /// True with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of the texts.
+    /// A random text of the list.
     pub(crate) fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
         list[self.below(list.len())]
     }
 
-    /// One of the values.
+    /// A random element of the list.
     pub(crate) fn one<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len())]
     }
 
-    /// The text with one small change: a character removed, doubled, swapped with its
-    /// neighbor, in other case, or replaced by or followed by one of `alphabet`.
+    /// The text with one small change: a character is removed, doubled, swapped with its neighbor
+    /// or changed in case, the text is cut after it, or an entry of `alphabet` replaces it or is
+    /// inserted before it.
     pub(crate) fn mutate(&mut self, text: &str, alphabet: &[&str]) -> String {
         let mut pieces: Vec<String> = text.chars().map(String::from).collect();
         let insert = self.pick(alphabet).to_owned();

@@ -1,5 +1,5 @@
-//! Verdicts beside Argo CD's enforcer: `util/rbac` with what `server/rbacpolicy` makes of
-//! claims, groups, project roles and project tokens.
+//! Compares RBAC verdicts with those of Argo CD's enforcer: `util/rbac`, and how
+//! `server/rbacpolicy` evaluates claims, groups, project roles and project tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use test_support::judge::Judge;
 
 mod draw;
 
-/// A policy, and requests judged by it.
+/// A policy and requests to decide by it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Case {
     data: BTreeMap<String, String>,
-    /// Always there, as in Argo CD's server.
+    /// Whether the built-in policy applies. Always true, as in Argo CD's server.
     #[serde(skip_deserializing, default = "built_in")]
     builtin: bool,
     projects: Vec<CaseProject>,
@@ -75,23 +75,23 @@ impl Kind for Verdicts {
 
     fn compare(case: &Case, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome> {
         let loaded = compile(&case.resources(), case.builtin);
-        let told = loaded.diagnostics.iter().map(ToString::to_string);
-        let is_refused_project = told
-            .filter(|told| told.starts_with("project"))
-            .any(|told| is_bound(&told));
+        let messages = loaded.diagnostics.iter().map(ToString::to_string);
+        let is_refused_project = messages
+            .filter(|message| message.starts_with("project"))
+            .any(|message| is_bound(&message));
         let (rbac, theirs) = match (loaded.value, theirs) {
             (Some(rbac), Ok(theirs)) => (rbac, theirs),
             (None, Err(_)) => return vec![Outcome::Same(Verdict::Refused)],
             (ours, theirs) => {
-                let told: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-                if ours.is_none() && told.iter().any(|told| is_bound(told)) {
+                let messages: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+                if ours.is_none() && messages.iter().any(|message| is_bound(message)) {
                     return vec![Outcome::Exception(Exception::RbacPatternBounds)];
                 }
-                if ours.is_none() && told.iter().any(|told| told.contains("`scopes` is no list")) {
+                if ours.is_none() && messages.iter().any(|message| message.contains("`scopes` is no list")) {
                     return vec![Outcome::Exception(Exception::RbacScopes)];
                 }
-                let told = format!("ours {} {told:?}, theirs {theirs:?}", ours.is_some());
-                return vec![Outcome::Unexplained(told)];
+                let answers = format!("ours {} {messages:?}, theirs {theirs:?}", ours.is_some());
+                return vec![Outcome::Unexplained(answers)];
             }
         };
         let allowed: Vec<bool> = serde_json::from_value(theirs["allowed"].clone()).unwrap();
@@ -150,7 +150,7 @@ impl Request {
                     &self.action,
                     std::iter::once(self.object.as_str()),
                 );
-                assert_eq!(listed, [verdict], "{self:?}: a list is judged otherwise");
+                assert_eq!(listed, [verdict], "{self:?}: `decide_each` differs from `decide`");
                 verdict.is_allowed()
             }
             None => rbac.decide(&rbac.identify_subject(&self.subject), tuple).is_allowed(),
@@ -158,7 +158,7 @@ impl Request {
     }
 }
 
-/// Whether a glob of some row and the request's own text are an exception of globs.
+/// Whether a glob of some row and the text of the request are an exception for globs.
 fn is_glob(rbac: &Rbac, case: &Case, request: &Request, judge: &Judge) -> bool {
     let mode = case
         .data

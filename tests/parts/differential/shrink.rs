@@ -1,15 +1,13 @@
-//! Smaller versions of a case.
-//!
-//! In: a case as JSON. Out: every version with one part less, largest parts first.
+//! Makes smaller versions of a case in JSON, each with one part removed, the largest parts first.
 
 use serde_json::Value;
 
-/// Texts longer than this lose halves and lines, not single characters.
+/// Single characters are removed only from texts of at most this many.
 const CHARACTERS: usize = 80;
-/// Versions tried in one round.
+/// The most versions of one round.
 const MOST: usize = 150;
 
-/// Versions of the value with something left out.
+/// Versions of the value with one part removed.
 pub(crate) fn smaller(value: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     parts(value, &mut |smaller| found.push(smaller));
@@ -23,7 +21,7 @@ fn parts(value: &Value, found: &mut dyn FnMut(Value)) {
         Value::String(text) => texts(text).into_iter().for_each(|text| found(Value::String(text))),
         Value::Array(list) => {
             for at in 0..list.len() {
-                // One alone first: of many requests one is enough.
+                // Single items first: often one request of many shows the difference.
                 if list.len() > 2 {
                     found(Value::Array(vec![list[at].clone()]));
                 }

@@ -1,8 +1,8 @@
-//! YAML beside Argo CD's reader: what files of git generators, `elementsYaml`,
-//! `templatePatch`, `fromYaml` and `fromYamlArray` become.
+//! Compares how YAML is read with Argo CD's reader, for files of git generators, `elementsYaml`,
+//! `templatePatch`, `fromYaml` and `fromYamlArray`.
 //!
-//! A document that we alone refuse is counted under the name of the refusal: it generates
-//! nothing. An everyday document may not be refused at all.
+//! A document that we alone refuse is counted under the name of the refusal, because it generates
+//! nothing. An everyday document must not be refused.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,14 +18,14 @@ use test_support::judge::Judge;
 mod draw;
 mod words;
 
-/// A document and who reads it.
+/// A document and where it is used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Case {
     place: Place,
-    /// Whether it is one that must be read.
+    /// Whether it is an everyday document, which must be read.
     everyday: bool,
-    /// U+F780 to U+F7FF are the bytes 0x80 to 0xFF alone: JSON has no others.
+    /// U+F780 to U+F7FF stand for the single bytes 0x80 to 0xFF, which JSON cannot express.
     text: String,
 }
 
@@ -55,14 +55,14 @@ impl Case {
         bytes
     }
 
-    /// What we read, in the shapes that the place takes.
+    /// The value that we read, if it has a shape that the place accepts.
     fn ours(&self) -> Result<Value, String> {
         let bytes = self.bytes();
         let text = std::str::from_utf8(&bytes).map_err(|_| "is not UTF-8 text".to_owned())?;
         let yaml = |twice| {
             read(text, twice, &mut |_| Ok::<_, ()>(())).map_err(|error| match error {
                 Error::Syntax(what) => what,
-                Error::Limit(()) => panic!("nothing bounds it"),
+                Error::Limit(()) => panic!("the test sets no limit"),
             })
         };
         let other = || Err("has another shape".to_owned());
@@ -95,7 +95,7 @@ struct Documents;
 impl Kind for Documents {
     type Case = Case;
     const NAME: &'static str = "yaml";
-    // A document is not denied.
+    // No document is denied.
     const FEWEST: [u64; 3] = [4000, 0, 500];
 
     fn draw(random: &mut Random) -> Case {
@@ -110,7 +110,7 @@ impl Kind for Documents {
                 .as_ref()
                 .err()
                 .filter(|_| !case.everyday)
-                .and_then(|what| refusal(what).or_else(|| behind(case, theirs.ok()?)))
+                .and_then(|what| refusal(what).or_else(|| after_brackets(case, theirs.ok()?)))
             {
                 Some(exception) => Outcome::Exception(exception),
                 None => Outcome::Unexplained(format!("ours {ours:?}, theirs {theirs:?}")),
@@ -120,9 +120,9 @@ impl Kind for Documents {
     }
 }
 
-/// Whether what we refuse stands behind all that Argo CD read: behind brackets its scanner
-/// does not look as far ahead.
-fn behind(case: &Case, theirs: &Value) -> Option<Exception> {
+/// The exception for a document that we refuse because of what follows its closing bracket. Argo
+/// CD's scanner does not look that far ahead.
+fn after_brackets(case: &Case, theirs: &Value) -> Option<Exception> {
     let ends = case.text.match_indices([']', '}']).map(|(at, _)| at + 1);
     let mut starts = ends.map(|end| Case {
         text: case.text.get(..end).unwrap().to_owned(),
@@ -132,11 +132,11 @@ fn behind(case: &Case, theirs: &Value) -> Option<Exception> {
     starts.any(is_alike).then_some(Exception::YamlSyntax)
 }
 
-/// Whether both are the same to templates, to whom every number is a float.
+/// Whether templates see both as the same. They see every number as a float.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
-            // serde_json reads the judge's answer, and misses floats by their last bit.
+            // serde_json parses the judge's answer, and may get the last bit of a float wrong.
             let bits = |number: &serde_json::Number| number.as_f64().unwrap().to_bits();
             bits(one).abs_diff(bits(other)) <= 1
         }
@@ -151,7 +151,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// The name of what we alone refuse.
+/// The exception that our refusal is, by its message.
 fn refusal(what: &str) -> Option<Exception> {
     let named = [
         ("stands twice in one mapping", Exception::YamlKeyTwice),
@@ -159,16 +159,16 @@ fn refusal(what: &str) -> Option<Exception> {
         ("a tag other than", Exception::YamlTag),
         ("nest deeper than", Exception::YamlBounds),
         ("almost all of it is what aliases bring", Exception::YamlBounds),
-        // Of two equal keys Argo CD does not look at what the first one has.
+        // Argo CD does not check the value of the first of two equal keys.
         ("has no JSON", Exception::YamlKeyTwice),
         ("is not read", Exception::YamlSyntax),
         ("are not read", Exception::YamlSyntax),
-        // go-yaml is an older libyaml: `{a:}` has the key `a:` there, and `"\'"` is `'`.
+        // go-yaml is based on an older libyaml, where `{a:}` has the key `a:`, and `"\'"` is `'`.
         ("found unexpected ':'", Exception::YamlSyntax),
         ("found unknown escape character", Exception::YamlSyntax),
         ("did not find expected whitespace or line break", Exception::YamlSyntax),
         ("did not find expected tag URI", Exception::YamlSyntax),
-        // Argo CD does not look behind the first document.
+        // Argo CD does not read past the first document.
         ("is not UTF-8 text", Exception::YamlSyntax),
     ];
     let found = named.into_iter().find(|(text, _)| what.contains(text));

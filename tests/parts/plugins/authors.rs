@@ -1,5 +1,5 @@
-//! The authors' path: a new provider is written, built, looked at and tested, and
-//! transcripts say what differs.
+//! The commands for plugin authors: a new provider is created, built, inspected and tested, and a
+//! transcript test reports differences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tollgate_config::Plugins;
 use crate::plugins::commands::command;
 use crate::plugins::support::guests;
 
-/// Folder and cache for replays, the cache shared by all of them.
+/// Settings with this folder and a cache that all tests share.
 fn settings(folder: PathBuf) -> Plugins {
     static CACHE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         use std::os::unix::fs::PermissionsExt as _;
@@ -28,7 +28,8 @@ fn settings(folder: PathBuf) -> Plugins {
     }
 }
 
-/// `plugin test NAME --transcript` of a text, in JSON.
+/// Runs `plugin test NAME --transcript` with this transcript: whether it passed, its JSON report
+/// and its errors.
 fn replay(name: &str, transcript: &str) -> (bool, Value, String) {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("transcript.yaml");
@@ -38,7 +39,7 @@ fn replay(name: &str, transcript: &str) -> (bool, Value, String) {
     (done, serde_json::from_str(&out).unwrap_or_default(), err)
 }
 
-/// The folder is written anew each time; what is compiled of others stays.
+/// The sources are new each time, in a folder that keeps the compiled dependencies.
 #[test]
 fn a_new_provider_builds_and_passes_its_own_transcript() {
     let root = tempfile::tempdir().unwrap();
@@ -56,9 +57,9 @@ fn a_new_provider_builds_and_passes_its_own_transcript() {
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 
-    let place = || settings(kept.join("target/guests"));
+    let built_plugins = || settings(kept.join("target/guests"));
     let component = kept.join("target/guests/my-broker.wasm");
-    let (done, out, err) = command(&["inspect", component.to_str().unwrap()], place());
+    let (done, out, err) = command(&["inspect", component.to_str().unwrap()], built_plugins());
     assert!(done && err.is_empty(), "{err}");
     assert!(
         out.contains("secrets   apiKey -> {broker}\n") && out.contains("hosts     {broker}\n"),
@@ -67,16 +68,16 @@ fn a_new_provider_builds_and_passes_its_own_transcript() {
 
     let transcript = kept.join("transcript.yaml");
     let arguments = ["test", "my-broker", "--transcript", transcript.to_str().unwrap()];
-    let (done, out, err) = command(&arguments, place());
+    let (done, out, err) = command(&arguments, built_plugins());
     assert!(done, "{out}{err}");
     assert!(out.contains("\n6 passed, 0 failed\n"), "{out}");
     assert!(out.contains("hosts: [broker.example.com]\n"), "{out}");
 
-    // The same transcript, one expectation changed.
+    // The same transcript with one changed expectation.
     let changed = fs::read_to_string(&transcript).unwrap();
     let changed = changed.replace("role: deployer, cluster", "role: admin, cluster");
     fs::write(&transcript, changed).unwrap();
-    let (done, out, _) = command(&arguments, place());
+    let (done, out, _) = command(&arguments, built_plugins());
     assert!(!done && out.contains("\n5 passed, 1 failed\n"), "{out}");
     assert!(
         out.contains("- request 1: json `$.role`: expected `admin`, observed `deployer`"),
@@ -87,7 +88,7 @@ fn a_new_provider_builds_and_passes_its_own_transcript() {
     }
 }
 
-/// Puts the files of `new` into `kept`, where the compiled ones stay.
+/// Copies the files of `new` into `kept`, whose other files stay.
 fn refresh(new: &Path, kept: &Path) {
     fs::create_dir_all(kept).unwrap();
     for entry in fs::read_dir(new).unwrap() {
@@ -101,7 +102,7 @@ fn refresh(new: &Path, kept: &Path) {
     }
 }
 
-/// Cases of the tables can be copied into a transcript as they are.
+/// Cases of the table are valid transcripts.
 #[test]
 fn cases_of_the_tables_are_transcripts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/providers.yaml");
@@ -134,7 +135,7 @@ expect: { token: token-of-acme, expiry: "2026-01-02T03:05:05Z" }
 "#;
 
 #[test]
-fn what_differs_fails_without_a_secret_in_the_report() {
+fn differences_fail_without_a_secret_in_the_report() {
     let (done, report, err) = replay("upbound", UPBOUND);
     assert!(done, "{err} {report:#}");
     for (from, to, difference) in [
@@ -175,7 +176,7 @@ fn what_differs_fails_without_a_secret_in_the_report() {
     }
 }
 
-/// Each way to fail reaches the guest as what it is.
+/// The guest sees each simulated failure of a request as such.
 #[test]
 fn requests_fail_as_the_transcript_says() {
     for (fail, class, code) in [
@@ -204,7 +205,7 @@ fn requests_fail_as_the_transcript_says() {
     }
 }
 
-/// What a replay grants is what the manifest asks for, and no more.
+/// A replay grants exactly what the manifest asks for.
 #[test]
 fn a_replay_stays_within_the_manifest() {
     let transcript = UPBOUND.replace("organization: acme", "organization: acme, audience: x");
@@ -217,7 +218,7 @@ fn a_replay_stays_within_the_manifest() {
     assert!(done);
     let granted = json!({"hosts": ["auth.upbound.io"], "imports": ["clock"], "audiences": []});
     assert_eq!(report["granted"], granted);
-    // `*` in a manifest is what the case talks to: another host is refused.
+    // `*` in a manifest grants only the hosts of the case. Another host is refused.
     let other = r#"
 now: "2026-01-02T03:04:05Z"
 config: { method: GET, url: "https://b.example/token", tokenPath: $.token }
@@ -266,7 +267,7 @@ expect: { token: token-of-the-test }
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said() {
+fn invalid_replays_are_reported() {
     for (name, transcript, reason) in [
         ("baseline", UPBOUND, "`baseline` is not a credential provider"),
         ("nobody", UPBOUND, "cannot read the manifest"),
@@ -280,7 +281,7 @@ fn what_cannot_be_replayed_is_said() {
 }
 
 #[test]
-fn terms_of_providers_are_listed() {
+fn inspect_lists_what_a_provider_asks_for() {
     let component = guests().join("aws-eks.wasm");
     let (done, out, err) = command(&["inspect", component.to_str().unwrap()], Plugins::default());
     assert!(done, "{err}");

@@ -1,4 +1,4 @@
-//! `tollgate plugin …`.
+//! The commands of `tollgate plugin`.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tollgate_config::Plugins;
 
-use crate::plugins::support::{Place, same};
+use crate::plugins::support::{Fixture, unchanged};
 
-/// `tollgate plugin …` with the built guests.
+/// Runs `tollgate plugin …`: whether it succeeded, its standard output and its errors.
 pub(crate) fn command(arguments: &[&str], settings: Plugins) -> (bool, String, String) {
     #[derive(clap::Parser)]
     struct Tollgate {
@@ -31,11 +31,11 @@ pub(crate) fn command(arguments: &[&str], settings: Plugins) -> (bool, String, S
 
 #[test]
 fn the_command_line_lists_inspects_and_tests() {
-    let mut place = Place::new();
-    place.install("baseline", "baseline", same);
-    place.install("tenant-router", "tenant-router", same);
-    place.grant("tenant-router", &[], json!({ "groups": { "team-a": "a" } }));
-    let settings = || place.plugins.clone();
+    let mut fixture = Fixture::new();
+    fixture.install("baseline", "baseline", unchanged);
+    fixture.install("tenant-router", "tenant-router", unchanged);
+    fixture.grant("tenant-router", &[], json!({ "groups": { "team-a": "a" } }));
+    let settings = || fixture.plugins.clone();
 
     let (done, out, err) = command(&["list"], settings());
     assert!(done && err.is_empty(), "{err}");
@@ -47,18 +47,18 @@ fn the_command_line_lists_inspects_and_tests() {
     let listed: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(listed[1]["filters"], json!(["request"]));
 
-    let file = place.file("tenant-router.wasm");
+    let file = fixture.file("tenant-router.wasm");
     let (done, out, err) = command(&["inspect", file.to_str().unwrap(), "-o", "json"], settings());
     assert!(done, "{err}");
     let seen: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(seen["exports"], json!(["tollgate:plugin/headers@0.1.0"]));
     assert_eq!(seen["imports"], json!([]));
-    fs::write(place.file("lie.wasm"), b"\0asm\x0d\0\x01\0").unwrap();
-    let (done, _, err) = command(&["inspect", place.file("lie.wasm").to_str().unwrap()], settings());
+    fs::write(fixture.file("lie.wasm"), b"\0asm\x0d\0\x01\0").unwrap();
+    let (done, _, err) = command(&["inspect", fixture.file("lie.wasm").to_str().unwrap()], settings());
     assert!(!done && err.contains("cannot read the manifest"), "{err}");
-    fs::remove_file(place.file("lie.wasm")).unwrap();
+    fs::remove_file(fixture.file("lie.wasm")).unwrap();
 
-    let request = place.root.path().join("request.yaml");
+    let request = fixture.root.path().join("request.yaml");
     let request = request.to_str().unwrap();
     fs::write(
         request,
@@ -83,7 +83,7 @@ fn the_command_line_lists_inspects_and_tests() {
 }
 
 #[test]
-fn a_new_plugin_is_written_once() {
+fn a_new_plugin_overwrites_nothing() {
     let root = tempfile::tempdir().unwrap();
     let into = root.path().to_str().unwrap();
     let (done, out, err) = command(
@@ -113,7 +113,7 @@ fn a_new_plugin_is_written_once() {
     assert!(!done && err.contains("not a plugin name"), "{err}");
 }
 
-/// Every interface of the contract must reach a new plugin.
+/// A new plugin contains every file of `wit/`.
 #[test]
 fn a_new_plugin_has_the_whole_contract() {
     let root = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn a_new_plugin_has_the_whole_contract() {
     }
 }
 
-/// Every source of the SDK must reach a new provider.
+/// A new provider contains every source of the SDK.
 #[test]
 fn a_new_provider_has_the_whole_sdk() {
     let root = tempfile::tempdir().unwrap();

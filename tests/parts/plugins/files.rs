@@ -1,4 +1,4 @@
-//! Files that lie, change, break and go.
+//! Files of plugins: wrong manifests, replaced, broken and removed files, and the cache.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,16 +10,16 @@ use serde_json::json;
 use tollgate_core::diagnostic::Location;
 use tollgate_plugin::{CallError, CodeOrigin};
 
-use crate::plugins::support::{Place, call, filter, lines, same};
+use crate::plugins::support::{Fixture, call, filter, lines, unchanged};
 
 #[test]
 fn what_manifest_and_component_disagree_on_is_refused() {
-    let mut place = Place::new();
-    place.install("hostile", "digest", |manifest| {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "digest", |manifest| {
         manifest.replace("sha256: ", "sha256: 0")
     });
     let wrong = format!("sha256: {}", "0".repeat(64));
-    place.install("hostile", "other", |manifest| {
+    fixture.install("hostile", "other", |manifest| {
         let line = manifest
             .lines()
             .find(|line| line.starts_with("sha256:"))
@@ -27,20 +27,20 @@ fn what_manifest_and_component_disagree_on_is_refused() {
             .to_owned();
         manifest.replace(&line, &wrong)
     });
-    place.install("hostile", "pinned", same);
-    place.grant("pinned", &[], json!({}));
-    place.plugins.grants.get_mut("pinned").unwrap().sha256 = Some("1".repeat(64));
-    place.install("chatty", "secretive", |manifest| {
+    fixture.install("hostile", "pinned", unchanged);
+    fixture.grant("pinned", &[], json!({}));
+    fixture.plugins.grants.get_mut("pinned").unwrap().sha256 = Some("1".repeat(64));
+    fixture.install("chatty", "secretive", |manifest| {
         manifest.replace("imports: [log, clock, random]", "")
     });
-    place.install("chatty", "ungranted", same);
-    place.grant("ungranted", &["log", "random"], json!({}));
+    fixture.install("chatty", "ungranted", unchanged);
+    fixture.grant("ungranted", &["log", "random"], json!({}));
     for (name, bytes) in [
         ("empty", &b"\0asm\x0d\0\x01\0"[..]),
         ("module", b"\0asm\x01\0\0\0"),
         ("text", b"hello"),
     ] {
-        place.install("hostile", name, |manifest| {
+        fixture.install("hostile", name, |manifest| {
             let line = manifest
                 .lines()
                 .find(|line| line.starts_with("sha256:"))
@@ -48,23 +48,23 @@ fn what_manifest_and_component_disagree_on_is_refused() {
                 .to_owned();
             manifest.replace(&line, &format!("sha256: {}", sha256(bytes)))
         });
-        fs::write(place.file(&format!("{name}.wasm")), bytes).unwrap();
+        fs::write(fixture.file(&format!("{name}.wasm")), bytes).unwrap();
     }
-    place.install("hostile", "alone", same);
-    fs::remove_file(place.file("alone.yaml")).unwrap();
-    place.install("hostile", "huge", same);
+    fixture.install("hostile", "alone", unchanged);
+    fs::remove_file(fixture.file("alone.yaml")).unwrap();
+    fixture.install("hostile", "huge", unchanged);
     fs::File::options()
         .write(true)
-        .open(place.file("huge.wasm"))
+        .open(fixture.file("huge.wasm"))
         .unwrap()
         .set_len((64 << 20) + 1)
         .unwrap();
-    place.install("tenant-router", "misconfigured", same);
-    place.grant("misconfigured", &[], json!({ "fallback": 7 }));
-    fs::create_dir(place.file("folder.wasm")).unwrap();
-    fs::write(place.file("folder.yaml"), "name: folder").unwrap();
+    fixture.install("tenant-router", "misconfigured", unchanged);
+    fixture.grant("misconfigured", &[], json!({ "fallback": 7 }));
+    fs::create_dir(fixture.file("folder.wasm")).unwrap();
+    fs::write(fixture.file("folder.yaml"), "name: folder").unwrap();
 
-    let (set, diagnostics) = place.runtime().load(None);
+    let (set, diagnostics) = fixture.runtime().load(None);
     let found = lines(&diagnostics);
     for (name, text) in [
         ("digest.yaml:2:9", "not a digest"),
@@ -98,17 +98,17 @@ fn sha256(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn files_are_replaced_broken_and_removed_under_running_calls() {
-    let mut place = Place::new();
-    place.install("hostile", "a", same);
-    place.install("hostile", "b", same);
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "a", unchanged);
+    fixture.install("hostile", "b", unchanged);
     for name in ["a", "b"] {
-        place.grant(name, &[], json!({}));
+        fixture.grant(name, &[], json!({}));
     }
-    let runtime = place.runtime();
+    let runtime = fixture.runtime();
     let (first, _) = runtime.load(None);
     let (old_a, old_b) = (filter(&first, "a"), filter(&first, "b"));
 
-    place.install("tenant-router", "a", |manifest| {
+    fixture.install("tenant-router", "a", |manifest| {
         manifest.replace("  type: object\n", "  type: object\n  maxProperties: 9\n")
     });
     let (second, diagnostics) = runtime.load(Some(&first));
@@ -134,7 +134,7 @@ async fn files_are_replaced_broken_and_removed_under_running_calls() {
         "{error:?}"
     );
 
-    fs::write(place.file("a.wasm"), b"\0asm broken").unwrap();
+    fs::write(fixture.file("a.wasm"), b"\0asm broken").unwrap();
     let (third, diagnostics) = runtime.load(Some(&second));
     assert!(
         Arc::ptr_eq(&filter(&third, "a"), &filter(&second, "a")),
@@ -147,23 +147,23 @@ async fn files_are_replaced_broken_and_removed_under_running_calls() {
     ] {
         assert!(found.iter().any(|line| line.contains(text)), "{text}: {found:?}");
     }
-    fs::remove_file(place.file("a.yaml")).unwrap();
+    fs::remove_file(fixture.file("a.yaml")).unwrap();
     let (third, _) = runtime.load(Some(&third));
     assert!(
         third.header_filter("a").is_some(),
-        "a component without manifest ended its previous version"
+        "a component without a manifest removed its previous version"
     );
 
-    fs::remove_file(place.file("a.wasm")).unwrap();
+    fs::remove_file(fixture.file("a.wasm")).unwrap();
     let (fourth, _) = runtime.load(Some(&third));
     assert_eq!(fourth.list().map(|plugin| plugin.name).collect::<Vec<_>>(), ["b"]);
     call(&filter(&third, "a"), &mut headers).await.unwrap_err();
     call(&old_a, &mut headers).await.unwrap();
 }
 
-/// The one compiled guest of a place's cache.
-fn compiled(place: &Place) -> PathBuf {
-    let files = fs::read_dir(place.root.path().join("cache"))
+/// The only compiled guest in the cache.
+fn compiled(fixture: &Fixture) -> PathBuf {
+    let files = fs::read_dir(fixture.root.path().join("cache"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let mut files = files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm"));
@@ -173,13 +173,13 @@ fn compiled(place: &Place) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_changed_file_of_the_cache_is_compiled_again() {
-    let mut place = Place::new();
-    place.install("hostile", "a", same);
-    place.grant("a", &[], json!({}));
-    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Compiled);
-    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Cached);
-    let file = compiled(&place);
+async fn a_plugin_with_a_changed_cache_file_is_compiled_again() {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "a", unchanged);
+    fixture.grant("a", &[], json!({}));
+    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Compiled);
+    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Cached);
+    let file = compiled(&fixture);
     let whole = fs::read(&file).unwrap();
     let mut tampered: Vec<Vec<u8>> = [0, 31, 32, 100, whole.len() / 2, whole.len() - 1]
         .into_iter()
@@ -197,39 +197,39 @@ async fn a_changed_file_of_the_cache_is_compiled_again() {
     ]);
     for bytes in tampered {
         fs::write(&file, &bytes).unwrap();
-        let plugin = filter(&place.load(), "a");
+        let plugin = filter(&fixture.load(), "a");
         assert_eq!(plugin.origin(), CodeOrigin::Compiled);
         call(&plugin, &mut HeaderMap::new()).await.unwrap();
         assert_eq!(
             fs::read(&file).unwrap().len(),
             whole.len(),
-            "the good file was not written again"
+            "the valid file was not written again"
         );
-        assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Cached);
+        assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Cached);
     }
-    // A file that is fine, but another guest's.
-    let mut other = Place::new();
-    other.install("baseline", "a", same);
+    // A valid file of another guest.
+    let mut other = Fixture::new();
+    other.install("baseline", "a", unchanged);
     other.grant("a", &[], json!({}));
-    other.plugins.cache = place.plugins.cache.clone();
+    other.plugins.cache = fixture.plugins.cache.clone();
     assert_eq!(filter(&other.load(), "a").origin(), CodeOrigin::Compiled);
-    let cache = fs::read_dir(place.root.path().join("cache"))
+    let cache = fs::read_dir(fixture.root.path().join("cache"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let foreign = cache.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm") && *path != file);
     fs::copy(foreign.last().unwrap(), &file).unwrap();
-    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Compiled);
+    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Compiled);
 }
 
 #[tokio::test]
 async fn a_cache_others_can_write_to_is_not_used() {
-    let mut place = Place::new();
-    place.install("hostile", "a", same);
-    place.grant("a", &[], json!({}));
-    let cache = place.root.path().join("cache");
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "a", unchanged);
+    fixture.grant("a", &[], json!({}));
+    let cache = fixture.root.path().join("cache");
     fs::create_dir(&cache).unwrap();
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o770)).unwrap();
-    let (set, diagnostics) = place.runtime().load(None);
+    let (set, diagnostics) = fixture.runtime().load(None);
     let found = lines(&diagnostics);
     assert!(
         found
@@ -243,18 +243,18 @@ async fn a_cache_others_can_write_to_is_not_used() {
 }
 
 #[test]
-fn a_grant_for_a_plugin_that_is_not_there_is_named_with_its_place() {
-    let mut place = Place::new();
-    place.install("hostile", "a", same);
+fn a_grant_for_an_absent_plugin_is_reported_with_its_location() {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "a", unchanged);
     for name in ["a", "b"] {
-        place.grant(name, &[], json!({}));
-        let grant = place.plugins.grants.get_mut(name).unwrap();
+        fixture.grant(name, &[], json!({}));
+        let grant = fixture.plugins.grants.get_mut(name).unwrap();
         grant.location = Some(Location::new("tollgate.yaml", 7));
     }
-    let (_set, diagnostics) = place.runtime().load(None);
+    let (_set, diagnostics) = fixture.runtime().load(None);
     let found: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
     let [found] = found.as_slice() else {
-        panic!("one finding, not {found:#?}");
+        panic!("expected one diagnostic, got {found:#?}");
     };
     assert!(
         found.starts_with("tollgate.yaml:7: warning: `plugins.grants.b` is for"),

@@ -1,23 +1,23 @@
-//! Guests at work.
+//! The shipped filters, and granted imports.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tollgate_plugin::{CallError, FilterContext, TrapCause};
 
-use crate::plugins::support::{Place, call, filter, headers, lines, same};
+use crate::plugins::support::{Fixture, call, filter, headers, lines, unchanged};
 
 #[tokio::test]
 async fn granted_imports_work_within_their_budget() {
-    let mut place = Place::new();
+    let mut fixture = Fixture::new();
     for (name, config) in [
         ("chatty", json!({ "lines": 10, "bytes": 16 })),
         ("too-many-calls", json!({ "lines": 1000, "bytes": 0 })),
         ("too-many-bytes", json!({ "lines": 0, "bytes": 4097 })),
     ] {
-        place.install("chatty", name, same);
-        place.grant(name, &["log", "clock", "random"], config);
+        fixture.install("chatty", name, unchanged);
+        fixture.grant(name, &["log", "clock", "random"], config);
     }
-    let set = place.load();
+    let set = fixture.load();
     let mut first = HeaderMap::new();
     let mut second = HeaderMap::new();
     call(&filter(&set, "chatty"), &mut first).await.unwrap();
@@ -51,15 +51,15 @@ async fn granted_imports_work_within_their_budget() {
 }
 
 #[tokio::test]
-async fn wasi_is_there_and_empty() {
-    let mut place = Place::new();
-    place.install("foreign", "nothing", same);
-    place.install("foreign", "something", |manifest| {
+async fn wasi_is_present_but_empty() {
+    let mut fixture = Fixture::new();
+    fixture.install("foreign", "nothing", unchanged);
+    fixture.install("foreign", "something", |manifest| {
         format!("{manifest}imports: [clock, random]\n")
     });
-    place.grant("nothing", &[], Value::Null);
-    place.grant("something", &["clock", "random"], Value::Null);
-    let set = place.load();
+    fixture.grant("nothing", &[], Value::Null);
+    fixture.grant("something", &["clock", "random"], Value::Null);
+    let set = fixture.load();
     let mut nothing = HeaderMap::new();
     call(&filter(&set, "nothing"), &mut nothing).await.unwrap();
     for (name, value) in [
@@ -79,15 +79,15 @@ async fn wasi_is_there_and_empty() {
 
 #[tokio::test]
 async fn the_tenant_comes_from_the_project_or_the_groups() {
-    let mut place = Place::new();
-    place.install("tenant-router", "tenant-router", same);
+    let mut fixture = Fixture::new();
+    fixture.install("tenant-router", "tenant-router", unchanged);
     let groups = json!({ "team-a": "a", "team-b": "b" });
-    place.grant(
+    fixture.grant(
         "tenant-router",
         &[],
         json!({ "projects": { "payments": "pay" }, "groups": groups }),
     );
-    let filter = filter(&place.load(), "tenant-router");
+    let filter = filter(&fixture.load(), "tenant-router");
     let ask = async |project: Option<&str>, groups: &[&str], wanted: Option<&'static str>| {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         let context = FilterContext {
@@ -116,16 +116,16 @@ async fn the_tenant_comes_from_the_project_or_the_groups() {
 
 #[test]
 fn the_baseline_strips_noise_and_keeps_the_rest() {
-    let mut place = Place::new();
-    place.install("baseline", "baseline", same);
-    place.grant(
+    let mut fixture = Fixture::new();
+    fixture.install("baseline", "baseline", unchanged);
+    fixture.grant(
         "baseline",
         &[],
         json!({ "keepRequest": ["X-Api-Key"], "setResponse": { "x-frame-options": null } }),
     );
-    place.plugins.grants.get_mut("baseline").unwrap().extensions = vec!["metrics".to_owned()];
-    place.plugins.required = vec!["baseline".to_owned()];
-    let set = place.load();
+    fixture.plugins.grants.get_mut("baseline").unwrap().extensions = vec!["metrics".to_owned()];
+    fixture.plugins.required = vec!["baseline".to_owned()];
+    let set = fixture.load();
     assert_eq!(set.header_filters("metrics").count(), 1);
     assert_eq!(set.header_filters("logs").count(), 0);
     assert_eq!(set.missing_required(), Vec::<String>::new());
@@ -156,9 +156,9 @@ fn the_baseline_strips_noise_and_keeps_the_rest() {
 
 #[test]
 fn a_required_plugin_that_is_missing_is_named() {
-    let mut place = Place::new();
-    place.plugins.required = vec!["baseline".to_owned()];
-    let (set, diagnostics) = place.runtime().load(None);
+    let mut fixture = Fixture::new();
+    fixture.plugins.required = vec!["baseline".to_owned()];
+    let (set, diagnostics) = fixture.runtime().load(None);
     assert_eq!(set.missing_required(), ["baseline"]);
     assert!(
         lines(&diagnostics)

@@ -1,4 +1,4 @@
-//! What goes wrong in one call stays in that call.
+//! Hostile filters: a failed call does not affect other calls.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
 use tollgate_plugin::{Allocation, CallError, FilterContext, InvalidOutput, ProviderEnvironment, Runtime, TrapCause};
 
-use crate::plugins::support::{LOOP_MS, Place, call, filter, headers, lines, same};
+use crate::plugins::support::{Fixture, LOOP_MS, call, filter, headers, lines, unchanged};
 
-/// A refusal or failure, without the plugin's name, as it should be.
+/// Whether the error is the expected one for a behavior of the guest.
 fn expected(behavior: &str, error: &CallError) -> bool {
     let forbidden = |name: &'static str| InvalidOutput::ForbiddenHeader(HeaderName::from_static(name));
     let invalid = |wanted: InvalidOutput| matches!(error, CallError::InvalidOutput { output, .. } if *output == wanted);
@@ -58,26 +58,26 @@ const BEHAVIORS: [&str; 14] = [
     "refuse",
 ];
 
-/// The plugin that misbehaves in one way.
+/// The name of the plugin with this behavior.
 fn name_of(behavior: &str) -> String {
     format!("bad-{}", behavior.to_lowercase())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_hostile_guest_harms_only_its_own_call() {
+async fn each_hostile_guest_affects_only_its_own_call() {
     const GOOD_CALLS: usize = 10_000;
-    let mut place = Place::new();
-    place.install("hostile", "good", same);
-    place.grant("good", &[], json!({}));
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "good", unchanged);
+    fixture.grant("good", &[], json!({}));
     for behavior in BEHAVIORS {
-        place.install("hostile", &name_of(behavior), same);
-        place.grant(
+        fixture.install("hostile", &name_of(behavior), unchanged);
+        fixture.grant(
             &name_of(behavior),
             &[],
             json!({ "request": behavior, "response": behavior }),
         );
     }
-    let set = place.load();
+    let set = fixture.load();
     let good = filter(&set, "good");
 
     let work = tokio::spawn(async move {
@@ -92,7 +92,7 @@ async fn each_hostile_guest_harms_only_its_own_call() {
             assert_eq!(headers.len(), 3);
         }
     });
-    // More loops at once than one plugin has slots.
+    // More concurrent loops than a plugin may have calls.
     let looping = filter(&set, &name_of("loop"));
     let loops: Vec<_> = (0..200)
         .map(|_| {
@@ -109,7 +109,7 @@ async fn each_hostile_guest_harms_only_its_own_call() {
             let bad = filter(&set, &name_of(behavior));
             let error = call(&bad, &mut headers).await.unwrap_err();
             assert!(expected(behavior, &error), "{behavior}: {error:?}");
-            assert_eq!(headers, before, "{behavior} left half of its edits");
+            assert_eq!(headers, before, "{behavior} left some of its edits");
             let context = FilterContext::default();
             let error = bad
                 .filter_response(&context, StatusCode::OK, &mut headers)
@@ -133,14 +133,14 @@ async fn each_hostile_guest_harms_only_its_own_call() {
 }
 
 #[tokio::test]
-async fn a_looping_guest_leaves_its_worker_to_others() {
-    let mut place = Place::new();
-    place.install("hostile", "good", same);
-    place.grant("good", &[], json!({}));
-    place.install("hostile", "bad", same);
-    place.grant("bad", &[], json!({ "request": "loop" }));
-    place.plugins.grants.get_mut("bad").unwrap().time = Some(Duration::from_secs(3));
-    let set = place.load();
+async fn a_looping_guest_does_not_block_its_thread() {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "good", unchanged);
+    fixture.grant("good", &[], json!({}));
+    fixture.install("hostile", "bad", unchanged);
+    fixture.grant("bad", &[], json!({ "request": "loop" }));
+    fixture.plugins.grants.get_mut("bad").unwrap().time = Some(Duration::from_secs(3));
+    let set = fixture.load();
     let (good, bad) = (filter(&set, "good"), filter(&set, "bad"));
     let looping = tokio::spawn(async move { call(&bad, &mut HeaderMap::new()).await });
     tokio::task::yield_now().await;
@@ -154,10 +154,10 @@ async fn a_looping_guest_leaves_its_worker_to_others() {
 }
 
 #[test]
-fn a_plugin_that_fails_in_plan_is_left_out_alone() {
-    let mut place = Place::new();
-    place.install("hostile", "good", same);
-    place.grant("good", &[], json!({}));
+fn only_the_plugins_that_fail_in_plan_are_left_out() {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "good", unchanged);
+    fixture.grant("good", &[], json!({}));
     let cases = [
         ("trap", "a trap"),
         ("panic", "a trap"),
@@ -168,10 +168,10 @@ fn a_plugin_that_fails_in_plan_is_left_out_alone() {
         ("error", "this configuration is not to my taste"),
     ];
     for (behavior, _) in cases {
-        place.install("hostile", &name_of(behavior), same);
-        place.grant(&name_of(behavior), &[], json!({ "plan": behavior }));
+        fixture.install("hostile", &name_of(behavior), unchanged);
+        fixture.grant(&name_of(behavior), &[], json!({ "plan": behavior }));
     }
-    let (set, diagnostics) = place.runtime().load(None);
+    let (set, diagnostics) = fixture.runtime().load(None);
     assert_eq!(set.list().map(|plugin| plugin.name).collect::<Vec<_>>(), ["good"]);
     for (behavior, text) in cases {
         let named = lines(&diagnostics)
@@ -183,14 +183,14 @@ fn a_plugin_that_fails_in_plan_is_left_out_alone() {
 }
 
 #[tokio::test]
-async fn without_a_pool_everything_works_as_well() {
-    let mut place = Place::new();
-    place.install("hostile", "good", same);
-    place.grant("good", &[], json!({}));
-    place.install("hostile", "bad", same);
-    place.grant("bad", &[], json!({ "request": "memoryBomb" }));
-    let environment = ProviderEnvironment::of_pod(&place.plugins.ambient);
-    let runtime = Runtime::with_environment(&place.plugins, Allocation::OnDemand, environment).unwrap();
+async fn everything_works_without_a_pool() {
+    let mut fixture = Fixture::new();
+    fixture.install("hostile", "good", unchanged);
+    fixture.grant("good", &[], json!({}));
+    fixture.install("hostile", "bad", unchanged);
+    fixture.grant("bad", &[], json!({ "request": "memoryBomb" }));
+    let environment = ProviderEnvironment::of_pod(&fixture.plugins.ambient);
+    let runtime = Runtime::with_environment(&fixture.plugins, Allocation::OnDemand, environment).unwrap();
     assert_eq!(runtime.allocation(), Allocation::OnDemand);
     let (set, diagnostics) = runtime.load(None);
     assert_eq!(lines(&diagnostics), Vec::<String>::new());

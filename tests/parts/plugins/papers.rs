@@ -1,5 +1,5 @@
-//! Settings and Secrets of `docs/plugins.md` are good: each grant loads its
-//! plugin, and each Secret's configuration passes that plugin's check.
+//! Checks the settings and Secrets of `docs/plugins.md`: each grant loads its plugin, and each
+//! Secret's configuration passes that plugin's check.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tollgate_state::directory;
 
 use crate::plugins::support::guests;
 
-/// Blocks of YAML, without the indentation of a list around them.
+/// The YAML blocks of a page, without the indentation of a surrounding list.
 fn blocks(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -31,23 +31,23 @@ fn blocks(page: &str) -> Vec<String> {
     found
 }
 
-/// A Secret of the page: its provider's name, configuration and other values.
-struct Written {
+/// A Secret of the page: its provider's name and configuration, its cluster and its other values.
+struct DocumentedSecret {
     provider: String,
     config: Value,
     cluster: ProviderCluster,
     values: BTreeMap<String, SecretString>,
 }
 
-fn written(text: &str) -> Written {
+fn documented_secret(text: &str) -> DocumentedSecret {
     let loaded = directory::load_text(text, "secret.yaml", "argocd");
-    // The page leaves out what is not about clusters.
+    // The page shows only what concerns clusters, so other diagnostics do not matter.
     let about = loaded
         .diagnostics
         .iter()
         .filter(|finding| finding.message.contains("cluster"));
     assert_eq!(about.count(), 0, "{text}\n{:?}", loaded.diagnostics);
-    // Beside the control plane's own.
+    // The control plane's own cluster, and the one of the Secret.
     let clusters = loaded.value.map(|resources| resources.clusters.len());
     assert_eq!(clusters, Some(2), "{text}");
     let object: Value = serde_saphyr::from_str(text).unwrap();
@@ -65,7 +65,7 @@ fn written(text: &str) -> Written {
         }
     };
     let values = data.iter().filter(|(name, _)| !own.contains(&name.as_str()));
-    Written {
+    DocumentedSecret {
         provider,
         config,
         cluster: ProviderCluster {
@@ -79,7 +79,7 @@ fn written(text: &str) -> Written {
 }
 
 #[tokio::test]
-async fn grants_and_secrets_of_the_page_are_good() {
+async fn documented_grants_and_secrets_are_valid() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plugins.md")).unwrap();
     let mut granted = BTreeMap::new();
     let mut secrets = Vec::new();
@@ -90,10 +90,10 @@ async fn grants_and_secrets_of_the_page_are_good() {
             assert!(loaded.diagnostics.is_empty(), "{block}\n{:?}", loaded.diagnostics);
             granted.extend(loaded.value.unwrap().plugins.grants);
         } else if block.contains("kind: Secret") {
-            secrets.push(written(&block));
+            secrets.push(documented_secret(&block));
         }
     }
-    // Of the walk: its plugin is not built here.
+    // The plugin of the tutorial is not built here.
     granted.remove("my-broker");
     secrets.retain(|secret| secret.provider != "my-broker");
     let names: Vec<&str> = secrets.iter().map(|secret| secret.provider.as_str()).collect();
@@ -114,7 +114,7 @@ async fn grants_and_secrets_of_the_page_are_good() {
     };
     let (set, findings) = Runtime::new(&plugins).unwrap().load(None);
     for secret in secrets {
-        let Written {
+        let DocumentedSecret {
             provider: name,
             config,
             cluster,

@@ -1,4 +1,4 @@
-//! A gateway's plugins folder in miniature.
+//! A plugins folder with guests and grants.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tollgate_config::{PluginGrant, Plugins};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_plugin::{CallError, FilterContext, HeaderFilter, PluginSet, Runtime};
 
-/// Where `cargo xtask plugins` puts the guests.
+/// The folder where `cargo xtask plugins` puts the guests.
 pub(crate) fn guests() -> PathBuf {
     let folder = std::env::var_os("TOLLGATE_GUESTS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/guests"),
@@ -25,16 +25,16 @@ pub(crate) fn guests() -> PathBuf {
     folder
 }
 
-/// Milliseconds a guest that loops is given.
+/// The time limit of guests that loop, in milliseconds.
 pub(crate) const LOOP_MS: u64 = 100;
 
-/// A plugins folder, a cache folder, and what is granted.
-pub(crate) struct Place {
+/// A plugins folder, a cache folder and grants.
+pub(crate) struct Fixture {
     pub(crate) root: tempfile::TempDir,
     pub(crate) plugins: Plugins,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
@@ -50,7 +50,7 @@ impl Place {
         self.root.path().join("plugins").join(name)
     }
 
-    /// Puts a guest into the folder under another name.
+    /// Installs a guest in the folder under another name, with an edited manifest.
     pub(crate) fn install(&mut self, guest: &str, name: &str, edit: impl Fn(String) -> String) {
         let manifest = fs::read_to_string(guests().join(format!("{guest}.yaml"))).unwrap();
         let manifest = manifest.replacen(&format!("name: {guest}"), &format!("name: {name}"), 1);
@@ -64,7 +64,7 @@ impl Place {
 
     pub(crate) fn grant(&mut self, name: &str, imports: &[&str], config: Value) {
         let imports = imports.iter().map(|import| (*import).to_owned()).collect();
-        // Loops end soon; everything else may wait for a busy machine.
+        // A loop uses up its time. Other calls get enough for a busy machine.
         let time = Duration::from_millis(if config["request"] == "loop" { LOOP_MS } else { 10_000 });
         let grant = PluginGrant {
             imports,
@@ -79,7 +79,7 @@ impl Place {
         Runtime::new(&self.plugins).unwrap()
     }
 
-    /// Loads a folder that has nothing wrong in it.
+    /// Loads the folder, which must give no diagnostics.
     pub(crate) fn load(&self) -> PluginSet {
         let (set, diagnostics) = self.runtime().load(None);
         assert_eq!(lines(&diagnostics), Vec::<String>::new());
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-pub(crate) fn same(manifest: String) -> String {
+pub(crate) fn unchanged(manifest: String) -> String {
     manifest
 }
 

@@ -1,11 +1,11 @@
-//! `tollgate policy` and the bundle of the Applications front.
+//! `tollgate policy` with the bundle of the Applications front.
 
 use crate::policies::bundles::write;
 use crate::policies::shell::{self, tollgate};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/applications");
 
-/// Who may override `guestbook`, and what it is; without a request.
+/// The input for a caller who may override `guestbook`, without a request.
 const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, kind: oidc}, \
      application: {namespace: argocd, name: guestbook, project: p, labels: {}}, project: {name: p, labels: {}}, \
      destination: {name: in-cluster, server: 'https://kubernetes.default.svc', namespace: shop, permitted: true}, \
@@ -14,13 +14,13 @@ const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, k
      applications_override: {allow: true, why: allowed}, \
      logs_get: {allow: false, why: no-rule}, exec_create: {allow: false, why: no-rule}}}";
 
-/// `tollgate policy test` of the shipped bundle with one text of one file replaced.
+/// Runs `tollgate policy test` on the shipped bundle with one text of one file replaced.
 fn changed(name: &str, from: &str, to: &str) -> (i32, String) {
     shell::changed("test", "applications", (name, from, to))
 }
 
 #[test]
-fn what_travels_along_is_tested_with_the_bundle() {
+fn accompanying_files_are_tested_with_the_bundle() {
     let rules = "impersonation.cel.yaml";
     for to in [
         "fallback: deny",
@@ -55,7 +55,7 @@ fn what_travels_along_is_tested_with_the_bundle() {
         "tollgate.dev/user: [ann]",
     );
     assert_eq!((code, text.contains("`extra` is not as wanted")), (1, true), "{text}");
-    // One line lets the bundle show Secrets to all who may look; the gateway does not.
+    // Without this line, the bundle shows Secrets to everyone with read access; a case fails.
     let (code, text) = changed("data/resources.yaml", "  - secrets\n", "");
     assert_eq!(code, 1, "{text}");
     assert!(
@@ -114,13 +114,13 @@ fn a_request_in_the_name_of_an_application_is_explained() {
             "you may not run programs in this application",
         ),
     ] {
-        let (code, told) = explain(request, also);
+        let (code, explanation) = explain(request, also);
         assert_eq!(
-            (code, &told["decision"]["reason"]),
+            (code, &explanation["decision"]["reason"]),
             (0, &reason.into()),
-            "{request}: {told}"
+            "{request}: {explanation}"
         );
-        assert_eq!(told["decision"]["allow"], reason == "allowed");
-        assert_eq!(told["input"]["access"], access, "{request}");
+        assert_eq!(explanation["decision"]["allow"], reason == "allowed");
+        assert_eq!(explanation["input"]["access"], access, "{request}");
     }
 }

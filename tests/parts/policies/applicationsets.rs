@@ -1,25 +1,25 @@
-//! `tollgate policy` and the bundle of the ApplicationSet front.
+//! `tollgate policy` with the bundle of the ApplicationSet front.
 
 use crate::policies::shell::{self, tollgate};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/applicationsets");
 
-/// A preview of a set by somebody who may.
+/// The input for a permitted preview of a set.
 const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, kind: oidc}, operation: generate, \
      stage: set, set: {namespace: argocd, name: web, project: dev, projects: [dev], labels: {}, generators: [git]}, \
      rbac: {permitted: true, checks: []}}";
 
-/// `tollgate policy COMMAND` of the shipped bundle with one text of one file replaced.
+/// Runs `tollgate policy COMMAND` on the shipped bundle with one text of one file replaced.
 fn changed(command: &str, name: &str, from: &str, to: &str) -> (i32, String) {
     shell::changed(command, "applicationsets", (name, from, to))
 }
 
 #[test]
-fn every_finding_is_looked_at() {
+fn every_finding_affects_the_decision() {
     let (code, text) = changed("test", "policy.rego", "package", "package");
     assert_eq!(code, 0, "{text}");
     for finding in ["object", "ownership", "project", "namespace", "source", "destination"] {
-        // A policy that passes over a finding fails a case.
+        // A policy that ignores a finding fails a case.
         let rule = format!("\tinput.{finding}.permitted\n");
         let (code, text) = changed("test", "policy.rego", &rule, "");
         assert_eq!(code, 1, "{finding}: {text}");
@@ -28,7 +28,7 @@ fn every_finding_is_looked_at() {
 }
 
 #[test]
-fn what_the_front_does_not_know_is_refused() {
+fn unknown_keys_are_refused() {
     let allowed = "\"reason\": \"allowed\"}";
     let logged = "\"reason\": \"allowed\", \"log\": {\"a\": \"b\"}}";
     let (code, text) = changed("test", "policy.rego", allowed, logged);
@@ -48,7 +48,7 @@ fn what_the_front_does_not_know_is_refused() {
 }
 
 #[test]
-fn a_question_is_evaluated() {
+fn an_input_is_evaluated() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("ann.yaml");
     for (text, code, reason) in [
@@ -74,7 +74,7 @@ fn a_question_is_evaluated() {
             "-o",
             "json",
         ];
-        let (observed, told) = tollgate(&arguments);
-        assert_eq!((observed, told.contains(reason)), (code, true), "{text}: {told}");
+        let (observed, output) = tollgate(&arguments);
+        assert_eq!((observed, output.contains(reason)), (code, true), "{text}: {output}");
     }
 }

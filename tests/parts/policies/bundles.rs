@@ -1,4 +1,4 @@
-//! Which bundles are used, and what their decisions mean.
+//! Which bundles are accepted, and how their decisions are read.
 
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::rego::{Bundle, Error, ExtensionFacts, Front, PrincipalFacts};
@@ -240,7 +240,7 @@ fn conditions_in_cel_can_only_deny() {
         .unwrap();
     assert!(!denied.allow);
     assert_eq!(denied.reason, "only from our issuer");
-    // Cannot be evaluated: denied as well.
+    // A condition that cannot be evaluated denies.
     let failing = PrincipalFacts::new("a", "a", &[], "i", "oidc");
     let folder = write(&files(
         "matchConditions:\n  - {name: n, expression: \"!has(input.project) || input.project.nothing == 'x'\", message: m}\n",

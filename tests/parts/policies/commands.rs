@@ -1,10 +1,10 @@
-//! `tollgate policy`: what it prints and with which exit code it ends.
+//! The output and exit codes of `tollgate policy`.
 
 use crate::policies::bundles::{CASES, POLICY, write};
 use crate::policies::shell::tollgate;
 
 #[test]
-fn the_command_line_says_what_it_found() {
+fn commands_report_results_by_output_and_exit_code() {
     let good = write(&[("extensions/policy.rego", POLICY), ("extensions/cases.yaml", CASES)]);
     let place = good.path().to_str().unwrap();
     let (code, text) = tollgate(&["policy", "test", place, "--coverage"]);
@@ -35,7 +35,7 @@ fn the_command_line_says_what_it_found() {
     assert_eq!(code, 1);
     assert!(text.contains("refused"), "{text}");
 
-    // Every case passes, and the bundle is refused all the same.
+    // Every case passes, but the bundle is refused.
     let line = "FAIL: the bundle would not be used, whatever its cases say";
     let one_way = CASES.lines().filter(|line| !line.contains("allow: false"));
     let one_way = one_way.collect::<Vec<_>>().join("\n");
@@ -86,7 +86,7 @@ fn the_command_line_says_what_it_found() {
     assert_eq!(tollgate(&["policy", "tset"]).0, 64);
 }
 
-/// What a person at an agent's cluster asks, as operators try it.
+/// The input of a person with access to an agent's cluster, without a request.
 const PERSON: &str = "{user: {id: 101, username: ann}, \
      agent: {id: 9999, name: example-read-only, config_project: 1234, cluster: production}, \
      access: {type: personal_access_token, as: user, projects: [], \
@@ -130,7 +130,7 @@ fn a_request_to_a_cluster_is_explained() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Without a request there is none to judge.
+    // Without a request, the input is incomplete.
     let (code, text) = explain(&[]);
     assert_eq!((code, text.contains("does not fit the schema")), (1, true), "{text}");
     assert_eq!(explain(&["--request", "GET"]).0, 64);
@@ -141,7 +141,7 @@ fn a_request_to_a_cluster_is_explained() {
 }
 
 #[test]
-fn cases_of_names_fail_with_what_was_given() {
+fn failing_identity_cases_report_the_observed_value() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/kubernetes");
     let read = |name: &str| std::fs::read_to_string(format!("{shipped}/{name}")).unwrap();
     let check = |name: &str, from: &str, to: &str| {

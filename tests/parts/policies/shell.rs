@@ -1,11 +1,11 @@
-//! `tollgate` as a program, and shipped bundles with one text changed.
+//! Runs the binary `tollgate`, also on shipped bundles with one text changed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::policies::bundles::write;
 
-/// Runs `tollgate`: its exit code, and what it printed.
+/// Runs `tollgate`: its exit code and standard output.
 pub(crate) fn tollgate(arguments: &[&str]) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(arguments)

@@ -1,4 +1,4 @@
-//! The shipped bundles: their cases, and decisions over the input the host builds.
+//! Tests the shipped bundles: their cases, and their decisions about inputs that the host builds.
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ fn the_input_the_host_builds_fits_the_schema_and_is_decided() {
         .unwrap();
     assert!(!no.allow);
     assert_eq!(no.reason, "the project does not permit the destination");
-    // An input from nowhere is not an allow.
+    // An empty input is not allowed.
     for nothing in [
         regorus::Value::Undefined,
         regorus::Value::Null,
@@ -95,10 +95,10 @@ fn many_threads_decide_at_once_on_small_stacks() {
     });
 }
 
-/// Far above the target, which the benchmark holds: this one catches a decision
-/// that parses or copies its data.
+/// The bound is far above the target, which a benchmark checks. It catches a decision that parses
+/// or copies its data.
 #[test]
-fn a_decision_does_not_prepare_anything() {
+fn a_decision_does_not_parse_or_copy_its_data() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
     let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
     let (principal, allowed) = (principal(&["developers".into()]), prepared(true));

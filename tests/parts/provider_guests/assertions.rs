@@ -1,4 +1,4 @@
-//! Assertions: who signed them, and that none is used twice.
+//! Client assertions: their signatures, and that each is used once.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, KeyPair as _, RSA_PSS_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey,
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
-use crate::provider_guests::stage::{RSA_KEY, Stage, form, mint, token, unbase64url};
+use crate::provider_guests::fixture::{Fixture, RSA_KEY, form, mint, token, unbase64url};
 
 /// Header, claims, signed text and signature of a JWT.
 fn parts(jwt: &str) -> (Value, Value, &str, Vec<u8>) {
@@ -28,19 +28,19 @@ fn granted() -> (u16, Value) {
 
 #[tokio::test]
 async fn a_certificate_of_entra_id_signs_with_ps256() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let certificate = rcgen::generate_simple_self_signed(vec!["gw".to_owned()])
         .unwrap()
         .cert
         .pem();
     let config = json!({"tenantId": "t", "clientId": "c", "credentials": "certificate"});
-    let source = stage.cluster("azure-aks", &config, &[("tls.crt", &certificate), ("tls.key", RSA_KEY)]);
-    stage.answers([granted(), granted()]);
+    let source = fixture.cluster("azure-aks", &config, &[("tls.crt", &certificate), ("tls.key", RSA_KEY)]);
+    fixture.answers([granted(), granted()]);
     let credential = mint(&source, MintReason::Initial).await.unwrap();
     mint(&source, MintReason::Refresh).await.unwrap();
     assert_eq!(token(&credential), "AT");
 
-    let seen = stage.seen();
+    let seen = fixture.seen();
     let jwts: Vec<String> = seen
         .iter()
         .flat_map(|request| form(request, "client_assertion"))
@@ -62,16 +62,16 @@ async fn a_certificate_of_entra_id_signs_with_ps256() {
 
 #[tokio::test]
 async fn a_client_of_oauth_signs_with_es256() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let config = json!({
         "grant": "client-credentials", "endpoint": "https://as.example.com/token?tenant=a%20b", "clientId": "c",
         "clientAuth": "private_key_jwt", "algorithm": "ES256", "assertionAudience": "https://as.example.com",
     });
-    let source = stage.cluster("oauth2", &config, &[("privateKey", &key.serialize_pem())]);
-    stage.answers([granted()]);
+    let source = fixture.cluster("oauth2", &config, &[("privateKey", &key.serialize_pem())]);
+    fixture.answers([granted()]);
     mint(&source, MintReason::Initial).await.unwrap();
-    let seen = stage.seen();
+    let seen = fixture.seen();
     assert_eq!(seen[0].url, "https://as.example.com/token?tenant=a%20b");
     let jwt = form(&seen[0], "client_assertion").remove(0);
     let (header, claims, signed, signature) = parts(&jwt);
@@ -80,20 +80,20 @@ async fn a_client_of_oauth_signs_with_es256() {
     let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.der_bytes());
     public.verify(signed.as_bytes(), &signature).unwrap();
 
-    // A key of another kind signs nothing, and nothing is sent.
-    let source = stage.cluster("oauth2", &config, &[("privateKey", RSA_KEY)]);
-    stage.answers([granted()]);
+    // With a key of another kind, nothing is signed or sent.
+    let source = fixture.cluster("oauth2", &config, &[("privateKey", RSA_KEY)]);
+    fixture.answers([granted()]);
     let error = mint(&source, MintReason::Initial).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
         (MintErrorClass::Config, "secret.bad-format")
     );
-    assert_eq!(stage.seen().len(), 0);
+    assert_eq!(fixture.seen().len(), 0);
 }
 
 #[tokio::test]
-async fn a_key_file_of_google_leads_to_google_or_nowhere() {
-    let stage = Stage::new().await;
+async fn a_google_key_file_is_only_used_with_google() {
+    let fixture = Fixture::new().await;
     let file = |uri: &str| {
         let file = json!({
             "type": "service_account", "client_email": "sa@p.iam.gserviceaccount.com", "private_key_id": "k",
@@ -103,26 +103,26 @@ async fn a_key_file_of_google_leads_to_google_or_nowhere() {
     };
     let config = json!({"mode": "service-account-key"});
     let good = file("https://oauth2.googleapis.com/token");
-    stage.answers([granted()]);
-    let source = stage.cluster("gcp-gke", &config, &[("credentials.json", &good)]);
+    fixture.answers([granted()]);
+    let source = fixture.cluster("gcp-gke", &config, &[("credentials.json", &good)]);
     assert_eq!(token(&mint(&source, MintReason::Initial).await.unwrap()), "AT");
-    let seen = stage.seen();
+    let seen = fixture.seen();
     let assertion = form(&seen[0], "assertion").remove(0);
     let (header, claims, ..) = parts(&assertion);
     assert_eq!(header, json!({"alg": "RS256", "typ": "JWT", "kid": "k"}));
     assert_eq!(claims["iss"], "sa@p.iam.gserviceaccount.com");
 
-    // The first is granted to no one, the second to another plugin.
+    // The first host is not granted, the second only to another plugin.
     for evil in [
         "https://evil.example/token",
         "https://as.example.com/token",
         "http://oauth2.googleapis.com/token",
     ] {
-        stage.answers([granted()]);
-        let source = stage.cluster("gcp-gke", &config, &[("credentials.json", &file(evil))]);
+        fixture.answers([granted()]);
+        let source = fixture.cluster("gcp-gke", &config, &[("credentials.json", &file(evil))]);
         let error = mint(&source, MintReason::Initial).await.unwrap_err();
         assert_eq!(error.class, MintErrorClass::Config, "{evil}");
         assert!(error.code.starts_with("egress."), "{evil}: {}", error.code);
-        assert_eq!(stage.seen().len(), 0, "{evil}");
+        assert_eq!(fixture.seen().len(), 0, "{evil}");
     }
 }

@@ -1,9 +1,9 @@
-//! Answers that are no credential, and their class.
+//! The error class and code of responses without a credential.
 
 use serde_json::{Value, json};
 use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
-use crate::provider_guests::stage::{Stage, mint, token};
+use crate::provider_guests::fixture::{Fixture, mint, token};
 use test_support::providers::Reply;
 
 fn oauth2() -> Value {
@@ -18,8 +18,8 @@ fn hub() -> Value {
 }
 
 #[tokio::test]
-async fn what_is_said_decides_before_the_status() {
-    let stage = Stage::new().await;
+async fn the_error_in_the_body_takes_precedence_over_the_status() {
+    let fixture = Fixture::new().await;
     let aks = json!({"tenantId": "t", "clientId": "c"});
     let vault = json!({"address": "https://vault.example.com", "role": "r"});
     let cases = [
@@ -168,8 +168,8 @@ async fn what_is_said_decides_before_the_status() {
         ("token", "t"),
     ];
     for (provider, config, status, body, class, code) in cases {
-        stage.answers([(status, body.clone())]);
-        let error = mint(&stage.cluster(provider, &config, &values), MintReason::Initial)
+        fixture.answers([(status, body.clone())]);
+        let error = mint(&fixture.cluster(provider, &config, &values), MintReason::Initial)
             .await
             .unwrap_err();
         assert_eq!(
@@ -177,14 +177,14 @@ async fn what_is_said_decides_before_the_status() {
             (class, code),
             "{provider} {status} {body}"
         );
-        assert_eq!(stage.seen().len(), 1, "{provider} {status}");
+        assert_eq!(fixture.seen().len(), 1, "{provider} {status}");
     }
 }
 
 #[tokio::test]
-async fn issuers_say_how_long_to_wait() {
-    let stage = Stage::new().await;
-    let source = stage.cluster("kubernetes-token-request", &hub(), &[("hubToken", "h")]);
+async fn the_wait_is_the_one_the_issuer_asks_for() {
+    let fixture = Fixture::new().await;
+    let source = fixture.cluster("kubernetes-token-request", &hub(), &[("hubToken", "h")]);
     let details = |seconds: u64| json!({"kind": "Status", "details": {"retryAfterSeconds": seconds}});
     for (headers, body, expected) in [
         (vec![], details(3), Some(3)),
@@ -200,7 +200,7 @@ async fn issuers_say_how_long_to_wait() {
         let headers = headers
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        stage.replies([Reply::Answer {
+        fixture.replies([Reply::Answer {
             status: 429,
             headers: headers.collect(),
             body: body.to_string().into_bytes(),
@@ -212,21 +212,21 @@ async fn issuers_say_how_long_to_wait() {
 }
 
 #[tokio::test]
-async fn transport_and_missing_values_have_their_class() {
-    let stage = Stage::new().await;
+async fn transport_errors_and_missing_values_have_a_class() {
+    let fixture = Fixture::new().await;
     let values = [("subjectToken", "s")];
     for (reply, class, code) in [
         (Reply::Timeout, MintErrorClass::Retryable, "egress.connect"),
         (Reply::Untrusted, MintErrorClass::Config, "egress.tls"),
     ] {
-        stage.replies([reply]);
-        let error = mint(&stage.cluster("oauth2", &oauth2(), &values), MintReason::Initial)
+        fixture.replies([reply]);
+        let error = mint(&fixture.cluster("oauth2", &oauth2(), &values), MintReason::Initial)
             .await
             .unwrap_err();
         assert_eq!((error.class, error.code.as_str()), (class, code));
     }
-    stage.answers([]);
-    let error = mint(&stage.cluster("oauth2", &oauth2(), &[]), MintReason::Initial)
+    fixture.answers([]);
+    let error = mint(&fixture.cluster("oauth2", &oauth2(), &[]), MintReason::Initial)
         .await
         .unwrap_err();
     assert_eq!(
@@ -234,13 +234,13 @@ async fn transport_and_missing_values_have_their_class() {
         (MintErrorClass::Config, "secret.not-found")
     );
     assert!(error.message.contains("`subjectToken`"), "{}", error.message);
-    // The pod has no such token now.
+    // The pod has no token for the audience.
     let eks = json!({
         "region": "us-west-2", "clusterName": "c", "webIdentity": "ambient:sa-token",
         "roleArn": "arn:aws:iam::123456789012:role/gw",
     });
-    *stage.world.pod.given.lock().unwrap() = json!({});
-    let error = mint(&stage.cluster("aws-eks", &eks, &[]), MintReason::Initial)
+    *fixture.world.pod.given.lock().unwrap() = json!({});
+    let error = mint(&fixture.cluster("aws-eks", &eks, &[]), MintReason::Initial)
         .await
         .unwrap_err();
     assert_eq!(
@@ -250,13 +250,16 @@ async fn transport_and_missing_values_have_their_class() {
 }
 
 #[tokio::test]
-async fn an_error_shows_no_secret_even_when_the_issuer_does() {
-    let stage = Stage::new().await;
+async fn an_error_shows_no_secret_that_the_issuer_echoes() {
+    let fixture = Fixture::new().await;
     let secret = "subject-token-value";
-    let source = stage.cluster("oauth2", &oauth2(), &[("subjectToken", secret)]);
-    let said = format!("cannot read {secret}");
-    stage.answers([
-        (400, json!({"error": "invalid_request", "error_description": said})),
+    let source = fixture.cluster("oauth2", &oauth2(), &[("subjectToken", secret)]);
+    let description = format!("cannot read {secret}");
+    fixture.answers([
+        (
+            400,
+            json!({"error": "invalid_request", "error_description": description}),
+        ),
         (200, json!({"access_token": "AT", "token_type": "bearer"})),
     ]);
     let error = mint(&source, MintReason::Initial).await.unwrap_err();
@@ -273,14 +276,14 @@ async fn an_error_shows_no_secret_even_when_the_issuer_does() {
 }
 
 #[tokio::test]
-async fn the_minimum_of_status_and_jwt_is_the_end_of_a_service_account_token() {
+async fn a_service_account_token_expires_at_the_earlier_of_status_and_jwt() {
     use base64::Engine as _;
 
-    let stage = Stage::new().await;
-    let source = stage.cluster("kubernetes-token-request", &hub(), &[("hubToken", "h")]);
+    let fixture = Fixture::new().await;
+    let source = fixture.cluster("kubernetes-token-request", &hub(), &[("hubToken", "h")]);
     let encode = |value: Value| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value.to_string());
     for (exp, expected) in [
-        // 03:14:05 and a year later.
+        // At 03:14:05, and a year later.
         (1_767_323_645_u64, "2026-01-02T03:14:05Z"),
         (1_798_859_045, "2026-01-02T04:04:05Z"),
     ] {
@@ -290,7 +293,7 @@ async fn the_minimum_of_status_and_jwt_is_the_end_of_a_service_account_token() {
             encode(json!({"exp": exp}))
         );
         let status = json!({"token": jwt, "expirationTimestamp": "2026-01-02T04:04:05Z"});
-        stage.answers([(201, json!({"kind": "TokenRequest", "status": status}))]);
+        fixture.answers([(201, json!({"kind": "TokenRequest", "status": status}))]);
         let credential = mint(&source, MintReason::Initial).await.unwrap();
         assert_eq!(credential.expires_at.unwrap().to_string(), expected);
     }

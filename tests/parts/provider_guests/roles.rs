@@ -1,10 +1,10 @@
-//! Roles of AWS, taken one after the other.
+//! EKS tokens with chains of AWS roles, web identities and cached sessions.
 
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Value, json};
 use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
-use crate::provider_guests::stage::{NOW, Stage, end, field, form, mint, token, unbase64url};
+use crate::provider_guests::fixture::{Fixture, NOW, end, field, form, mint, token, unbase64url};
 use test_support::providers::{Reply, Seen};
 
 const STATIC: [(&str, &str); 3] = [
@@ -32,7 +32,7 @@ fn session(name: &str, expiration: &Value) -> Value {
     }}}})
 }
 
-/// The signature STS would make of what it read.
+/// The signature that STS would compute for the request it received.
 fn signature(seen: &Seen, access_key: &str) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let authorization = field(seen, "authorization").unwrap();
@@ -71,15 +71,15 @@ fn assert_signed(seen: &Seen, access_key_id: &str, access_key: &str, session_tok
 }
 
 #[tokio::test]
-async fn each_role_signs_for_the_next_and_the_last_for_the_token() {
-    let stage = Stage::new().await;
-    let source = stage.cluster("aws-eks", &config(), &STATIC);
-    stage.answers([
+async fn each_role_signs_the_request_for_the_next_and_the_last_signs_the_token() {
+    let fixture = Fixture::new().await;
+    let source = fixture.cluster("aws-eks", &config(), &STATIC);
+    fixture.answers([
         (200, session("ONE", &json!(1_767_326_645.0))),
         (200, session("TWO", &json!("2026-01-02T03:14:05Z"))),
     ]);
     let credential = mint(&source, MintReason::Initial).await.unwrap();
-    let seen = stage.seen();
+    let seen = fixture.seen();
     assert_eq!(seen.len(), 2);
     assert!(
         seen.iter()
@@ -93,7 +93,7 @@ async fn each_role_signs_for_the_next_and_the_last_for_the_token() {
     assert_eq!(form(&seen[1], "RoleSessionName"), ["deploy"]);
     assert_eq!(form(&seen[1], "DurationSeconds"), ["900"]);
 
-    // The session ends before the token would.
+    // The session expires before the token would.
     assert_eq!(end(&credential), "2026-01-02T03:14:05Z");
     let url = unbase64url(token(&credential).strip_prefix("k8s-aws-v1.").unwrap());
     let url = url::Url::parse(std::str::from_utf8(&url).unwrap()).unwrap();
@@ -103,11 +103,11 @@ async fn each_role_signs_for_the_next_and_the_last_for_the_token() {
 }
 
 #[tokio::test]
-async fn a_session_is_remembered_until_the_cluster_refuses_or_it_ends() {
-    let stage = Stage::new().await;
+async fn a_session_is_cached_until_the_cluster_refuses_it_or_it_expires() {
+    let fixture = Fixture::new().await;
     let mut config = config();
     config["chain"] = json!([]);
-    let source = stage.cluster("aws-eks", &config, &STATIC);
+    let source = fixture.cluster("aws-eks", &config, &STATIC);
     let hour = || (200, session("ONE", &json!("2026-01-02T04:04:05Z")));
     for (now, reason, requests, expected) in [
         (NOW, MintReason::Initial, 1, "2026-01-02T03:19:05Z"),
@@ -118,30 +118,30 @@ async fn a_session_is_remembered_until_the_cluster_refuses_or_it_ends() {
             1,
             "2026-01-02T03:32:00Z",
         ),
-        // Fifteen minutes before its end it is let go.
+        // It is dropped fifteen minutes before it expires.
         ("2026-01-02T03:49:04Z", MintReason::Refresh, 0, "2026-01-02T04:04:04Z"),
         ("2026-01-02T03:49:05Z", MintReason::Refresh, 1, "2026-01-02T04:04:05Z"),
     ] {
-        stage.at(now);
-        stage.answers([hour()]);
+        fixture.at(now);
+        fixture.answers([hour()]);
         let credential = mint(&source, reason).await.unwrap();
         assert_eq!(
-            (stage.seen().len(), end(&credential).as_str()),
+            (fixture.seen().len(), end(&credential).as_str()),
             (requests, expected),
             "{now}"
         );
     }
-    // Another cluster has its own memory.
-    stage.answers([hour()]);
-    mint(&stage.cluster("aws-eks", &config, &STATIC), MintReason::Initial)
+    // Another cluster has a cache of its own.
+    fixture.answers([hour()]);
+    mint(&fixture.cluster("aws-eks", &config, &STATIC), MintReason::Initial)
         .await
         .unwrap();
-    assert_eq!(stage.seen().len(), 1);
+    assert_eq!(fixture.seen().len(), 1);
 }
 
 #[tokio::test]
-async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
-    let stage = Stage::new().await;
+async fn an_expired_token_is_read_again_and_a_new_one_is_tried_once() {
+    let fixture = Fixture::new().await;
     let config = json!({
         "region": "us-west-2", "clusterName": "prod-eks", "webIdentity": "ambient:sa-token",
         "roleArn": "arn:aws:iam::123456789012:role/gw",
@@ -163,12 +163,12 @@ async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
         ),
         (&["old"], vec![ended(), granted()], &["old"]),
     ] {
-        let source = stage.cluster("aws-eks", &config, &[]);
-        stage.pod_tokens("sts.amazonaws.com", tokens);
+        let source = fixture.cluster("aws-eks", &config, &[]);
+        fixture.pod_tokens("sts.amazonaws.com", tokens);
         let minted = replies.len() == sent.len();
-        stage.answers(replies);
+        fixture.answers(replies);
         let result = mint(&source, MintReason::Initial).await;
-        let seen: Vec<String> = stage
+        let seen: Vec<String> = fixture
             .seen()
             .iter()
             .flat_map(|seen| form(seen, "WebIdentityToken"))
@@ -182,9 +182,9 @@ async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
 }
 
 #[tokio::test]
-async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
-    let stage = Stage::new().await;
-    let source = stage.cluster("aws-eks", &config(), &STATIC);
+async fn credentials_in_xml_are_refused_but_errors_in_xml_are_read() {
+    let fixture = Fixture::new().await;
+    let source = fixture.cluster("aws-eks", &config(), &STATIC);
     let xml = |status, body: &str| Reply::Answer {
         status,
         headers: vec![
@@ -193,7 +193,7 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
         ],
         body: body.as_bytes().to_vec(),
     };
-    stage.replies([xml(
+    fixture.replies([xml(
         200,
         "<AssumeRoleResponse><SecretAccessKey>leaked</SecretAccessKey></AssumeRoleResponse>",
     )]);
@@ -208,7 +208,7 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
         error.message
     );
 
-    stage.replies([xml(
+    fixture.replies([xml(
         400,
         "<ErrorResponse><Error><Code>Throttling</Code><Message>slow</Message></Error></ErrorResponse>",
     )]);
@@ -220,12 +220,12 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
     assert_eq!(error.correlation.as_deref(), Some("11-22"));
 }
 
-/// Two known tokens of EKS, byte for byte: of static keys, and of a session.
+/// Two recorded EKS tokens, one from static keys and one from a session.
 #[tokio::test]
 async fn tokens_of_eks_are_the_known_ones_byte_for_byte() {
     const OF_KEYS: &str = "k8s-aws-v1.aHR0cHM6Ly9zdHMudXMtd2VzdC0yLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZWZXJzaW9uPTIwMTEtMDYtMTUmWC1BbXotQWxnb3JpdGhtPUFXUzQtSE1BQy1TSEEyNTYmWC1BbXotQ3JlZGVudGlhbD1BS0lERVhBTVBMRSUyRjIwMjYwMTAyJTJGdXMtd2VzdC0yJTJGc3RzJTJGYXdzNF9yZXF1ZXN0JlgtQW16LURhdGU9MjAyNjAxMDJUMDMwNDA1WiZYLUFtei1FeHBpcmVzPTYwJlgtQW16LVNpZ25lZEhlYWRlcnM9aG9zdCUzQngtazhzLWF3cy1pZCZYLUFtei1TaWduYXR1cmU9NzZkZTllNDI3NGE3MTc5NTVlZTY3MzYzNzUzY2M2NDY4N2ZhYWUwNWM0MWUzNmE3ZWFkOTExMDMxMDJhZDk2ZQ";
     const OF_A_SESSION: &str = "k8s-aws-v1.aHR0cHM6Ly9zdHMudXMtd2VzdC0yLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZWZXJzaW9uPTIwMTEtMDYtMTUmWC1BbXotQWxnb3JpdGhtPUFXUzQtSE1BQy1TSEEyNTYmWC1BbXotQ3JlZGVudGlhbD1BU0lBRVhBTVBMRSUyRjIwMjYwMTAyJTJGdXMtd2VzdC0yJTJGc3RzJTJGYXdzNF9yZXF1ZXN0JlgtQW16LURhdGU9MjAyNjAxMDJUMDMwNDA1WiZYLUFtei1FeHBpcmVzPTYwJlgtQW16LVNlY3VyaXR5LVRva2VuPXRvazMmWC1BbXotU2lnbmVkSGVhZGVycz1ob3N0JTNCeC1rOHMtYXdzLWlkJlgtQW16LVNpZ25hdHVyZT05YzkyNTI3ZWZjYjY3MTIxYmRhMGYyNjdjYTAxZjY3ODQyYTIzZGFlMzg3MmU1YmY2MGEyZWUyMjAzY2IyMDcw";
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let config = json!({"region": "us-west-2", "clusterName": "prod-eks"});
     let keys = [
         ("accessKeyId", "AKIDEXAMPLE"),
@@ -237,10 +237,10 @@ async fn tokens_of_eks_are_the_known_ones_byte_for_byte() {
         ("sessionToken", "tok3"),
     ];
     for (values, known) in [(&keys[..], OF_KEYS), (&session[..], OF_A_SESSION)] {
-        let source = stage.cluster("aws-eks", &config, values);
+        let source = fixture.cluster("aws-eks", &config, values);
         let credential = mint(&source, MintReason::Initial).await.unwrap();
         assert_eq!(token(&credential), known);
         assert_eq!(end(&credential), "2026-01-02T03:19:05Z");
     }
-    assert!(stage.seen().is_empty(), "no request is sent");
+    assert!(fixture.seen().is_empty(), "a request was sent");
 }

@@ -1,4 +1,4 @@
-//! The world `generator`: the real guest in the real host, asked for parameters.
+//! The WIT world `generator`: the shipped plugin generator in the real host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use test_support::providers::{Reply, Script, World, guests};
 
 const TOKEN: &str = "a-token-of-the-plugin-server";
 
-/// The guest with its grant, and a server that answers by a script.
-struct Stage {
+/// The guest with its grant, and a server with scripted responses.
+struct Fixture {
     world: World,
     generator: Arc<Generator>,
     _set: PluginSet,
@@ -30,7 +30,7 @@ fn configured() -> Value {
     }})
 }
 
-/// What is loaded with a grant of this configuration, and what was said.
+/// Loads the guest with a grant of this configuration. Returns the plugins and the diagnostics.
 async fn load(world: &World, config: Value) -> (PluginSet, Vec<String>, tempfile::TempDir) {
     let folder = guests(&["plugin-generator"]);
     let grant = tollgate_config::PluginGrant {
@@ -45,13 +45,19 @@ async fn load(world: &World, config: Value) -> (PluginSet, Vec<String>, tempfile
     (set, findings, folder)
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let world = World::new().await;
         let (set, findings, folder) = load(&world, configured()).await;
-        let without = |text: &str| findings.iter().any(|finding| finding.contains(text));
-        assert!(without("server `elsewhere` is asked without a token"), "{findings:?}");
-        let generator = set.generator(GeneratorKind::Plugin).expect("it is loaded").clone();
+        let has_warning = |text: &str| findings.iter().any(|finding| finding.contains(text));
+        assert!(
+            has_warning("server `elsewhere` is asked without a token"),
+            "{findings:?}"
+        );
+        let generator = set
+            .generator(GeneratorKind::Plugin)
+            .expect("the generator is loaded")
+            .clone();
         assert_eq!(generator.secret(), Some("servers"));
         assert!(set.generator(GeneratorKind::PullRequest).is_none());
         Self {
@@ -62,7 +68,7 @@ impl Stage {
         }
     }
 
-    /// Asks with these settings; the server says `reply`.
+    /// Generates with these settings. The server responds with `reply`.
     async fn ask(
         &self,
         settings: &Value,
@@ -98,20 +104,20 @@ fn answer(parameters: &Value) -> Reply {
 }
 
 fn refused(result: Result<Vec<Map<String, Value>>, MintError>) -> (MintErrorClass, String) {
-    let error = result.expect_err("it is refused");
+    let error = result.expect_err("the call is refused");
     (error.class, error.code)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_come_from_the_server_the_operator_named() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let made = json!([{"team": "a", "nested": {"size": 3}}, {"team": "b"}]);
     let reply = answer(&made);
-    let found = stage
+    let found = fixture
         .ask(&settings("teams"), &[("teams-token", &format!("{TOKEN}\n"))], reply)
         .await;
     assert_eq!(json!(found.expect("parameters")), made);
-    let seen = stage.world.endpoint.seen();
+    let seen = fixture.world.endpoint.seen();
     let [seen] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!(
         (seen.method.as_str(), seen.url.as_str()),
@@ -126,43 +132,43 @@ async fn parameters_come_from_the_server_the_operator_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_chooses_neither_server_nor_token() {
-    let stage = Stage::new().await;
+async fn a_set_can_choose_neither_server_nor_token() {
+    let fixture = Fixture::new().await;
     let values = [("teams-token", TOKEN)];
     let good = || answer(&json!([{"team": "a"}]));
     let none = (MintErrorClass::Config, "plugin.no-server".to_owned());
     assert_eq!(
-        refused(stage.ask(&settings("https://evil.example"), &values, good()).await),
+        refused(fixture.ask(&settings("https://evil.example"), &values, good()).await),
         none
     );
     let wrong = (MintErrorClass::Config, "settings.invalid".to_owned());
     assert_eq!(
-        refused(stage.ask(&json!({"configMapRef": "teams"}), &values, good()).await),
+        refused(fixture.ask(&json!({"configMapRef": "teams"}), &values, good()).await),
         wrong
     );
     let missing = (MintErrorClass::Config, "secret.not-found".to_owned());
     assert_eq!(
-        refused(stage.ask(&settings("teams"), &[("other", TOKEN)], good()).await),
+        refused(fixture.ask(&settings("teams"), &[("other", TOKEN)], good()).await),
         missing
     );
-    // The operator's list names it, and the grant does not.
-    let (class, code) = refused(stage.ask(&settings("elsewhere"), &values, good()).await);
+    // The operator's configuration has this server, but the grant does not have its host.
+    let (class, code) = refused(fixture.ask(&settings("elsewhere"), &values, good()).await);
     assert!(class == MintErrorClass::Config && code.starts_with("egress."), "{code}");
-    assert_eq!(stage.world.endpoint.seen().len(), 0);
+    assert_eq!(fixture.world.endpoint.seen().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_held_to_their_form_and_number() {
-    let stage = Stage::new().await;
+async fn responses_are_checked_for_form_and_number() {
+    let fixture = Fixture::new().await;
     let values = [("teams-token", TOKEN)];
-    let ask = async |reply| stage.ask(&settings("teams"), &values, reply).await;
+    let ask = async |reply| fixture.ask(&settings("teams"), &values, reply).await;
     let odd = (MintErrorClass::Permanent, "plugin.answer".to_owned());
     assert_eq!(refused(ask(answer(&json!(["text"]))).await), odd);
     let many = (MintErrorClass::Permanent, "plugin.too-many".to_owned());
     assert_eq!(refused(ask(answer(&json!([{}, {}, {}]))).await), many);
     let (class, code) = refused(ask(Reply::json(403, &json!({"error": "no"}))).await);
     assert_eq!((class, code.as_str()), (MintErrorClass::Denied, "plugin.403"));
-    // A server that echoes the token does not put it into an Application.
+    // A token that the server echoes is redacted from the parameters.
     let found = ask(answer(&json!([{"echo": format!("<{TOKEN}>")}])))
         .await
         .expect("parameters");

@@ -1,8 +1,8 @@
-//! A guest that tries every way out. Each attack: its class, its code, words of
-//! its reason, and what the endpoint saw of it; beside it what is allowed.
+//! A hostile guest that attacks the sandbox. Each case states the class, code and message of the
+//! error and how many requests the endpoint saw. Permitted actions are tested beside the attacks.
 //!
-//! After each one: no value of the cluster's Secret in the error, the transcript
-//! or at a host it may not go to; and a decent mint works as before.
+//! Security: after each attack, no value of the cluster's Secret is in the error, in the transcript
+//! or at a host that may not have it, and a good mint still works.
 
 mod hosts;
 mod lies;
@@ -23,25 +23,25 @@ use tollgate_plugin::{CredentialProvider, EgressRecord, PluginSet, ProviderClust
 
 use test_support::providers::{Reply, Script, Seen, World, guests};
 
-/// Of the cluster's Secret; none of these may be seen by a guest.
+/// Values of the cluster's Secret. No guest may see any of these.
 const BOUND: &str = "bound/secret+of&the=issuer";
 const SHARED: &str = "shared-secret-of-the-issuer";
 const ENDPOINT: &str = "secret-of-the-endpoint";
 const DIGITS: &str = "867530912";
 const PRIVATE: &str = "private-part-of-the-document";
 const KEY: &str = include_str!("../../data/rfc7515-a2.pem");
-/// What the issuer hands out.
+/// The token that the issuer returns.
 const MINTED: &str = "minted-token-0123456789";
 
-/// The guest, loaded in a world of its own.
-struct Stage {
+/// The loaded guest.
+struct Fixture {
     world: World,
     provider: Arc<CredentialProvider>,
     _set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
-/// What one attempt came to.
+/// The outcome of one mint.
 struct Outcome {
     minted: Result<Credential, MintError>,
     exchanges: Vec<EgressRecord>,
@@ -49,7 +49,7 @@ struct Outcome {
     connected: Vec<IpAddr>,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let world = World::new().await;
         let folder = guests(&["hostile-provider"]);
@@ -62,8 +62,8 @@ impl Stage {
         ];
         let hosts: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
         let (set, findings) = world.load(folder.path(), &hosts, &["issuer".to_owned()]);
-        // Worlds that start at once share the cache of compiled guests, and one
-        // of them may have to do without.
+        // Tests that run at the same time share the cache of compiled guests, so a warning that the
+        // cache could not be used is acceptable.
         assert!(
             !findings.iter().any(|finding| finding.contains("error")),
             "{findings:?}"
@@ -101,7 +101,7 @@ impl Stage {
         self.provider.mint_for(cluster, config, secret_values)
     }
 
-    /// A mint for the cluster `c`.
+    /// Mints for the cluster `c`.
     async fn mint(&self, config: &Value, script: Script) -> Outcome {
         self.mint_for(&self.source("c", config), MintReason::Initial, script)
             .await
@@ -116,7 +116,7 @@ impl Stage {
         };
         let patience = Duration::from_secs(30);
         let minted = tokio::time::timeout(patience, source.mint_traced(request)).await;
-        let (minted, exchanges) = minted.expect("a mint ends");
+        let (minted, exchanges) = minted.expect("the mint did not end");
         let Script { seen, connected, .. } = self.world.endpoint.play(Script::default());
         let outcome = Outcome {
             minted,
@@ -128,7 +128,7 @@ impl Stage {
         outcome
     }
 
-    /// What a decent mint gives, on the same runtime.
+    /// Asserts that a good mint works on the same runtime.
     async fn still_mints(&self) {
         let outcome = self
             .mint(&json!({"attack": "good"}), always(&json!({"access_token": MINTED})))
@@ -142,10 +142,10 @@ impl Stage {
 }
 
 impl Outcome {
-    /// Whatever was tried: nothing secret where people read, or at a wrong host.
+    /// Asserts that no secret is in the error or in the transcript, or was sent to a wrong host.
     fn hides_secrets(&self) {
         let error = self.minted.as_ref().err().map(|error| format!("{error:?}"));
-        let told = format!("{error:?} {}", serde_json::to_string(&self.exchanges).unwrap());
+        let visible = format!("{error:?} {}", serde_json::to_string(&self.exchanges).unwrap());
         for value in [
             BOUND,
             SHARED,
@@ -156,7 +156,7 @@ impl Outcome {
             "hidden-from-everybody",
         ] {
             for form in forms(value) {
-                assert!(!told.contains(&form), "`{form}` in {told}");
+                assert!(!visible.contains(&form), "`{form}` in {visible}");
             }
             for seen in &self.seen {
                 let own = match value {
@@ -182,7 +182,7 @@ impl Outcome {
     }
 }
 
-/// A value as it may be written.
+/// A value in the encodings in which it could appear.
 fn forms(value: &str) -> [String; 4] {
     let encoded = STANDARD_NO_PAD.encode(value);
     let cut = encoded.len() - 2;
@@ -195,7 +195,7 @@ fn forms(value: &str) -> [String; 4] {
     ]
 }
 
-/// An endpoint that answers 200 with this, as often as it is asked.
+/// An endpoint that responds to every request with 200 and this body.
 fn always(body: &Value) -> Script {
     Script {
         forever: Some(Reply::json(200, body)),
@@ -203,7 +203,7 @@ fn always(body: &Value) -> Script {
     }
 }
 
-/// One that answers this.
+/// An endpoint that gives every request this response.
 fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> Script {
     let headers = headers
         .iter()
@@ -218,14 +218,14 @@ fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> Script {
     }
 }
 
-/// What an attack comes to.
+/// An attack and its expected outcome.
 struct Case {
     config: Value,
     class: MintErrorClass,
     code: &'static str,
     /// Part of the message.
     reason: &'static str,
-    /// Requests the endpoint saw.
+    /// How many requests the endpoint saw.
     seen: usize,
 }
 
@@ -244,8 +244,8 @@ impl Case {
         Self { seen, ..self }
     }
 
-    async fn check(self, stage: &Stage, script: Script) -> Outcome {
-        let outcome = stage.mint(&self.config, script).await;
+    async fn check(self, fixture: &Fixture, script: Script) -> Outcome {
+        let outcome = fixture.mint(&self.config, script).await;
         let config = &self.config;
         let error = outcome
             .minted
@@ -259,15 +259,15 @@ impl Case {
     }
 }
 
-/// Each of them with an endpoint that always answers.
-async fn check(stage: &Stage, cases: Vec<Case>) {
+/// Checks each case against an endpoint that responds to every request.
+async fn check(fixture: &Fixture, cases: Vec<Case>) {
     for case in cases {
-        case.check(stage, always(&json!({"access_token": MINTED}))).await;
+        case.check(fixture, always(&json!({"access_token": MINTED}))).await;
     }
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
-/// An observation of the guest's, with nothing refused.
+/// A case in which nothing is refused and the guest reports what it observed.
 fn observed(config: Value, reason: &'static str) -> Case {
     case(config, MintErrorClass::Retryable, "hostile.observed", reason)
 }

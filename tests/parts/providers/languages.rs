@@ -1,7 +1,5 @@
-//! One contract, three languages: `token-broker` is JavaScript, `session-broker`
-//! Python, and the host does for them what it does for guests in Rust.
-//!
-//! In: what a broker answers. Out: what the guests sent and what they made of it.
+//! Providers in other languages than Rust: `token-broker` in JavaScript and `session-broker` in
+//! Python. The tests compare what they send and what they make of a broker's responses.
 
 use std::time::Duration;
 
@@ -17,23 +15,23 @@ use test_support::providers::{Reply, Script, Seen, World, guests};
 mod answers;
 mod surroundings;
 
-/// Both brokers are at this address.
+/// The address of both brokers.
 const ENDPOINT: &str = "https://broker.example.com/v1/tokens";
-/// Both programs.
+/// Both guests.
 const BOTH: [&str; 2] = ["token-broker", "session-broker"];
-/// The key of one, the password of the other: with what must be encoded.
+/// The key of one and the password of the other, with characters that need encoding.
 const KEY: &str = "k3y-ä+/\"&=%";
 
-/// The guests, granted one host. In a pool, as in a gateway.
-struct Stage {
+/// The guests with one granted host, in an instance pool as in a gateway.
+struct Fixture {
     world: World,
     set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     async fn new(names: &[&str]) -> Self {
-        // The worlds of one run share compiled guests: one makes them, the others wait.
+        // Tests share a cache of compiled guests: one compiles them, the others wait.
         static LOADING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _loading = LOADING.lock().await;
         let world = World::new().await;
@@ -48,7 +46,7 @@ impl Stage {
         }
     }
 
-    /// A cluster of the guest `name`.
+    /// The source of a cluster's credentials, from the guest `name`.
     fn cluster(&self, name: &str, config: &Value) -> ProviderMint {
         let values = match name {
             "token-broker" => vec![("brokerKey", KEY)],
@@ -76,7 +74,7 @@ impl Stage {
             .mint_for(cluster, config, secret_values)
     }
 
-    /// Mints for the guest `name` against one reply.
+    /// Mints with the guest `name` against one reply.
     async fn mint(&self, name: &str, reply: Reply) -> Result<Credential, MintError> {
         self.replies([reply]);
         mint(&self.cluster(name, &json!({"endpoint": ENDPOINT}))).await
@@ -118,7 +116,7 @@ fn json_answer(status: u16, body: &Value) -> Reply {
     Reply::json(status, body)
 }
 
-/// What a broker of the guest `name` says when it grants a token for an hour.
+/// The response of the broker of the guest `name` that grants a token for an hour.
 fn granted(name: &str) -> Value {
     match name {
         "token-broker" => json!({"token": "tok.en-1", "expiresAt": "2026-01-02T05:04:05.000+01:00", "id": "S"}),
@@ -126,14 +124,14 @@ fn granted(name: &str) -> Value {
     }
 }
 
-/// Names of the fields a request had.
+/// The names of a request's header fields, sorted.
 fn names(seen: &Seen) -> Vec<&str> {
     let mut names: Vec<&str> = seen.headers.keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
     names
 }
 
-/// The guests' own fields, and those of the host.
+/// The header fields that the guests and the host send.
 const FIELDS: [&str; 6] = [
     "accept",
     "authorization",
@@ -145,7 +143,7 @@ const FIELDS: [&str; 6] = [
 
 #[tokio::test]
 async fn a_good_configuration_passes_and_a_doubtful_one_warns() {
-    let stage = Stage::new(&BOTH).await;
+    let fixture = Fixture::new(&BOTH).await;
     for (name, config, warning) in [
         ("token-broker", json!({"endpoint": ENDPOINT}), None),
         ("token-broker", json!({"endpoint": ENDPOINT, "ttlSeconds": 300}), None),
@@ -165,22 +163,22 @@ async fn a_good_configuration_passes_and_a_doubtful_one_warns() {
             Some("lifetimeSeconds is not set"),
         ),
     ] {
-        let warnings = stage.cluster(name, &config).check().await.unwrap();
+        let warnings = fixture.cluster(name, &config).check().await.unwrap();
         let expected = warning
             .iter()
             .zip(&warnings)
-            .all(|(wanted, said)| said.starts_with(wanted));
+            .all(|(wanted, observed)| observed.starts_with(wanted));
         assert!(
             warnings.len() == warning.iter().len() && expected,
             "{name} {config}: {warnings:?}"
         );
     }
-    assert!(stage.seen().is_empty());
+    assert!(fixture.seen().is_empty());
 }
 
 #[tokio::test]
 async fn a_bad_configuration_is_refused() {
-    let stage = Stage::new(&BOTH).await;
+    let fixture = Fixture::new(&BOTH).await;
     for name in BOTH {
         for (config, code) in [
             (json!({}), "config.schema"),
@@ -198,7 +196,7 @@ async fn a_bad_configuration_is_refused() {
             ),
             (json!({"endpoint": "https://broker.example.com/#a"}), "config.endpoint"),
         ] {
-            let source = stage.cluster(name, &config);
+            let source = fixture.cluster(name, &config);
             let checked = source.check().await.unwrap_err();
             assert_eq!(
                 (checked.class, checked.code.as_str()),
@@ -213,21 +211,21 @@ async fn a_bad_configuration_is_refused() {
             );
         }
     }
-    assert!(stage.seen().is_empty());
+    assert!(fixture.seen().is_empty());
 }
 
 #[tokio::test]
-async fn javascript_asks_in_json_and_makes_a_credential() {
-    let stage = Stage::new(&["token-broker"]).await;
-    stage.replies([json_answer(201, &granted("token-broker"))]);
-    let source = stage.cluster("token-broker", &json!({"endpoint": ENDPOINT, "ttlSeconds": 900}));
+async fn the_javascript_guest_sends_json_and_mints() {
+    let fixture = Fixture::new(&["token-broker"]).await;
+    fixture.replies([json_answer(201, &granted("token-broker"))]);
+    let source = fixture.cluster("token-broker", &json!({"endpoint": ENDPOINT, "ttlSeconds": 900}));
     let credential = mint(&source).await.unwrap();
     assert_eq!(credential.token.unwrap().expose(), "tok.en-1");
     assert_eq!(credential.expires_at.unwrap().to_string(), "2026-01-02T04:04:05Z");
     assert_eq!((credential.cacheable, credential.warnings.len()), (true, 0));
     assert!(credential.revocation.is_none() && credential.certificate.is_none() && credential.headers.is_empty());
 
-    let [seen] = <[Seen; 1]>::try_from(stage.seen()).unwrap();
+    let [seen] = <[Seen; 1]>::try_from(fixture.seen()).unwrap();
     assert_eq!((seen.method.as_str(), seen.url.as_str()), ("POST", ENDPOINT));
     let body = r#"{"cluster":"prod \"eu\"","server":"https://prod.example.com:6443","ttlSeconds":900}"#;
     assert_eq!(String::from_utf8(seen.body.clone()).unwrap(), body);
@@ -239,10 +237,10 @@ async fn javascript_asks_in_json_and_makes_a_credential() {
 }
 
 #[tokio::test]
-async fn python_asks_with_a_form_and_gives_the_session_back() {
-    let stage = Stage::new(&["session-broker"]).await;
-    stage.replies([json_answer(200, &granted("session-broker")), answer(204, &[], "")]);
-    let source = stage.cluster("session-broker", &json!({"endpoint": ENDPOINT, "lifetimeSeconds": 900}));
+async fn the_python_guest_sends_a_form_and_revokes_the_session() {
+    let fixture = Fixture::new(&["session-broker"]).await;
+    fixture.replies([json_answer(200, &granted("session-broker")), answer(204, &[], "")]);
+    let source = fixture.cluster("session-broker", &json!({"endpoint": ENDPOINT, "lifetimeSeconds": 900}));
     let credential = mint(&source).await.unwrap();
     assert_eq!(credential.token.unwrap().expose(), "tok.en-1");
     assert_eq!(credential.expires_at.unwrap().to_string(), "2026-01-02T04:04:05Z");
@@ -251,7 +249,7 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
     let again = SecretString::from(revocation.expose_secret().to_owned());
     source.revoke(revocation).await.unwrap();
 
-    let [asked, given] = <[Seen; 2]>::try_from(stage.seen()).unwrap();
+    let [asked, given] = <[Seen; 2]>::try_from(fixture.seen()).unwrap();
     assert_eq!((asked.method.as_str(), asked.url.as_str()), ("POST", ENDPOINT));
     let body = "cluster=prod+%22eu%22&server=https%3A%2F%2Fprod.example.com%3A6443&lifetime=900";
     assert_eq!(String::from_utf8(asked.body.clone()).unwrap(), body);
@@ -268,7 +266,7 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
         (b"token=tok.en-1".as_slice(), &asked.headers["authorization"])
     );
 
-    stage.replies([answer(403, &[], "")]);
+    fixture.replies([answer(403, &[], "")]);
     let refused = source.revoke(again).await.unwrap_err();
     assert_eq!(
         (refused.class, refused.code.as_str()),
@@ -277,19 +275,19 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
 }
 
 #[tokio::test]
-async fn secrets_stay_out_of_errors_and_are_missed_by_name() {
-    let stage = Stage::new(&BOTH).await;
+async fn errors_show_no_secrets_and_name_missing_ones() {
+    let fixture = Fixture::new(&BOTH).await;
     for name in BOTH {
         let body = json!({"message": format!("{KEY} is unknown"), "error_description": format!("{KEY} is unknown")});
-        let error = stage.mint(name, json_answer(401, &body)).await.unwrap_err();
+        let error = fixture.mint(name, json_answer(401, &body)).await.unwrap_err();
         assert_eq!(error.class, MintErrorClass::Denied);
         assert!(
             error.message.contains("is unknown") && !error.message.contains("k3y"),
             "{error:?}"
         );
 
-        stage.replies([]);
-        let source = stage.cluster_with(name, &json!({"endpoint": ENDPOINT}), &[("other", "x")]);
+        fixture.replies([]);
+        let source = fixture.cluster_with(name, &json!({"endpoint": ENDPOINT}), &[("other", "x")]);
         let error = mint(&source).await.unwrap_err();
         assert_eq!(
             (error.class, error.code.as_str()),
@@ -297,21 +295,21 @@ async fn secrets_stay_out_of_errors_and_are_missed_by_name() {
             "{error:?}"
         );
         assert!(error.message.contains("`broker"), "{error:?}");
-        assert!(stage.seen().is_empty());
+        assert!(fixture.seen().is_empty());
     }
 }
 
 #[tokio::test]
 async fn no_host_beyond_the_grant_is_reached() {
-    let stage = Stage::new(&BOTH).await;
+    let fixture = Fixture::new(&BOTH).await;
     for name in BOTH {
         for (endpoint, code) in [
             ("https://broker.example.com.evil.example/", "egress.host"),
             ("https://broker.example.com:8443/", "egress.port"),
             ("https://127.0.0.1/", "egress.ip-literal"),
         ] {
-            stage.replies([json_answer(200, &granted(name))]);
-            let error = mint(&stage.cluster(name, &json!({"endpoint": endpoint})))
+            fixture.replies([json_answer(200, &granted(name))]);
+            let error = mint(&fixture.cluster(name, &json!({"endpoint": endpoint})))
                 .await
                 .unwrap_err();
             assert_eq!(
@@ -319,16 +317,16 @@ async fn no_host_beyond_the_grant_is_reached() {
                 (MintErrorClass::Config, code),
                 "{name} {endpoint}: {error:?}"
             );
-            assert!(stage.seen().is_empty(), "{name} {endpoint}");
+            assert!(fixture.seen().is_empty(), "{name} {endpoint}");
         }
     }
 }
 
-/// The pool counts instances, memories and tables, and a guest with a runtime has
-/// many of the first.
+/// The pool bounds instances, memories and tables, and a guest with a language runtime has many
+/// core instances.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pool_has_room_for_many_at_once() {
-    let stage = Stage::new(&BOTH).await;
+async fn the_pool_has_room_for_many_concurrent_calls() {
+    let fixture = Fixture::new(&BOTH).await;
     for name in BOTH {
         let doubtful = json!({"endpoint": ENDPOINT, "ttlSeconds": 60});
         let config = if name == "token-broker" {
@@ -336,7 +334,7 @@ async fn the_pool_has_room_for_many_at_once() {
         } else {
             json!({"endpoint": ENDPOINT})
         };
-        let source = stage.cluster(name, &config);
+        let source = fixture.cluster(name, &config);
         let calls = (0..48).map(|_| {
             let source = source.clone();
             tokio::spawn(async move { source.check().await })

@@ -1,4 +1,4 @@
-//! Servers that are slow, endless or large, and what stays quick beside them.
+//! Bounds: slow servers, endless and large responses, and the size of the cache.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use gix::odb::pack::data::entry::Header;
 use gix::zlib::Compression;
 use gix::zlib::stream::deflate;
 
-use crate::repository::support::{Manner, Origin, Server, budget, limits, store};
+use crate::repository::support::{Behavior, Origin, Server, budget, limits, store};
 
-/// Enough for a machine with other work to answer in.
+/// An upper bound for a response on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
 fn short() -> GitLimits {
@@ -36,21 +36,21 @@ fn refused(store: &RepositoryStore, url: &str, budget: &GenerationBudget) -> Str
 }
 
 #[test]
-fn who_sends_nothing_or_little_is_given_up() {
+fn servers_that_send_nothing_or_little_time_out() {
     let origin = Origin::new(&[("x", "")]);
-    let manners = [("silent", Manner::Silent), ("dribble", Manner::Dribble)];
-    let server = Server::plain(&origin.root(), &manners);
+    let behaviors = [("silent", Behavior::Silent), ("dribble", Behavior::Dribble)];
+    let server = Server::plain(&origin.root(), &behaviors);
     let store = store(short(), &[server.pattern()]);
-    for manner in ["silent", "dribble"] {
-        let refused = refused(&store, &server.url(manner), &budget());
-        assert!(refused.contains("takes longer than 1.5s"), "{manner}: {refused}");
+    for behavior in ["silent", "dribble"] {
+        let refused = refused(&store, &server.url(behavior), &budget());
+        assert!(refused.contains("takes longer than 1.5s"), "{behavior}: {refused}");
     }
 }
 
 #[test]
-fn the_budget_of_the_set_ends_the_waiting() {
+fn the_time_budget_of_the_set_applies() {
     let origin = Origin::new(&[("x", "")]);
-    let server = Server::plain(&origin.root(), &[("silent", Manner::Silent)]);
+    let server = Server::plain(&origin.root(), &[("silent", Behavior::Silent)]);
     let store = store(limits(), &[server.pattern()]);
     let time = Duration::from_millis(300);
     let budget = GenerationBudget::new(GenerationLimits {
@@ -62,9 +62,9 @@ fn the_budget_of_the_set_ends_the_waiting() {
 }
 
 #[test]
-fn lists_without_end_are_given_up() {
+fn endless_lists_are_refused() {
     let origin = Origin::new(&[("x", "")]);
-    let server = Server::plain(&origin.root(), &[("endless", Manner::Endless)]);
+    let server = Server::plain(&origin.root(), &[("endless", Behavior::Endless)]);
     let store = store(limits(), &[server.pattern()]);
     let refused = refused(&store, &server.url("endless"), &budget());
     assert!(
@@ -76,7 +76,7 @@ fn lists_without_end_are_given_up() {
 #[test]
 fn packs_beyond_the_bytes_are_refused() {
     let origin = Origin::new(&[("app/x", "")]);
-    // Text that does not compress.
+    // Pseudorandom bytes do not compress.
     let mut noise = 1_u64;
     let bytes = std::iter::repeat_with(|| {
         noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -84,7 +84,7 @@ fn packs_beyond_the_bytes_are_refused() {
     });
     origin.write("large.bin", &bytes.take(2 * 1024 * 1024).collect::<Vec<u8>>());
     origin.commit(&[]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let bytes = 1024 * 1024;
     let small = store(GitLimits { bytes, ..limits() }, &[server.pattern()]);
     let refused = refused(&small, &server.url("git"), &budget());
@@ -100,11 +100,11 @@ fn packs_beyond_the_bytes_are_refused() {
 }
 
 #[test]
-fn files_too_large_to_be_read_are_not_even_sent() {
+fn files_too_large_to_be_read_are_not_fetched() {
     let origin = Origin::new(&[("app/x", "")]);
     origin.write("zeros.bin", &vec![0; 40 * 1024 * 1024]);
     origin.commit(&[]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let tree = store
         .reader(&Resources::default(), "")
@@ -116,39 +116,39 @@ fn files_too_large_to_be_read_are_not_even_sent() {
 }
 
 #[test]
-fn what_is_not_git_is_told_so() {
+fn responses_that_are_not_git_s_are_reported() {
     let origin = Origin::new(&[("x", "")]);
-    let manners = [
-        ("html", Manner::Html),
-        ("absent", Manner::Status(404, None)),
-        ("broken", Manner::Status(502, None)),
-        ("dangling", Manner::Dangling),
+    let behaviors = [
+        ("html", Behavior::Html),
+        ("absent", Behavior::Status(404, None)),
+        ("broken", Behavior::Status(502, None)),
+        ("dangling", Behavior::Dangling),
     ];
-    let server = Server::plain(&origin.root(), &manners);
+    let server = Server::plain(&origin.root(), &behaviors);
     let store = store(limits(), &[server.pattern()]);
-    for (manner, wanted) in [
+    for (behavior, wanted) in [
         ("html", "smart"),
         ("absent", "status 404"),
         ("broken", "status 502"),
         ("dangling", "contradicts itself"),
     ] {
-        let refused = refused(&store, &server.url(manner), &budget());
-        assert!(refused.contains(wanted), "{manner}: {refused}");
+        let refused = refused(&store, &server.url(behavior), &budget());
+        assert!(refused.contains(wanted), "{behavior}: {refused}");
     }
-    let nobody = format!("http://{}/app", {
+    let unreachable = format!("http://{}/app", {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap()
     });
     let store = self::store(limits(), &["http://127.0.0.1:*/**".to_owned()]);
-    let refused = refused(&store, &nobody, &budget());
+    let refused = refused(&store, &unreachable, &budget());
     assert!(refused.contains("cannot be reached"), "{refused}");
 }
 
 #[test]
-fn one_slow_repository_holds_up_no_other() {
+fn a_slow_host_does_not_block_others() {
     let origin = Origin::new(&[("app/x", "")]);
-    let slow = Server::plain(&origin.root(), &[("silent", Manner::Silent)]);
-    let quick = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let slow = Server::plain(&origin.root(), &[("silent", Behavior::Silent)]);
+    let quick = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[slow.pattern(), quick.pattern()]);
     let resources = Resources::default();
     std::thread::scope(|scope| {
@@ -177,15 +177,15 @@ fn one_slow_repository_holds_up_no_other() {
             .open(&quick.url("git"), "main", &budget())
             .unwrap();
         assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
-        // Of the slow host there are as many as it may have, and no more.
+        // Six fetches of the slow host, the most it may have, and this one.
         assert_eq!(store.fetches(), 7);
     });
 }
 
 #[test]
-fn what_was_fetched_goes_with_the_store() {
+fn fetched_data_is_removed_with_the_store() {
     let origin = Origin::new(&[("app/x", "")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let tree = store
         .reader(&Resources::default(), "")
@@ -196,19 +196,20 @@ fn what_was_fetched_goes_with_the_store() {
     {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0, "others may look into it");
+        assert_eq!(mode & 0o077, 0, "other users can read the folder");
     }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
     drop((tree, store));
-    assert!(!folder.exists(), "it is still there");
+    assert!(!folder.exists(), "the folder still exists");
 }
 
-/// A blob of zeros of 128 MiB, and upon it levels of a leaf and of what the next level is
-/// made of: the library holds an object of each level at once.
+/// A pack with a blob of 128 MiB of zeros and levels of two deltas each: a leaf, and the base of
+/// the next level. The library holds an object of each level in memory at the same time.
 fn bomb(levels: usize) -> Vec<u8> {
     const SIZE: u64 = 128 * 1024 * 1024;
-    // 2^27 as deltas have it, and eight times 16 MiB in two copies: one has a byte less.
+    // 2^27 in the encoding of deltas, then eight times 16 MiB in two copies: all but the last byte,
+    // and the last byte.
     let size = [0x80, 0x80, 0x80, 0x40];
     let copies = (0..8_u32).flat_map(|number| {
         let at = (number << 24).to_le_bytes();
@@ -239,7 +240,7 @@ fn bomb(levels: usize) -> Vec<u8> {
         let base_distance = u64::try_from(offset - base).unwrap();
         let length = u64::try_from(delta.len()).unwrap();
         put(&mut pack, &Header::OfsDelta { base_distance }, length, &delta);
-        // The second of each level is what the next one is made of.
+        // The second delta of each level is the base of the next level.
         if number % 2 == 1 {
             base = offset;
         }
@@ -250,25 +251,25 @@ fn bomb(levels: usize) -> Vec<u8> {
     pack
 }
 
-/// The byte that a copy of 16 MiB less one leaves out.
+/// The offset of the last byte of a range of 16 MiB.
 fn at_end(number: u32) -> [u8; 4] {
     ((number << 24) + 0xff_ffff).to_le_bytes()
 }
 
-/// SECURITY: a delta of 100 bytes makes an object of 128 MiB.
+/// Security: a delta of 100 bytes produces an object of 128 MiB.
 #[test]
 fn a_small_pack_that_takes_gigabytes_is_not_unpacked() {
     let pack = bomb(3);
     assert!(pack.len() < 1024 * 1024, "{}", pack.len());
     let root = tempfile::tempdir().unwrap();
-    let server = Server::plain(root.path(), &[("bomb", Manner::Pack(Arc::new(pack)))]);
+    let server = Server::plain(root.path(), &[("bomb", Behavior::Pack(Arc::new(pack)))]);
     let store = store(limits(), &[server.pattern()]);
     let refused = refused(&store, &server.url("bomb"), &budget());
     assert!(
         refused.contains("bytes to unpack it in or more, at most 402653184 are allowed"),
         "{refused}"
     );
-    assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), 0, "nothing is left");
+    assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), 0, "files are left");
 }
 
 fn kept(cache: &GitCache, server: &Server) -> RepositoryStore {
@@ -284,8 +285,8 @@ fn bytes_of(folder: &std::path::Path) -> u64 {
     sizes.sum()
 }
 
-/// Several repositories that together are more than there may be: each can be read, and
-/// none for good.
+/// Several repositories that together exceed the cache: each can be read, and the least recently
+/// used is evicted.
 #[test]
 fn what_was_asked_for_longest_ago_makes_room() {
     let mut noise = 1_u64;
@@ -302,7 +303,7 @@ fn what_was_asked_for_longest_ago_makes_room() {
     }
     let servers: Vec<Server> = origins
         .iter()
-        .map(|origin| Server::plain(&origin.root(), &[("git", Manner::Git)]))
+        .map(|origin| Server::plain(&origin.root(), &[("git", Behavior::Git)]))
         .collect();
     let parent = tempfile::tempdir().unwrap();
     let cache = GitCache {
@@ -326,8 +327,8 @@ fn what_was_asked_for_longest_ago_makes_room() {
             assert!(found <= cache.bytes, "{found}");
         }
     }
-    assert_eq!(store.fetches(), 10, "none was kept for a whole round");
-    // What is larger than all there may be is refused, and the others are read again.
+    assert_eq!(store.fetches(), 10, "every read in the second round fetches again");
+    // A repository larger than the cache is refused, and others can still be read.
     origins[0].write("larger.bin", &[0; 4]);
     let mut bytes = Vec::new();
     bytes.resize_with(900 * 1024, || {
@@ -352,7 +353,7 @@ fn what_nobody_asks_for_goes() {
     let origin = Origin::new(&[("app/x", "")]);
     let first = origin.git(&["rev-parse", "HEAD"]);
     let second = origin.commit(&[("web/x", "")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let resources = Resources::default();
     for (unused_ttl, left) in [(Duration::from_secs(3600), 2), (Duration::ZERO, 1)] {
         let store = kept(

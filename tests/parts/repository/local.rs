@@ -1,4 +1,4 @@
-//! Repositories of this machine.
+//! Repositories in local folders.
 
 use tollgate_applicationset::{GitTree, Repositories as _, RepositoryFile};
 use tollgate_state::Resources;
@@ -22,7 +22,7 @@ fn paths(files: &[RepositoryFile]) -> Vec<&str> {
 }
 
 #[test]
-fn directories_come_in_the_order_of_a_walk() {
+fn directories_come_in_depth_first_order() {
     let origin = Origin::new(&[
         ("a/x/deploy.yaml", "x"),
         ("a-b/deploy.yaml", "x"),
@@ -46,7 +46,7 @@ fn a_submodule_is_a_directory_and_is_not_fetched() {
     origin.git(&["commit", "-q", "-m", "submodule"]);
     assert_eq!(directories(&origin, "HEAD"), ["app", "vendor", "vendor/lib"]);
     let tree = open(&origin, "HEAD").unwrap();
-    // Without `.gitmodules` Argo CD leaves it empty too.
+    // Without `.gitmodules`, Argo CD leaves the directory empty too.
     assert!(tree.submodules(&budget()).unwrap().is_empty());
     let refused = tree.files(&|path| path == "vendor/lib", &budget()).unwrap_err();
     assert!(refused.to_string().contains("is a submodule"), "{refused}");
@@ -63,7 +63,7 @@ fn a_submodule_is_a_directory_and_is_not_fetched() {
     );
 }
 
-/// A range of versions names the highest tag in it, before a branch of that name.
+/// A version range selects its highest tag. A tag in the range precedes a branch with the name.
 #[test]
 fn a_range_names_the_highest_tag() {
     let origin = Origin::new(&[("first/x", "")]);
@@ -76,7 +76,11 @@ fn a_range_names_the_highest_tag() {
     assert_eq!(directories(&origin, "~1.2"), ["first"]);
     assert_eq!(directories(&origin, "refs/heads/1.x"), ["first", "second", "third"]);
     origin.git(&["tag", "-d", "v1.2.0", "v1.10.0"]);
-    assert_eq!(directories(&origin, "1.x"), ["first", "second", "third"], "the branch");
+    assert_eq!(
+        directories(&origin, "1.x"),
+        ["first", "second", "third"],
+        "without tags, the branch is used"
+    );
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn links_are_followed_within_the_tree_only() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_out_of_what_is_listed_is_not_opened() {
+fn a_link_out_of_the_listed_folders_is_not_opened() {
     let (origin, other) = (Origin::new(&[("x", "")]), Origin::new(&[("y", "")]));
     std::os::unix::fs::symlink(other.path(), origin.root().join("link.git")).unwrap();
     let patterns = [format!("{}/*", origin.root().display())];
@@ -182,12 +186,12 @@ fn a_link_out_of_what_is_listed_is_not_opened() {
 }
 
 #[test]
-fn what_is_not_listed_or_not_there_is_refused_alike_or_told() {
+fn unlisted_and_absent_repositories_are_refused() {
     let origin = Origin::new(&[("x", "")]);
     let resources = Resources::default();
     let url = format!("file://{}", origin.path().display());
-    let nobody = store(limits(), &["*".to_owned(), "https://**".to_owned()]);
-    let refused = nobody.reader(&resources, "").open(&url, "", &budget()).unwrap_err();
+    let unlisted = store(limits(), &["*".to_owned(), "https://**".to_owned()]);
+    let refused = unlisted.reader(&resources, "").open(&url, "", &budget()).unwrap_err();
     assert!(refused.to_string().contains("may not read"), "{refused}");
     let patterns = [format!("{}/*", origin.root().display())];
     let listed = store(limits(), &patterns);
@@ -197,7 +201,7 @@ fn what_is_not_listed_or_not_there_is_refused_alike_or_told() {
 }
 
 #[test]
-fn bare_repositories_and_bounds_of_a_path() {
+fn bare_repositories_are_read_and_paths_are_bounded() {
     let origin = Origin::new(&[("app/x", "")]);
     git(&origin.root(), &["clone", "-q", "--bare", "app.git", "bare.git"]);
     let patterns = [format!("{}/**", origin.root().display())];
@@ -218,7 +222,7 @@ fn bare_repositories_and_bounds_of_a_path() {
 }
 
 #[test]
-fn large_files_are_refused_together_and_alone() {
+fn large_files_are_refused_alone_and_together() {
     let origin = Origin::new(&[("x", "")]);
     origin.write("one/big.json", &vec![b' '; 11 * 1024 * 1024]);
     origin.write("two/a.json", &vec![b' '; 6 * 1024 * 1024]);

@@ -1,4 +1,4 @@
-//! Repositories of servers that behave, and who may read them how.
+//! Repositories of good servers: fetching, caching, credentials, certificates and redirects.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::GitLimits;
 use tollgate_state::{RepositoryAuth, Resources};
 
-use crate::repository::support::{Manner, Origin, Server, budget, limits, secret, store};
+use crate::repository::support::{Behavior, Origin, Server, budget, limits, secret, store};
 
 fn directories(
     store: &RepositoryStore,
@@ -24,9 +24,9 @@ fn directories(
 }
 
 #[test]
-fn a_repository_is_fetched_once_and_read_often() {
+fn a_repository_is_fetched_once_for_many_reads() {
     let origin = Origin::new(&[("app/deploy.yaml", "kind: A"), ("web/deploy.yaml", "kind: B")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let (url, none) = (server.url("git"), Resources::default());
     for _ in 0..3 {
@@ -39,7 +39,7 @@ fn a_repository_is_fetched_once_and_read_often() {
     assert_eq!(store.fetches(), 1);
     assert_eq!(directories(&store, &none, (&url, "")).unwrap(), ["app", "web"]);
     assert_eq!(store.fetches(), 2, "HEAD was asked for");
-    // One for each of the two lists, and one pack for both.
+    // Two lists of references, and one pack.
     assert_eq!(server.packs(), 3);
 }
 
@@ -51,14 +51,18 @@ fn revisions_are_found() {
     origin.git(&["branch", "feature/a"]);
     let middle = origin.commit(&[("second/x", "")]);
     origin.commit(&[("third/x", "")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let (url, none) = (server.url("git"), Resources::default());
     let read = |revision: &str| directories(&store, &none, (&url, revision));
     for revision in ["annotated", "feature/a", "refs/heads/feature/a", &first, &first[..8]] {
         assert_eq!(read(revision).unwrap(), ["first"], "{revision}");
     }
-    assert_eq!(read(&middle).unwrap(), ["first", "second"], "a commit nothing is at");
+    assert_eq!(
+        read(&middle).unwrap(),
+        ["first", "second"],
+        "a commit without a branch or tag"
+    );
     let refused = read(&middle[..8]).unwrap_err();
     assert!(refused.contains("give all 40 characters"), "{refused}");
     let refused = read("nothing").unwrap_err();
@@ -66,31 +70,34 @@ fn revisions_are_found() {
 }
 
 #[test]
-fn what_moved_is_seen_when_it_is_no_longer_fresh() {
+fn a_moved_branch_is_seen_after_the_ttl() {
     let origin = Origin::new(&[("first/x", "")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let (url, none) = (server.url("git"), Resources::default());
-    let kept = store(limits(), &[server.pattern()]);
+    let cached = store(limits(), &[server.pattern()]);
     let revision_ttl = Duration::ZERO;
-    let never = store(
+    let uncached = store(
         GitLimits {
             revision_ttl,
             ..limits()
         },
         &[server.pattern()],
     );
-    for store in [&kept, &never] {
+    for store in [&cached, &uncached] {
         assert_eq!(directories(store, &none, (&url, "main")).unwrap(), ["first"]);
     }
     origin.commit(&[("second/x", "")]);
-    assert_eq!(directories(&kept, &none, (&url, "main")).unwrap(), ["first"]);
-    assert_eq!(directories(&never, &none, (&url, "main")).unwrap(), ["first", "second"]);
+    assert_eq!(directories(&cached, &none, (&url, "main")).unwrap(), ["first"]);
+    assert_eq!(
+        directories(&uncached, &none, (&url, "main")).unwrap(),
+        ["first", "second"]
+    );
 }
 
 #[test]
-fn many_who_ask_for_the_same_wait_for_one_fetch() {
+fn concurrent_readers_share_one_fetch() {
     let origin = Origin::new(&[("app/x", "")]);
-    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let (url, none, barrier) = (server.url("git"), Resources::default(), Barrier::new(8));
     std::thread::scope(|scope| {
@@ -105,15 +112,15 @@ fn many_who_ask_for_the_same_wait_for_one_fetch() {
 }
 
 #[test]
-fn credentials_go_to_who_they_are_for() {
+fn the_credentials_of_the_secret_are_sent() {
     let origin = Origin::new(&[("app/x", "")]);
     let basic = format!("Basic {}", STANDARD.encode("u:p4ss"));
-    let manners = [
-        ("basic", Manner::GitFor(basic)),
-        ("bearer", Manner::GitFor("Bearer t0k3n".to_owned())),
+    let behaviors = [
+        ("basic", Behavior::GitFor(basic)),
+        ("bearer", Behavior::GitFor("Bearer t0k3n".to_owned())),
     ];
-    let server = Server::plain(&origin.root(), &manners);
-    // The host is named by the Secret.
+    let server = Server::plain(&origin.root(), &behaviors);
+    // No pattern lists the host. The Secret does.
     let store = store(limits(), &[]);
     let auth = |username: &str, password: &str| RepositoryAuth::Basic {
         username: SecretString::from(username),
@@ -137,9 +144,12 @@ fn credentials_go_to_who_they_are_for() {
 }
 
 #[test]
-fn what_a_withdrawn_secret_opened_is_closed() {
+fn a_withdrawn_secret_closes_its_repository() {
     let origin = Origin::new(&[("app/x", "")]);
-    let server = Server::plain(&origin.root(), &[("bearer", Manner::GitFor("Bearer t0k3n".to_owned()))]);
+    let server = Server::plain(
+        &origin.root(),
+        &[("bearer", Behavior::GitFor("Bearer t0k3n".to_owned()))],
+    );
     let store = store(limits(), &[server.pattern()]);
     let url = server.url("bearer");
     let with = secret(&url, RepositoryAuth::Bearer(SecretString::from("t0k3n")));
@@ -151,7 +161,7 @@ fn what_a_withdrawn_secret_opened_is_closed() {
 #[test]
 fn certificates_are_verified_unless_the_secret_says_otherwise() {
     let origin = Origin::new(&[("app/x", "")]);
-    let server = Server::tls(&origin.root(), &[("git", Manner::Git)]);
+    let server = Server::tls(&origin.root(), &[("git", Behavior::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let url = server.url("git");
     let insecure = secret(&url, RepositoryAuth::Anonymous);
@@ -164,26 +174,32 @@ fn certificates_are_verified_unless_the_secret_says_otherwise() {
 #[test]
 fn redirects_are_followed_to_other_spellings_only() {
     let origin = Origin::new(&[("app/x", "")]);
-    let elsewhere = Server::plain(&origin.root(), &[("git", Manner::Git)]);
-    let moved = |to: &str| Manner::Status(301, Some(to.to_owned()));
-    let manners = [
-        ("git", Manner::Git),
+    let elsewhere = Server::plain(&origin.root(), &[("git", Behavior::Git)]);
+    let moved = |to: &str| Behavior::Status(301, Some(to.to_owned()));
+    let behaviors = [
+        ("git", Behavior::Git),
         ("host", moved(&elsewhere.url("git"))),
         ("path", moved("/git/app.git")),
         ("user", moved("http://u:p@127.0.0.1/user/app.git")),
         ("scheme", moved("file:///scheme/app.git")),
         ("round", moved("/round/app.git")),
     ];
-    let server = Server::plain(&origin.root(), &manners);
+    let server = Server::plain(&origin.root(), &behaviors);
     let store = store(limits(), &[server.pattern(), elsewhere.pattern()]);
     let token = || RepositoryAuth::Bearer(SecretString::from("t0k3n"));
-    for manner in ["host", "path", "user", "scheme", "round"] {
-        let url = server.url(manner);
+    for behavior in ["host", "path", "user", "scheme", "round"] {
+        let url = server.url(behavior);
         let refused = directories(&store, &secret(&url, token()), (&url, "main")).unwrap_err();
-        assert!(refused.contains("redirects to another location"), "{manner}: {refused}");
+        assert!(
+            refused.contains("redirects to another location"),
+            "{behavior}: {refused}"
+        );
     }
-    assert!(elsewhere.seen.lock().unwrap().is_empty(), "the other host was asked");
-    let spelled = Server::plain(&origin.root(), &[("suffix", Manner::Suffix)]);
+    assert!(
+        elsewhere.seen.lock().unwrap().is_empty(),
+        "the other host got a request"
+    );
+    let spelled = Server::plain(&origin.root(), &[("suffix", Behavior::Suffix)]);
     let bare = spelled.url("suffix");
     let bare = bare.strip_suffix(".git").unwrap();
     let found = directories(&store, &secret(bare, token()), (bare, "main"));
@@ -193,7 +209,7 @@ fn redirects_are_followed_to_other_spellings_only() {
         seen.iter().all(|(_, authorization)| authorization == "Bearer t0k3n"),
         "{seen:?}"
     );
-    // The first was sent on, and those that followed went where it is.
+    // The first request is redirected, and later ones go to the new location.
     let asked: Vec<&str> = seen.iter().map(|(path, _)| path.as_str()).collect();
     let (refs, packs) = ("/suffix/app.git/info/refs", "/suffix/app.git/git-upload-pack");
     assert_eq!(asked, ["/suffix/app/info/refs", refs, packs, packs]);

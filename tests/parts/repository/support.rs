@@ -1,4 +1,4 @@
-//! Repositories to read, servers to read them from.
+//! Repositories for the tests, and servers with good and bad behavior.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::{GenerationLimits, GitCache, GitLimits};
 use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
-/// Runs git, without any settings of this machine.
+/// Runs git without the configuration of the machine.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = try_git(folder, arguments);
     assert!(
@@ -50,13 +50,13 @@ fn try_git(folder: &Path, arguments: &[&str]) -> Output {
         .expect("git is missing: `cargo xtask setup` or `apt-get install git` installs it")
 }
 
-/// A repository in a folder of its own.
+/// A git repository in a temporary folder.
 pub(crate) struct Origin {
     folder: tempfile::TempDir,
 }
 
 impl Origin {
-    /// With these files, committed on `main`.
+    /// A repository with these files committed on `main`.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let origin = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -67,12 +67,12 @@ impl Origin {
         origin
     }
 
-    /// The folder all servers begin at.
+    /// The folder that servers serve.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().canonicalize().unwrap()
     }
 
-    /// The repository in it.
+    /// The repository below [`Self::root`].
     pub(crate) fn path(&self) -> PathBuf {
         self.root().join("app.git")
     }
@@ -81,7 +81,7 @@ impl Origin {
         git(&self.path(), arguments)
     }
 
-    /// Writes files and commits everything; gives the commit.
+    /// Writes files and commits everything. Returns the commit.
     pub(crate) fn commit(&self, files: &[(&str, &str)]) -> String {
         for (path, text) in files {
             self.write(path, text.as_bytes());
@@ -98,37 +98,37 @@ impl Origin {
     }
 }
 
-/// What a server does with a request.
+/// How a server responds.
 #[derive(Clone, Debug)]
-pub(crate) enum Manner {
-    /// Answers as git does.
+pub(crate) enum Behavior {
+    /// Responds as git does.
     Git,
-    /// As git, for who has this `Authorization`.
+    /// As [`Self::Git`], for requests with this `Authorization`.
     GitFor(String),
-    /// As git, and sends who leaves `.git` out to where it is.
+    /// As [`Self::Git`], with a redirect for paths without `.git`.
     Suffix,
-    /// Never answers.
+    /// Never responds.
     Silent,
-    /// Sends a byte of the list's first line every 20 ms.
+    /// Sends a byte of the first line of the list every 20 ms.
     Dribble,
-    /// Sends a list without end as fast as it can.
+    /// Sends an endless list as fast as it can.
     Endless,
-    /// Answers with a status and, if any, where to go.
+    /// Responds with a status and an optional `Location`.
     Status(u16, Option<String>),
-    /// Sends a list of protocol version 1 that names the target of a reference it lacks.
+    /// Sends a list of protocol version 1 that names the target of an absent reference.
     Dangling,
-    /// Sends something else than git's.
+    /// Sends an HTML page.
     Html,
-    /// Sends this pack, whatever is asked for, by protocol version 2.
+    /// Responds to every fetch with this pack, in protocol version 2.
     Pack(Arc<Vec<u8>>),
 }
 
-/// A server; the first part of a path says in what manner.
+/// A server. The first component of a path selects its behavior.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// Each request's path and `Authorization`.
+    /// The path and `Authorization` of each request.
     pub(crate) seen: Arc<Mutex<Vec<(String, String)>>>,
-    /// Packs asked for.
+    /// The number of requests to `git-upload-pack`.
     pub(crate) packs: Arc<AtomicUsize>,
     tls: bool,
     _runtime: Runtime,
@@ -137,19 +137,19 @@ pub(crate) struct Server {
 #[derive(Clone)]
 struct State {
     root: PathBuf,
-    manners: Arc<BTreeMap<&'static str, Manner>>,
+    behaviors: Arc<BTreeMap<&'static str, Behavior>>,
     seen: Arc<Mutex<Vec<(String, String)>>>,
     packs: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Serves what is below `root` without TLS.
-    pub(crate) fn plain(root: &Path, manners: &[(&'static str, Manner)]) -> Self {
-        Self::start(root, manners, None)
+    /// Serves the repositories below `root` without TLS.
+    pub(crate) fn plain(root: &Path, behaviors: &[(&'static str, Behavior)]) -> Self {
+        Self::start(root, behaviors, None)
     }
 
-    /// Serves with a certificate nobody trusts.
-    pub(crate) fn tls(root: &Path, manners: &[(&'static str, Manner)]) -> Self {
+    /// Serves them with a self-signed certificate.
+    pub(crate) fn tls(root: &Path, behaviors: &[(&'static str, Behavior)]) -> Self {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let config =
@@ -159,14 +159,14 @@ impl Server {
                 .with_no_client_auth()
                 .with_single_cert(vec![made.cert.der().clone()], key)
                 .unwrap();
-        Self::start(root, manners, Some(Arc::new(config)))
+        Self::start(root, behaviors, Some(Arc::new(config)))
     }
 
-    fn start(root: &Path, manners: &[(&'static str, Manner)], tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+    fn start(root: &Path, behaviors: &[(&'static str, Behavior)], tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let runtime = Runtime::new().unwrap();
         let state = State {
             root: root.to_owned(),
-            manners: Arc::new(manners.iter().cloned().collect()),
+            behaviors: Arc::new(behaviors.iter().cloned().collect()),
             seen: Arc::default(),
             packs: Arc::default(),
         };
@@ -183,13 +183,13 @@ impl Server {
         server
     }
 
-    /// The URL of the repository in a manner.
-    pub(crate) fn url(&self, manner: &str) -> String {
+    /// The URL of the repository with this behavior.
+    pub(crate) fn url(&self, behavior: &str) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}/{manner}/app.git", self.address)
+        format!("{scheme}://{}/{behavior}/app.git", self.address)
     }
 
-    /// A pattern for everything of it.
+    /// A pattern that matches every URL of the server.
     pub(crate) fn pattern(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}/**", self.address)
@@ -210,7 +210,7 @@ async fn accept(listener: TcpListener, state: State, tls: Option<Arc<rustls::Ser
                 async move { Ok::<_, std::convert::Infallible>(answer(state, request.map(Body::new)).await) }
             });
             let http = hyper::server::conn::http1::Builder::new();
-            // A client that goes away is what several tests are about.
+            // Errors are expected: in several tests the client closes the connection.
             if let Some(config) = tls {
                 if let Ok(stream) = tokio_rustls::TlsAcceptor::from(config).accept(stream).await {
                     let _ = http.serve_connection(TokioIo::new(stream), service).await;
@@ -229,14 +229,14 @@ async fn answer(state: State, request: Request) -> Response {
     let authorization = authorization.unwrap_or_default();
     state.seen.lock().unwrap().push((path.clone(), authorization.clone()));
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
-    let (manner, rest) = (parts.next().unwrap(), parts.next().unwrap_or_default().to_owned());
+    let (behavior, rest) = (parts.next().unwrap(), parts.next().unwrap_or_default().to_owned());
     let list = || Response::builder().header("content-type", "application/x-git-upload-pack-advertisement");
-    match state.manners.get(manner).cloned() {
-        Some(Manner::Git) => cgi(&state, &rest, request).await,
-        Some(Manner::GitFor(wanted)) if wanted == authorization => cgi(&state, &rest, request).await,
-        Some(Manner::GitFor(_)) => status(401),
-        Some(Manner::Suffix) if path.contains(".git/") => cgi(&state, &rest, request).await,
-        Some(Manner::Suffix) => {
+    match state.behaviors.get(behavior).cloned() {
+        Some(Behavior::Git) => cgi(&state, &rest, request).await,
+        Some(Behavior::GitFor(wanted)) if wanted == authorization => cgi(&state, &rest, request).await,
+        Some(Behavior::GitFor(_)) => status(401),
+        Some(Behavior::Suffix) if path.contains(".git/") => cgi(&state, &rest, request).await,
+        Some(Behavior::Suffix) => {
             let query = request.uri().query().unwrap_or_default();
             let to = format!("{}?{query}", path.replace("/info/", ".git/info/"));
             Response::builder()
@@ -245,18 +245,18 @@ async fn answer(state: State, request: Request) -> Response {
                 .body(Body::empty())
                 .unwrap()
         }
-        Some(Manner::Silent) => std::future::pending().await,
-        Some(Manner::Dribble) => {
+        Some(Behavior::Silent) => std::future::pending().await,
+        Some(Behavior::Dribble) => {
             let beat = tokio::time::interval(Duration::from_millis(20));
             let bytes = futures_util::stream::unfold(beat, |mut beat| async move {
                 beat.tick().await;
                 Some((Ok::<_, std::convert::Infallible>(Bytes::from_static(b"x")), beat))
             });
-            // The line is announced to have 65,516 bytes.
+            // `fff0` announces a line of 65,516 bytes.
             let begin = futures_util::stream::iter([Ok(Bytes::from_static(b"fff0"))]);
             list().body(Body::from_stream(begin.chain(bytes))).unwrap()
         }
-        Some(Manner::Endless) => {
+        Some(Behavior::Endless) => {
             let id = "1".repeat(40);
             let first = packet(&format!("{id} HEAD\0side-band-64k shallow ofs-delta\n"));
             let lines = packet(&format!("{id} refs/heads/endless\n")).repeat(1000);
@@ -266,27 +266,27 @@ async fn answer(state: State, request: Request) -> Response {
                 .body(Body::from_stream(stream.map(Ok::<_, std::convert::Infallible>)))
                 .unwrap()
         }
-        Some(Manner::Dangling) => {
+        Some(Behavior::Dangling) => {
             let id = "1".repeat(40);
             let first = packet(&format!("{id} refs/heads/main\0symref=HEAD:refs/heads/main\n"));
             let begin = packet("# service=git-upload-pack\n");
             list().body(Body::from(format!("{begin}0000{first}0000"))).unwrap()
         }
-        Some(Manner::Status(code, None)) => status(code),
-        Some(Manner::Status(code, Some(to))) => {
+        Some(Behavior::Status(code, None)) => status(code),
+        Some(Behavior::Status(code, Some(to))) => {
             let query = request.uri().query().unwrap_or_default();
             let to = format!("{to}/info/refs?{query}");
             let answer = Response::builder().status(code).header("location", to);
             answer.body(Body::empty()).unwrap()
         }
-        Some(Manner::Pack(pack)) => made(&pack, request).await,
-        Some(Manner::Html) => Response::new(Body::from("<html>welcome</html>")),
+        Some(Behavior::Pack(pack)) => serve_pack(&pack, request).await,
+        Some(Behavior::Html) => Response::new(Body::from("<html>welcome</html>")),
         None => status(404),
     }
 }
 
-/// A server with one branch and one pack. Source: gitprotocol-v2(5).
-async fn made(pack: &[u8], request: Request) -> Response {
+/// The responses of a server with one branch and one pack. Source: gitprotocol-v2(5).
+async fn serve_pack(pack: &[u8], request: Request) -> Response {
     let answer = |kind: &str, body: Vec<u8>| {
         let content_type = format!("application/x-git-upload-pack-{kind}");
         let answer = Response::builder().header("content-type", content_type);
@@ -318,7 +318,7 @@ async fn made(pack: &[u8], request: Request) -> Response {
     answer("result", body)
 }
 
-/// Source: gitprotocol-common(5).
+/// A pkt-line. Source: gitprotocol-common(5).
 fn packet(text: &str) -> String {
     format!("{:04x}{text}", text.len() + 4)
 }
@@ -327,7 +327,7 @@ fn status(code: u16) -> Response {
     Response::builder().status(code).body(Body::empty()).unwrap()
 }
 
-/// Git's own server program. Source: git-http-backend(1), RFC 3875.
+/// Runs `git http-backend` for a request. Source: git-http-backend(1), RFC 3875.
 async fn cgi(state: &State, path: &str, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let header = |name: &str| {
@@ -366,7 +366,7 @@ async fn cgi(state: &State, path: &str, request: Request) -> Response {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
-        .expect("git is there");
+        .expect("git is installed");
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&body).await.unwrap();
     drop(stdin);
@@ -384,7 +384,7 @@ async fn cgi(state: &State, path: &str, request: Request) -> Response {
     answer.body(Body::from(body.get(4..).unwrap().to_vec())).unwrap()
 }
 
-/// Bounds of tests: short, and nothing is taken as known for longer than a moment.
+/// The limits of most tests. Revisions stay cached for longer than any test runs.
 pub(crate) fn limits() -> GitLimits {
     GitLimits {
         time: Duration::from_secs(20),
@@ -401,7 +401,7 @@ pub(crate) fn budget() -> GenerationBudget {
     GenerationBudget::new(GenerationLimits::default())
 }
 
-/// A repository Secret, not verified.
+/// Resources with one repository Secret, which turns off TLS verification.
 pub(crate) fn secret(url: &str, auth: RepositoryAuth) -> Resources {
     let repository = Repository {
         secret: "repo".to_owned(),

@@ -1,4 +1,4 @@
-//! Audit events: written, counted, asked for.
+//! Audit events: writing, counting and queries.
 
 use tollgate_identity::store::{AuditEvent, AuditFilter, Store};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::store::support::{Backend, agent, all_events, at, event, on_both};
 on_both!(
     are_kept_as_they_are,
     are_counted_by_their_id,
-    of_one_call_the_last_of_an_id_counts,
+    the_last_event_with_an_id_in_a_call_counts,
     are_filtered_by_every_part,
     come_in_pages_newest_first,
 );
@@ -44,7 +44,7 @@ async fn are_counted_by_their_id(backend: Backend) {
     assert_eq!(all_events(&store, AuditFilter::default()).await, [expected]);
 }
 
-async fn of_one_call_the_last_of_an_id_counts(backend: Backend) {
+async fn the_last_event_with_an_id_in_a_call_counts(backend: Backend) {
     let store = backend.open().await;
     let first = event("access.allowed", 7, 0);
     let mut second = first.clone();
@@ -93,7 +93,7 @@ async fn are_filtered_by_every_part(backend: Backend) {
         ids(&store, filter(Some(8), None, Some("access.allowed"))).await,
         [] as [Uuid; 0]
     );
-    // More agents than a statement could bind.
+    // More agents than a statement can bind.
     let many: Vec<_> = (1..=70_000).collect();
     assert_eq!(ids(&store, filter(None, Some(&many), None)).await, [c, b, a]);
 }
@@ -113,7 +113,7 @@ async fn come_in_pages_newest_first(backend: Backend) {
     assert_eq!(page(None, 2).await, [events[1_099].clone(), events[1_098].clone()]);
     assert_eq!(page(Some(events[1_098].id), 1).await, [events[1_097].clone()]);
     assert_eq!(page(Some(events[0].id), 10).await, [] as [AuditEvent; 0]);
-    // The limit is held to 1 and 1,000.
+    // The limit is clamped to 1 to 1,000.
     assert_eq!(page(None, 0).await.len(), 1);
     assert_eq!(page(None, u32::MAX).await.len(), 1_000);
     let newest_first: Vec<_> = events.into_iter().rev().collect();

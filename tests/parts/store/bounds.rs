@@ -1,4 +1,4 @@
-//! Texts from outside: as long as they may be, and one byte longer.
+//! The bounds of texts from outside: the greatest length is accepted, and one byte more is refused.
 
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_identity::store::{
@@ -119,7 +119,7 @@ async fn events_are_bounded(backend: Backend) {
     for (field, allowed, change) in fields {
         let mut long = event("access.denied", 7, 0);
         change(&mut long, allowed + 1);
-        // Nothing of the call is written.
+        // No event of the call is written.
         let done = store.record(&[event("access.denied", 7, 0), long]).await;
         assert_eq!(done, too_long(field, allowed));
     }

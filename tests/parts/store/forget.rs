@@ -1,4 +1,4 @@
-//! What is forgotten, and what is not yet.
+//! Deletion of expired rows.
 
 use jiff::Timestamp;
 use tollgate_core::session::{AccessType, SessionId};
@@ -9,15 +9,15 @@ use crate::store::support::{
     Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user,
 };
 
-on_both!(is_done_by_age, is_done_however_much_there_is);
+on_both!(is_done_by_age, is_done_for_any_number_of_rows);
 
-/// Twice the day that sessions at work are known.
+/// Twice the day for which active sessions are kept, in seconds.
 const LATER: i64 = 48 * 3_600;
 
 async fn is_done_by_age(backend: Backend) {
     let store = backend.open().await;
     let (audit, now) = (LATER, 2 * LATER);
-    // Tokens and sessions end 1,000 s after they are made.
+    // Tokens and sessions expire 1,000 s after their creation.
     let kept_token = token(7, 1, audit - 1_000);
     for made in [&token(7, 1, audit - 1_001), &kept_token] {
         store.import_token(made, hash(made.id.to_string())).await.unwrap();
@@ -90,7 +90,7 @@ async fn is_done_by_age(backend: Backend) {
     assert_eq!(active[0].session, "pat:new");
 }
 
-async fn is_done_however_much_there_is(backend: Backend) {
+async fn is_done_for_any_number_of_rows(backend: Backend) {
     let store = backend.open().await;
     let events: Vec<_> = (0..4_500)
         .map(|second| event("access.denied", 7, second % 100))

@@ -1,8 +1,8 @@
-//! What is left when a process is killed in the middle of its work.
+//! The data of a database after a process is killed in the middle of its work.
 //!
-//! The test starts itself again as a child. The child makes tokens, revokes some
-//! and writes audit events, all at once, and says what was acknowledged; it is
-//! killed, and the database is compared with what it said.
+//! The test starts itself again as a child. The child creates tokens, revokes some and writes audit
+//! events, all concurrently, and prints what was acknowledged. The test kills the child and
+//! compares the database with its output.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,18 +18,18 @@ use uuid::Uuid;
 use crate::store::support::{Backend, actor, agent, all_events, at, event, hash, session_of, token, user};
 use test_support::postgres::Server;
 
-/// Tokens a child makes, and pairs of events it writes.
+/// How many tokens a child creates, and how many pairs of events it writes.
 const EACH: usize = 1_000;
-/// Tasks of a child that work at once.
+/// Concurrent tasks of a child.
 const TASKS: usize = 40;
-/// Every so many tokens, one is revoked.
+/// One of so many tokens is revoked.
 const REVOKED: usize = 5;
-/// What a child is told by.
+/// Environment variables that make a process the child.
 const URL: &str = "TOLLGATE_TEST_STORE_URL";
 const ROUND: &str = "TOLLGATE_TEST_STORE_ROUND";
 
-/// After how many acknowledgments a child is killed, and how many microseconds
-/// later: an acknowledgment always comes at the same point of a transaction.
+/// After how many acknowledgments a child is killed, and how many microseconds later. The delays
+/// vary because an acknowledgment always comes at the same point of a transaction.
 const ROUNDS: [(usize, u64); 10] = [
     (1, 0),
     (40, 300),
@@ -45,7 +45,7 @@ const ROUNDS: [(usize, u64); 10] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_has_all_that_was_acknowledged() {
-    be_the_child_if_told().await;
+    run_as_child_if_asked().await;
     let backend = Backend::sqlite();
     survive(&backend, "store::kill::sqlite_has_all_that_was_acknowledged").await;
     let mut connection = sqlx::SqliteConnection::connect(backend.url.expose_secret())
@@ -60,15 +60,15 @@ async fn sqlite_has_all_that_was_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_has_all_that_was_acknowledged() {
-    be_the_child_if_told().await;
+    run_as_child_if_asked().await;
     let backend = Backend::postgres().await;
     survive(&backend, "store::kill::postgres_has_all_that_was_acknowledged").await;
 }
 
-/// The server and its data, not only the client.
+/// The database server is killed, not only the client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_postgres_has_all_that_was_acknowledged() {
-    be_the_child_if_told().await;
+    run_as_child_if_asked().await;
     let server = Server::start();
     let url = SecretString::from(server.database().await);
     let store = Store::open(&url).await.unwrap();
@@ -77,11 +77,11 @@ async fn a_killed_postgres_has_all_that_was_acknowledged() {
         let mut gateway = Gateway::start(name, &url, round);
         gateway.listen(after);
         server.kill_and_restart();
-        let said = gateway.kill();
-        assert!(said.len() < EACH * 2, "all was done before the kill");
-        check(&store, round, &said).await;
+        let acknowledged = gateway.kill();
+        assert!(acknowledged.len() < EACH * 2, "the child finished before the kill");
+        check(&store, round, &acknowledged).await;
     }
-    // A store that was open all the time goes on.
+    // A store that was open during the kill keeps working.
     let made = token(99, 1, 0);
     store.create_token(&made, hash("after"), &actor(99)).await.unwrap();
     assert_eq!(store.token(made.id).await.unwrap(), Some(made));
@@ -93,25 +93,25 @@ async fn survive(backend: &Backend, name: &str) {
         let mut gateway = Gateway::start(name, &backend.url, round);
         gateway.listen(after);
         std::thread::sleep(Duration::from_micros(later));
-        let said = gateway.kill();
-        assert!(said.len() >= after);
-        middle += usize::from(said.len() < EACH * 2 + EACH / REVOKED);
-        check(&backend.open().await, round, &said).await;
+        let acknowledged = gateway.kill();
+        assert!(acknowledged.len() >= after);
+        middle += usize::from(acknowledged.len() < EACH * 2 + EACH / REVOKED);
+        check(&backend.open().await, round, &acknowledged).await;
     }
-    assert!(middle >= 5, "only {middle} were killed in the middle");
+    assert!(middle >= 5, "only {middle} children were killed in the middle");
 }
 
-/// What a child said was done.
+/// A line with which a child reports an acknowledged change.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Said {
+enum Acknowledgment {
     Token(Uuid),
     Revoked(Uuid),
     /// Both events of a pair.
     Pair(Uuid),
 }
 
-impl Said {
-    /// Reads a whole line; nothing else than acknowledgments counts.
+impl Acknowledgment {
+    /// Parses a complete line. Other output is ignored.
     fn parse(line: &str) -> Option<Self> {
         let (word, id) = line.strip_suffix('\n')?.split_once(' ')?;
         let id = Uuid::try_parse(id).ok()?;
@@ -124,11 +124,11 @@ impl Said {
     }
 }
 
-/// A child, and what it said so far.
+/// A child and its acknowledgments so far.
 struct Gateway {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
-    said: HashSet<Said>,
+    acknowledged: HashSet<Acknowledgment>,
 }
 
 impl Gateway {
@@ -144,28 +144,28 @@ impl Gateway {
         Self {
             child,
             lines,
-            said: HashSet::new(),
+            acknowledged: HashSet::new(),
         }
     }
 
-    /// Until so many are acknowledged, or it ended.
+    /// Reads until there are so many acknowledgments, or the child ends.
     fn listen(&mut self, after: usize) {
-        while self.said.len() < after && self.line() {}
+        while self.acknowledged.len() < after && self.line() {}
     }
 
     fn line(&mut self) -> bool {
         let mut line = String::new();
         let length = self.lines.read_line(&mut line).unwrap();
-        self.said.extend(Said::parse(&line));
+        self.acknowledged.extend(Acknowledgment::parse(&line));
         length > 0
     }
 
-    /// Kills it as it is, and gives all that it said before.
-    fn kill(mut self) -> HashSet<Said> {
+    /// Kills the child and returns all its acknowledgments.
+    fn kill(mut self) -> HashSet<Acknowledgment> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         while self.line() {}
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.acknowledged)
     }
 }
 
@@ -176,8 +176,8 @@ impl Drop for Gateway {
     }
 }
 
-/// Compares all there is of a round with what was said, and with itself.
-async fn check(store: &Store, round: i64, said: &HashSet<Said>) {
+/// Checks that the rows of a round are consistent and contain every acknowledged change.
+async fn check(store: &Store, round: i64, acknowledged: &HashSet<Acknowledgment>) {
     let credential_filter = CredentialFilter {
         user_id: Some(round),
         ..CredentialFilter::default()
@@ -198,20 +198,20 @@ async fn check(store: &Store, round: i64, said: &HashSet<Said>) {
     check_tokens(store, &tokens, &of("token.created"), &of("token.revoked")).await;
     let pairs = of("access.denied");
     for (session, pair) in &pairs {
-        assert_eq!(pair.len(), 2, "half a pair: {session}");
+        assert_eq!(pair.len(), 2, "only half of a pair was written: {session}");
     }
     let revoked = |id: &Uuid| tokens.iter().any(|token| token.id == *id && token.revoked_at.is_some());
-    for said in said {
-        let is_there = match said {
-            Said::Token(id) => tokens.iter().any(|token| token.id == *id),
-            Said::Revoked(id) => revoked(id),
-            Said::Pair(id) => pairs.contains_key(format!("pat:{id}").as_str()),
+    for acknowledged in acknowledged {
+        let is_there = match acknowledged {
+            Acknowledgment::Token(id) => tokens.iter().any(|token| token.id == *id),
+            Acknowledgment::Revoked(id) => revoked(id),
+            Acknowledgment::Pair(id) => pairs.contains_key(format!("pat:{id}").as_str()),
         };
-        assert!(is_there, "lost: {said:?}");
+        assert!(is_there, "an acknowledged change is lost: {acknowledged:?}");
     }
 }
 
-/// Each token with its event, each event with its token, and so for revocations.
+/// Checks that each token has its event and each event its token, and likewise for revocations.
 async fn check_tokens(
     store: &Store,
     tokens: &[Token],
@@ -226,7 +226,11 @@ async fn check_tokens(
         last = latest.sequence;
         revocations.extend(page.iter().map(|revocation| revocation.session.to_string()));
     }
-    assert_eq!(created.len(), tokens.len(), "events without a token, or tokens without");
+    assert_eq!(
+        created.len(),
+        tokens.len(),
+        "events without a token, or tokens without an event"
+    );
     for token in tokens {
         let session = session_of(token).to_string();
         assert_eq!(created.get(session.as_str()).map(Vec::len), Some(1), "{session}");
@@ -239,11 +243,11 @@ async fn check_tokens(
         assert_eq!(usize::from(revocations.contains(&session)), is_revoked, "{session}");
     }
     let marked = tokens.iter().filter(|token| token.revoked_at.is_some()).count();
-    assert_eq!(revoked.len(), marked, "events of revocations that are not there");
+    assert_eq!(revoked.len(), marked, "events without their revocation");
 }
 
-/// Works until it is killed, where the parent says so.
-async fn be_the_child_if_told() {
+/// Works until it is killed, if the process is a child. Returns otherwise.
+async fn run_as_child_if_asked() {
     let (Some(url), Some(round)) = (std::env::var_os(URL), std::env::var_os(ROUND)) else {
         return;
     };
@@ -253,7 +257,7 @@ async fn be_the_child_if_told() {
     std::future::pending::<()>().await;
 }
 
-/// One task's share; what fails is not said.
+/// The work of one task. It does not report changes that fail.
 async fn work(store: &Store, round: i64) {
     let about = SessionOwner {
         user: user(round),
@@ -271,18 +275,18 @@ async fn work(store: &Store, round: i64) {
             store.create_token(&made, hash(made.id.to_string()), &by),
             store.record(&pair)
         );
-        say("token", made.id, created.is_ok());
-        say("pair", id, recorded.is_ok());
+        report("token", made.id, created.is_ok());
+        report("pair", id, recorded.is_ok());
         if created.is_ok() && number % REVOKED == 0 {
             let session = session_of(&made);
             let revoked = store.revoke(&session, (at(1_000), at(1)), &by, &about).await;
-            say("revoked", made.id, revoked.is_ok());
+            report("revoked", made.id, revoked.is_ok());
         }
     }
 }
 
-/// In one piece: a killed process leaves no half lines behind.
-fn say(word: &str, id: Uuid, is_done: bool) {
+/// Prints an acknowledgment in one write, so that a killed process leaves no partial line.
+fn report(word: &str, id: Uuid, is_done: bool) {
     if is_done {
         let line = format!("{word} {id}\n");
         std::io::stdout().write_all(line.as_bytes()).unwrap();

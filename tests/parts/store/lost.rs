@@ -1,4 +1,4 @@
-//! A PostgreSQL server that hangs, or whose host vanishes.
+//! PostgreSQL servers that hang or whose host disappears.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, Sessi
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, token, user};
 use test_support::relay::{Mode, Relay};
 
-/// What every read and every change is answered within, on a busy machine.
+/// Every read and change ends within this time, also on a busy machine.
 const ANSWERED: Duration = Duration::from_secs(15);
 
-/// Waits until so many statements wait for a lock.
+/// Returns when so many statements wait for a lock.
 async fn waiting(url: &str, count: i64) {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let waiting = "SELECT count(*), pg_sleep(0.02)::text FROM pg_stat_activity \
@@ -28,13 +28,13 @@ async fn waiting(url: &str, count: i64) {
     }
 }
 
-/// Tries again and again, until it works.
+/// Repeats the work until it succeeds.
 async fn recovered<T>(mut work: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let end = Instant::now() + 2 * ANSWERED;
     loop {
         match work().await {
             Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < end, "it does not recover: {error}"),
+            Err(error) => assert!(Instant::now() < end, "the store does not recover: {error}"),
         }
     }
 }
@@ -53,7 +53,7 @@ async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
         .execute(&mut *lock)
         .await
         .unwrap();
-    // As many as there are connections, of both kinds.
+    // As many reads of both kinds as there are connections.
     let (filter, page) = (CredentialFilter::default(), Page::default());
     let lists = join_all((0..4).map(|_| store.tokens(&filter, &page)));
     let lookups = join_all((0..4).map(|_| store.token(made.id)));
@@ -63,7 +63,7 @@ async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
         lock.rollback().await.unwrap();
     };
     let all = async { tokio::join!(lists, lookups, vanish) };
-    let (lists, lookups, ()) = timeout(ANSWERED, all).await.expect("a read waits for ever");
+    let (lists, lookups, ()) = timeout(ANSWERED, all).await.expect("a read did not end");
     assert!(lists.iter().all(Result::is_err) && lookups.iter().all(Result::is_err));
 
     relay.set(Mode::Pass);
@@ -73,8 +73,7 @@ async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
     assert_eq!(listed, [made]);
 }
 
-/// Connections that are idle when the host vanishes cost one caller a moment, not each
-/// of them.
+/// One caller detects that the idle connections are dead, and all of them are dropped together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_to_a_host_that_vanished_are_given_up_together() {
     let backend = Backend::postgres().await;
@@ -87,12 +86,15 @@ async fn idle_connections_to_a_host_that_vanished_are_given_up_together() {
     }
     relay.set(Mode::Drop);
     relay.set(Mode::Pass);
-    // 4 of them, a second each, would be too late.
+    // Four connections with a second each would take longer.
     let found = timeout(Duration::from_secs(3), store.token(made.id)).await;
-    assert_eq!(found.expect("one caller waits for them all").unwrap(), Some(made));
+    assert_eq!(
+        found.expect("one caller waited for all connections").unwrap(),
+        Some(made)
+    );
 }
 
-/// A network that is slow for a moment loses nothing.
+/// A network that stalls for a moment loses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_stalls_for_a_moment_is_made() {
     let backend = Backend::postgres().await;
@@ -120,24 +122,28 @@ async fn nobody_waits_longer_for_the_writer_because_many_do() {
         .execute(&mut *lock)
         .await
         .unwrap();
-    // More than the queue has, and as many transactions as would take minutes.
+    // More changes than the queue holds, whose transactions would take minutes.
     let events: Vec<_> = (0..3_000).map(|second| event("access.denied", 7, second)).collect();
     let changes = join_all(events.iter().map(|event| store.record(std::slice::from_ref(event))));
     let answers = timeout(ANSWERED, changes)
         .await
-        .expect("somebody waits for all who came before");
+        .expect("a caller waits for all earlier changes");
     assert!(answers.iter().all(|answer| matches!(answer, Err(Error::Failed { .. }))));
 
-    // Who was told of a failure before their turn is not served afterwards.
+    // A change that failed while it was queued is not made later.
     lock.rollback().await.unwrap();
     let kept = event("access.allowed", 7, 0);
     recovered(async || store.record(std::slice::from_ref(&kept)).await).await;
     let events = all_events(&store, AuditFilter::default()).await;
-    assert!(events == [kept], "{} events of those who were refused", events.len());
+    assert!(
+        events == [kept],
+        "{} events, although their changes failed",
+        events.len()
+    );
 }
 
-/// A replica that vanishes with the lock of all revocations keeps the others from
-/// revoking for seconds, not for the hours TCP takes.
+/// A replica that disappears while it holds the lock on revocations blocks the others for seconds,
+/// not for the hours of TCP's own timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_of_a_replica_that_vanished_are_released() {
     let backend = Backend::postgres().await;
@@ -159,7 +165,7 @@ async fn locks_of_a_replica_that_vanished_are_released() {
     );
     let session = |id: &'static str| SessionId::new(AccessType::OidcIdToken, id);
     let (first, second) = (session("first"), session("second"));
-    // It has the revocations and waits for the audit log.
+    // It holds the lock on revocations and waits for the audit table.
     let revoked = vanishing.revoke(&first, (at(1_000), at(0)), &by, &about);
     let vanish = async {
         waiting(url, 1).await;
@@ -174,7 +180,8 @@ async fn locks_of_a_replica_that_vanished_are_released() {
     assert_eq!(known, ["second"]);
 }
 
-/// An index over millions of rows takes longer than any read may.
+/// A migration has no time limit, because an index over millions of rows takes longer than any read
+/// may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_takes_as_long_as_it_takes() {
     let backend = Backend::postgres().await;
@@ -200,10 +207,10 @@ async fn a_migration_takes_as_long_as_it_takes() {
     };
     let mut opening = std::pin::pin!(backend.open());
     let store = tokio::select! {
-        // Both can be ready at once when the machine is busy.
+        // On a busy machine, both can be ready at the same time.
         biased;
         () = release => opening.await,
-        _ = &mut opening => panic!("it did not wait"),
+        _ = &mut opening => panic!("the migration did not wait for the lock"),
     };
     store.create_token(&token(7, 1, 0), hash("a"), &actor(7)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! URLs: what opens, what does not, and what errors say.
+//! Opening a store: valid and invalid URLs, and the errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ on_both!(
     refuses_tables_of_another_version
 );
 
-/// The text of the error, which has nothing of the URL.
+/// The text of the error, which must show nothing of the URL.
 async fn refused(url: String) -> String {
     let error = Store::open(&SecretString::from(url)).await.unwrap_err();
     let text = format!("{error} {error:?}");
@@ -82,7 +82,7 @@ async fn other_urls_are_refused() {
 }
 
 #[tokio::test]
-async fn a_file_is_made_for_its_owner_alone() {
+async fn a_file_is_readable_by_its_owner_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a b%20?#.db");
     let url = SecretString::from(format!("sqlite:{}", path.display()));
@@ -98,13 +98,13 @@ async fn a_file_is_made_for_its_owner_alone() {
     }
     names.sort_unstable();
     assert_eq!(names, ["a b%20?#.db", "a b%20?#.db-shm", "a b%20?#.db-wal"]);
-    // A second opening finds what is there.
+    // Opening the file again finds the token.
     let again = Store::open(&url).await.unwrap();
     assert_eq!(again.token(made.id).await.unwrap(), Some(made));
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_left_alone() {
+async fn a_file_that_is_no_database_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes");
     fs::write(
@@ -120,7 +120,7 @@ async fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_names_nobody() {
+async fn a_refused_login_shows_no_username() {
     let url = shared().database().await;
     let text = refused(url.replace(PASSWORD, "wrong")).await;
     assert!(text.contains("the database refused the login (28P01)"), "{text}");
@@ -129,7 +129,7 @@ async fn a_login_that_is_refused_names_nobody() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_at_once() {
+async fn an_unreachable_server_is_reported_at_once() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -138,7 +138,7 @@ async fn a_server_that_is_not_there_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn the_server_is_known_by_its_certificate() {
+async fn the_server_certificate_is_verified() {
     let url = format!("{}?sslmode=verify-full&sslrootcert=", shared().database().await);
     let certificate = shared().certificate();
     let store = Store::open(&format!("{url}{}", certificate.display()).into())

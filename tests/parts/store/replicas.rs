@@ -1,4 +1,4 @@
-//! Several processes on one database.
+//! Several replicas on one database.
 
 use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
@@ -9,14 +9,14 @@ use tollgate_identity::store::{AuditFilter, SessionOwner, Store};
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
 
 on_both!(
-    hear_of_every_revocation_of_each_other,
-    stand_in_nobodys_way,
+    see_every_revocation_of_each_other,
+    do_not_deadlock,
     see_at_once_what_another_acknowledged,
 );
 
 const EACH: usize = 150;
 
-async fn hear_of_every_revocation_of_each_other(backend: Backend) {
+async fn see_every_revocation_of_each_other(backend: Backend) {
     let replicas = [backend.open().await, backend.open().await, backend.open().await];
     let listener = backend.open().await;
     let about = SessionOwner {
@@ -24,7 +24,7 @@ async fn hear_of_every_revocation_of_each_other(backend: Backend) {
         agent_id: None,
     };
     let by = actor(7);
-    // Each revokes one after the other, so that they commit in turns.
+    // Each replica revokes sessions one after the other, so that their commits alternate.
     let revoke = join_all((0_u8..).zip(&replicas).map(|(replica, store)| {
         let (about, by) = (&about, &by);
         async move {
@@ -34,7 +34,7 @@ async fn hear_of_every_revocation_of_each_other(backend: Backend) {
             }
         }
     }));
-    // Always asks for what is after the last number it heard, as gateways do.
+    // Asks for revocations after the last known number, as gateways do.
     let listen = async {
         let (mut heard, mut last) = (0, 0);
         while heard < EACH * replicas.len() {
@@ -49,8 +49,8 @@ async fn hear_of_every_revocation_of_each_other(backend: Backend) {
         .expect("a revocation was missed");
 }
 
-/// Numbers are given out before a commit and seen after it: whoever has the later
-/// number must not be seen first.
+/// Numbers are assigned before a commit and visible after it. A revocation must not become visible
+/// before one with a lower number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_revocation_overtakes_another_in_postgres() {
     let backend = Backend::postgres().await;
@@ -70,8 +70,8 @@ async fn no_revocation_overtakes_another_in_postgres() {
     );
     let mut revoke = std::pin::pin!(store.revoke(&session, (at(1_000), at(0)), &by, &about));
     tokio::select! {
-        done = &mut revoke => panic!("it did not wait: {done:?}"),
-        () = somebody_waits_for_a_lock(url) => {}
+        done = &mut revoke => panic!("the revocation did not wait: {done:?}"),
+        () = lock_is_awaited(url) => {}
     }
     assert!(store.revocations_after(0).await.unwrap().is_empty());
     slow.commit().await.unwrap();
@@ -81,7 +81,8 @@ async fn no_revocation_overtakes_another_in_postgres() {
     assert_eq!(sessions, ["slow", "fast"]);
 }
 
-async fn somebody_waits_for_a_lock(url: &str) {
+/// Returns when a statement waits for the lock on revocations.
+async fn lock_is_awaited(url: &str) {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'revocations'::regclass AND NOT granted";
     loop {
@@ -92,8 +93,8 @@ async fn somebody_waits_for_a_lock(url: &str) {
     }
 }
 
-/// The same rows, in opposite orders.
-async fn stand_in_nobodys_way(backend: Backend) {
+/// Two replicas change the same rows in opposite orders.
+async fn do_not_deadlock(backend: Backend) {
     let replicas = [backend.open().await, backend.open().await];
     let tokens: Vec<_> = (0..60).map(|second| token(7, 1, second)).collect();
     join_all(tokens.iter().map(|token| create(&replicas[0], token))).await;

@@ -1,4 +1,4 @@
-//! Revocations: what they mark, their order, their audit events.
+//! Revocations: the rows they mark, their order, and their audit events.
 
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_identity::store::{AuditFilter, CredentialFilter, Page, Revocation, SessionOwner, Store};
@@ -10,8 +10,8 @@ use crate::store::support::{
 on_both!(
     marks_the_token_once,
     marks_the_browser_session,
-    needs_no_row_for_the_others,
-    counts_anew_when_it_is_for_longer,
+    needs_no_row_for_other_sessions,
+    gets_a_new_number_when_extended,
     come_in_order_after_a_number,
     never_reuse_a_number,
 );
@@ -30,7 +30,7 @@ async fn revoke(store: &Store, session: &SessionId, until: i64, now: i64) -> Rev
         .unwrap()
 }
 
-/// Actions of events about revocations, oldest first.
+/// The actions of the events about revocations, oldest first.
 async fn actions(store: &Store) -> Vec<String> {
     let events = all_events(store, AuditFilter::default()).await;
     let revoked = events
@@ -64,7 +64,7 @@ async fn marks_the_token_once(backend: Backend) {
     assert_eq!(event.agent_id, Some(agent(1)));
     assert_eq!(event.session, Some(session.to_string()));
     assert_eq!(event.details["owner"], "user-7");
-    // Whose it was sees it, whoever ended it; others do not.
+    // The owner and the person who revoked it see the event. Others do not.
     for (person, seen) in [(7, 1), (9, 1), (8, 0)] {
         let filter = AuditFilter {
             user_id: Some(person),
@@ -84,14 +84,14 @@ async fn marks_the_browser_session(backend: Backend) {
     let found = store.find_session(hash("cookie")).await.unwrap().unwrap();
     assert_eq!(found.revoked_at, Some(at(10)));
     assert_eq!(actions(&store).await, ["session.revoked"]);
-    // A token with the number of a browser session is another session.
+    // A token with the id of a browser session is a different session.
     let token = SessionId::new(AccessType::PersonalAccessToken, made.id.to_string());
     assert_ne!(revoke(&store, &token, 1_000, 20).await.session, session);
     let found = store.find_session(hash("cookie")).await.unwrap().unwrap();
     assert_eq!(found.revoked_at, Some(at(10)));
 }
 
-async fn needs_no_row_for_the_others(backend: Backend) {
+async fn needs_no_row_for_other_sessions(backend: Backend) {
     let store = backend.open().await;
     for access_type in [AccessType::OidcIdToken, AccessType::CiJobToken] {
         let session = SessionId::new(access_type, "4f2a_-b");
@@ -102,7 +102,7 @@ async fn needs_no_row_for_the_others(backend: Backend) {
     assert_eq!(actions(&store).await, ["session.revoked", "session.revoked"]);
 }
 
-async fn counts_anew_when_it_is_for_longer(backend: Backend) {
+async fn gets_a_new_number_when_extended(backend: Backend) {
     let store = backend.open().await;
     let session = SessionId::new(AccessType::OidcIdToken, "sid");
     let first = revoke(&store, &session, 1_000, 10).await;

@@ -1,4 +1,4 @@
-//! Sessions at work, as several replicas see them.
+//! Active sessions, as several replicas report them.
 
 use tollgate_identity::store::{ActiveSession, CredentialFilter, Page, Store};
 use uuid::Uuid;
@@ -6,8 +6,8 @@ use uuid::Uuid;
 use crate::store::support::{Backend, agent, at, on_both, user};
 
 on_both!(
-    replace_what_a_replica_said_before,
-    of_several_replicas_are_put_together,
+    replace_the_earlier_report_of_a_replica,
+    of_several_replicas_are_merged,
     of_a_silent_replica_do_not_count,
     are_one_row_for_each_agent,
     are_filtered_by_person_and_agent,
@@ -40,7 +40,7 @@ async fn active(store: &Store, since: i64) -> Vec<ActiveSession> {
         .unwrap()
 }
 
-async fn replace_what_a_replica_said_before(backend: Backend) {
+async fn replace_the_earlier_report_of_a_replica(backend: Backend) {
     let store = backend.open().await;
     store.upsert_active_sessions(&[]).await.unwrap();
     let first = seen("pat:a", 0, 20);
@@ -59,7 +59,7 @@ async fn replace_what_a_replica_said_before(backend: Backend) {
     assert_eq!(active(&store, 0).await, [expected]);
 }
 
-async fn of_several_replicas_are_put_together(backend: Backend) {
+async fn of_several_replicas_are_merged(backend: Backend) {
     let store = backend.open().await;
     let (mut one, mut other) = (seen("pat:a", 0, 50), seen("pat:a", 1, 40));
     (one.requests, one.open_streams) = (5, 2);
@@ -88,7 +88,7 @@ async fn of_a_silent_replica_do_not_count(backend: Backend) {
         .await
         .unwrap();
     assert_eq!(active(&store, 30).await, [alive]);
-    // The very time counts.
+    // The bound is inclusive.
     assert_eq!(active(&store, 50).await.len(), 1);
     assert!(active(&store, 51).await.is_empty());
 }
@@ -151,7 +151,10 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
         .unwrap();
     listed.extend(more);
     let keys: Vec<_> = listed.iter().map(|row| row.session.as_bytes()).collect();
-    assert!(keys.is_sorted() && keys.len() == 1_001, "each once, by its bytes");
+    assert!(
+        keys.is_sorted() && keys.len() == 1_001,
+        "each session is listed once, in byte order"
+    );
 }
 
 async fn streams_of_a_silent_replica_are_closed(backend: Backend) {

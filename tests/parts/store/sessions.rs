@@ -1,4 +1,4 @@
-//! Browser sessions: made, found, listed.
+//! Browser sessions: creation, lookup and lists.
 
 use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
 use uuid::Uuid;
@@ -6,13 +6,13 @@ use uuid::Uuid;
 use crate::store::support::{Backend, actor, agent, all_events, at, browser_session, hash, on_both};
 
 on_both!(
-    is_found_by_its_cookie_and_its_number,
+    is_found_by_cookie_and_by_id,
     is_listed_by_person,
     is_listed_while_it_is_open,
     is_made_once_with_its_audit_event
 );
 
-async fn is_found_by_its_cookie_and_its_number(backend: Backend) {
+async fn is_found_by_cookie_and_by_id(backend: Backend) {
     let store = backend.open().await;
     let made = browser_session(7, 0);
     store.create_session(&made, hash("cookie"), &actor(7)).await.unwrap();
@@ -21,7 +21,7 @@ async fn is_found_by_its_cookie_and_its_number(backend: Backend) {
     assert_eq!(store.find_session(hash("another")).await.unwrap(), None);
     assert_eq!(store.find_session(made.csrf).await.unwrap(), None);
     assert_eq!(store.browser_session(Uuid::now_v7()).await.unwrap(), None);
-    // A cookie is no token.
+    // A cookie is not accepted as a token.
     assert_eq!(store.find_token(hash("cookie")).await.unwrap(), None);
 }
 
@@ -49,7 +49,7 @@ async fn is_listed_by_person(backend: Backend) {
     assert_eq!(listed(Some(9), None).await, [] as [Uuid; 0]);
 }
 
-/// A page is full of sessions that are open, however many newer ones have ended.
+/// The filter for open sessions applies before the limit of a page.
 async fn is_listed_while_it_is_open(backend: Backend) {
     let store = backend.open().await;
     let mut made = [browser_session(7, 0), browser_session(7, 5), browser_session(7, 9)];

@@ -1,4 +1,4 @@
-//! Databases for the tests, and the values they hold.
+//! Databases for the tests, and values to store in them.
 
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -10,7 +10,7 @@ use tollgate_core::user::User;
 use tollgate_identity::store::{Actor, AuditEvent, AuditFilter, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
 
-/// Makes a test of each function, once for each database.
+/// Defines a test for each function and database.
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {
         mod sqlite {
@@ -32,7 +32,7 @@ pub(crate) use on_both;
 /// An empty database of its own.
 pub(crate) struct Backend {
     pub(crate) url: SecretString,
-    /// Where a SQLite file is, until the test ends.
+    /// The folder of a SQLite file, which is removed when the test ends.
     _folder: Option<TempDir>,
 }
 
@@ -58,7 +58,7 @@ impl Backend {
     }
 }
 
-/// So many seconds after a fixed time.
+/// The time so many seconds after a fixed one.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -85,7 +85,7 @@ pub(crate) fn agent(id: i64) -> AgentId {
     AgentId::new(id).unwrap()
 }
 
-/// A token of a person, for an agent, made at a time.
+/// A token of a person for an agent, with its time of creation.
 pub(crate) fn token(user_id: i64, agent_id: i64, created: i64) -> Token {
     Token {
         id: Uuid::now_v7(),
@@ -113,12 +113,12 @@ pub(crate) fn browser_session(user_id: i64, created: i64) -> BrowserSession {
     }
 }
 
-/// The session that a token stands for.
+/// The session of a token.
 pub(crate) fn session_of(token: &Token) -> SessionId {
     SessionId::new(AccessType::PersonalAccessToken, token.id.to_string())
 }
 
-/// Adds a token whose secret is its number.
+/// Creates a token whose secret is its id.
 pub(crate) async fn create(store: &Store, token: &Token) {
     let by = Actor {
         user_id: Some(token.user.id),

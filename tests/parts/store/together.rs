@@ -1,4 +1,4 @@
-//! Changes that wait at the same time share a transaction, not a fate.
+//! Concurrent changes share transactions, but succeed or fail independently.
 
 use futures_util::future::join_all;
 use sqlx::{Connection as _, PgConnection};
@@ -8,16 +8,16 @@ use crate::store::support::{Backend, actor, all_events, create, event, hash, on_
 use test_support::postgres::Server;
 
 on_both!(
-    one_that_fails_fails_alone,
-    more_than_the_queue_holds_all_get_through,
-    goes_on_when_a_caller_gives_up
+    one_failure_does_not_affect_others,
+    more_than_the_queue_holds_all_succeed,
+    are_made_when_the_caller_gives_up
 );
 
-async fn one_that_fails_fails_alone(backend: Backend) {
+async fn one_failure_does_not_affect_others(backend: Backend) {
     let store = backend.open().await;
     let first = token(7, 1, 0);
     create(&store, &first).await;
-    // Every tenth has the secret of the first.
+    // Every tenth token has the secret of the first one.
     let made: Vec<_> = (0..200).map(|second| token(7, 1, second)).collect();
     let by = actor(7);
     let done = join_all(made.iter().enumerate().map(async |(number, token)| {
@@ -44,7 +44,7 @@ async fn one_that_fails_fails_alone(backend: Backend) {
     assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 181);
 }
 
-async fn more_than_the_queue_holds_all_get_through(backend: Backend) {
+async fn more_than_the_queue_holds_all_succeed(backend: Backend) {
     let store = backend.open().await;
     let events: Vec<_> = (0..3_000).map(|second| event("access.denied", 7, second)).collect();
     let done = join_all(events.iter().map(|event| store.record(std::slice::from_ref(event)))).await;
@@ -52,11 +52,11 @@ async fn more_than_the_queue_holds_all_get_through(backend: Backend) {
     assert_eq!(all_events(&store, AuditFilter::default()).await.len(), events.len());
 }
 
-async fn goes_on_when_a_caller_gives_up(backend: Backend) {
+async fn are_made_when_the_caller_gives_up(backend: Backend) {
     let store = backend.open().await;
     let abandoned: Vec<_> = (0..50).map(|second| event("access.denied", 7, second)).collect();
     for event in &abandoned {
-        // Asked once, which puts it into the queue, and dropped.
+        // One poll puts the change into the queue. Then the future is dropped.
         let record = std::pin::pin!(store.record(std::slice::from_ref(event)));
         assert!(futures_util::poll!(record).is_pending());
     }
@@ -67,7 +67,7 @@ async fn goes_on_when_a_caller_gives_up(backend: Backend) {
     assert_eq!(all[0], last);
 }
 
-/// Every transaction that writes takes a number.
+/// The id of the next transaction. Every transaction that writes gets one.
 async fn next_transaction(url: &str) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let (number,): (i64,) = sqlx::query_as("SELECT pg_current_xact_id()::text::bigint")
@@ -78,8 +78,8 @@ async fn next_transaction(url: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_thousand_at_once_cost_few_transactions() {
-    // Of its own: transactions of other tests' databases count too.
+async fn a_thousand_concurrent_changes_need_few_transactions() {
+    // A server of its own, because transactions of other databases count too.
     let server = Server::start();
     let url = server.database().await;
     let store = tollgate_identity::store::Store::open(&url.clone().into())
@@ -92,7 +92,7 @@ async fn a_thousand_at_once_cost_few_transactions() {
     }
     let transactions = next_transaction(&url).await - before;
     assert!((1..=20).contains(&transactions), "{transactions} transactions");
-    // One after the other they cost one each.
+    // Sequential changes need one transaction each.
     let before = next_transaction(&url).await;
     for event in &events[..30] {
         store.record(std::slice::from_ref(event)).await.unwrap();

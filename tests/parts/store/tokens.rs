@@ -1,4 +1,4 @@
-//! Tokens: made, found, listed, used.
+//! Tokens: creation, lookup, lists and use.
 
 use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, Store, Token};
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::store::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};
 
 on_both!(
-    is_found_by_its_secret_and_its_number,
+    is_found_by_secret_and_by_id,
     is_listed_by_person_and_agent_newest_first,
     at_most_a_thousand_are_listed,
     are_filtered_before_they_are_counted,
@@ -20,7 +20,7 @@ on_both!(
     of_an_earlier_version_is_bound_once,
 );
 
-async fn is_found_by_its_secret_and_its_number(backend: Backend) {
+async fn is_found_by_secret_and_by_id(backend: Backend) {
     let store = backend.open().await;
     let made = token(7, 1, 0);
     create(&store, &made).await;
@@ -64,7 +64,7 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
     assert_eq!(listed.len(), 1_000);
     assert_eq!(listed[0], made[1_000]);
     assert!(!listed.contains(&made[0]));
-    // The rest is behind the last one, whatever is made meanwhile.
+    // The next page begins after the last token, even if others were created meanwhile.
     import(&store, &[token(7, 1, 2_000)]).await;
     let last = listed.last().unwrap();
     let next = Page {
@@ -77,7 +77,7 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
     );
 }
 
-/// A page is full of what is asked for, however many newer tokens others have.
+/// The filter applies before the limit of a page.
 async fn are_filtered_before_they_are_counted(backend: Backend) {
     let store = backend.open().await;
     let mine = [token(7, 2, 0), token(8, 2, 1)];
@@ -110,8 +110,8 @@ async fn import(store: &Store, tokens: &[Token]) {
 }
 
 async fn one_person_has_at_most_a_thousand(backend: Backend) {
-    let (store, beside) = (backend.open().await, backend.open().await);
-    // Two places are left, whatever was revoked or is somebody else's.
+    let (store, replica) = (backend.open().await, backend.open().await);
+    // Two more tokens are allowed. Revoked tokens count, and those of others do not.
     let mut made: Vec<_> = (0..998).map(|_| token(7, 1, 0)).collect();
     made[0].revoked_at = Some(at(5));
     made.extend((0..10).map(|_| token(8, 1, 0)));
@@ -119,7 +119,7 @@ async fn one_person_has_at_most_a_thousand(backend: Backend) {
     let by = actor(7);
     let more: Vec<_> = (0..6).map(|_| token(7, 2, 10)).collect();
     let attempts = more.iter().enumerate().map(|(index, token)| {
-        let store = if index % 2 == 0 { &store } else { &beside };
+        let store = if index % 2 == 0 { &store } else { &replica };
         store.create_token(token, hash(token.id.to_string()), &by)
     });
     let outcomes = futures_util::future::join_all(attempts).await;
@@ -135,7 +135,7 @@ async fn one_person_has_at_most_a_thousand(backend: Backend) {
         ..AuditFilter::default()
     };
     assert_eq!(all_events(&store, filter).await.len(), 2);
-    // Another person's, and those made after the others have ended.
+    // Another person may create tokens, and so may the same person when the others have expired.
     create(&store, &token(8, 1, 10)).await;
     create(&store, &token(7, 1, 1_005)).await;
 }
@@ -146,7 +146,7 @@ async fn is_made_once(backend: Backend) {
     create(&store, &made).await;
     let by = actor(7);
     let exists = Error::Exists("token");
-    // The number of one that is there, then the secret.
+    // First with the id of an existing token, then with its secret.
     let again = store.create_token(&made, hash("new"), &by).await;
     assert_eq!(again, Err(exists.clone()));
     let secret = made.id.to_string();
@@ -205,7 +205,7 @@ async fn its_last_use_only_moves_forward(backend: Backend) {
         let last = store.token(made.id).await.unwrap().unwrap().last_used_at;
         assert_eq!(last, Some(at(expected)), "used at {used}");
     }
-    // One that is gone is no error: it may have been forgotten meanwhile.
+    // An absent token is no error, because it may have been deleted meanwhile.
     store.record_token_use(Uuid::now_v7(), at(1)).await.unwrap();
 }
 
@@ -234,7 +234,7 @@ async fn takes_names_that_look_like_sql(backend: Backend) {
     assert_eq!(all_events(&store, filter).await, [odd]);
 }
 
-/// Versions before knew an agent by its number alone.
+/// Earlier versions stored only the id of a token's agent.
 async fn of_an_earlier_version_is_bound_once(backend: Backend) {
     let store = backend.open().await;
     let mut old: Vec<_> = (0..2_100).map(|second| token(7, 1, second)).collect();
@@ -251,7 +251,7 @@ async fn of_an_earlier_version_is_bound_once(backend: Backend) {
     assert_eq!(of(&old[0]).await.as_deref(), Some("one/cluster"));
     assert_eq!(of(&old[2_099]).await.as_deref(), Some("one/cluster"));
     assert_eq!(of(&new).await, new.agent);
-    // Nobody had the number then; who gets it later gets no token with it.
+    // No agent had this id then. An agent that gets it later gets no token with it.
     assert_eq!(of(&old[2_100]).await.as_deref(), Some(""));
     let later = [
         (agent(1), "other/cluster".to_owned()),

@@ -1,12 +1,13 @@
-//! Calls of functions: each with arguments of each type, right ones most of the time.
+//! Draws templates that call functions, with arguments of every type. Most arguments have the type
+//! that the function takes.
 
 use serde_json::{Map, Value, json};
 use tollgate_applicationset::MissingKey;
 
 use super::Pair;
-use super::chance::Chance;
+use super::random::Random;
 
-/// Texts that are odd in one way or another.
+/// Texts on which implementations tend to differ.
 pub(super) const TEXTS: &[&str] = &[
     "",
     "a",
@@ -138,8 +139,8 @@ pub(super) const TEXTS: &[&str] = &[
 
 const KEYS: &[&str] = &["a", "b", "k", "name", "none", "x-y", "é", "", "1", "true"];
 
-/// Functions with their arguments: `t` text, `i` number, `z` a small number, `b` boolean,
-/// `l` list, `m` map, `a` anything, `k` key; `*` repeats what is before it.
+/// Functions with the types of their arguments: `t` text, `i` number, `z` small number, `b`
+/// boolean, `l` list, `m` map, `a` anything, `k` key, `f` format. `*` repeats the type before it.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("add", "a*"),
     ("add1", "a"),
@@ -250,7 +251,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("without", "la*"),
 ];
 
-/// Calls that are refused for what they are.
+/// Calls that the gateway may refuse because of the function or the form of an argument.
 const OTHERS: &[&str] = &[
     "regexMatch \"a\" .s0",
     "fromJson .s0",
@@ -305,14 +306,14 @@ const FORMATS: &[&str] = &[
     "%5v", "%-8q|", "%3t", "%.3d", "%5.3d", "%v %v %v", "é%sé", "%.1v", "%10d", "%.0s", "%5%", "%",
 ];
 
-/// One call with what surrounds it.
-pub(super) fn draw(chance: &mut Chance) -> Pair {
-    let call = if chance.percent(4) {
-        chance.pick(OTHERS).to_owned()
+/// A template with one call, which may be piped, tested, looped over or assigned.
+pub(super) fn draw(random: &mut Random) -> Pair {
+    let call = if random.percent(4) {
+        random.pick(OTHERS).to_owned()
     } else {
-        call(chance, 2)
+        call(random, 2)
     };
-    let text = match chance.below(9) {
+    let text = match random.below(9) {
         0 => format!("{{{{ {call} | toJson }}}}"),
         1 => format!("{{{{ {call} | printf \"%v\" }}}}"),
         2 => format!("{{{{ if {call} }}}}yes{{{{ else }}}}no{{{{ end }}}}"),
@@ -322,14 +323,14 @@ pub(super) fn draw(chance: &mut Chance) -> Pair {
     };
     Pair {
         text,
-        parameters: parameters(chance),
-        missing_key: missing_key(chance),
+        parameters: parameters(random),
+        missing_key: missing_key(random),
         is_fast: false,
     }
 }
 
-pub(super) fn missing_key(chance: &mut Chance) -> MissingKey {
-    chance.pick(&[
+pub(super) fn missing_key(random: &mut Random) -> MissingKey {
+    random.pick(&[
         MissingKey::Default,
         MissingKey::Default,
         MissingKey::Zero,
@@ -337,31 +338,32 @@ pub(super) fn missing_key(chance: &mut Chance) -> MissingKey {
     ])
 }
 
-/// A function and its arguments, some of them calls.
-pub(super) fn call(chance: &mut Chance, depth: usize) -> String {
-    let (name, signature) = chance.pick(FUNCTIONS);
+/// A call of a random function. Some of its arguments are calls.
+pub(super) fn call(random: &mut Random, depth: usize) -> String {
+    let (name, signature) = random.pick(FUNCTIONS);
     let mut kinds: Vec<char> = Vec::new();
     for kind in signature.chars() {
         match (kind, kinds.last().copied()) {
             ('*', Some(last)) => {
-                // A map has pairs.
+                // `dict` takes pairs of a key and a value.
                 let group = if name == "dict" { vec!['k', 'a'] } else { vec![last] };
-                for _ in 0..chance.below(3) {
+                for _ in 0..random.below(3) {
                     kinds.extend(&group);
                 }
-                if chance.percent(8) {
+                if random.percent(8) {
                     kinds.pop();
                 }
             }
             (kind, _) => kinds.push(kind),
         }
     }
-    if chance.percent(1) {
-        // One too many; of sizes another size, for the number of them may vary.
+    if random.percent(1) {
+        // One argument too many. It must be small for functions that take sizes, because the extra
+        // argument may itself be a size.
         kinds.push(if kinds.contains(&'z') { 'z' } else { 'a' });
     }
-    let mut arguments: Vec<String> = kinds.iter().map(|kind| argument(chance, *kind, depth)).collect();
-    let is_piped = name != "printf" && !arguments.is_empty() && chance.percent(25);
+    let mut arguments: Vec<String> = kinds.iter().map(|kind| argument(random, *kind, depth)).collect();
+    let is_piped = name != "printf" && !arguments.is_empty() && random.percent(25);
     let piped = arguments.pop_if(|_| is_piped);
     let call = match arguments.is_empty() {
         true => name.to_owned(),
@@ -373,46 +375,46 @@ pub(super) fn call(chance: &mut Chance, depth: usize) -> String {
     }
 }
 
-fn argument(chance: &mut Chance, kind: char, depth: usize) -> String {
-    if depth > 0 && kind != 'z' && kind != 'f' && chance.percent(15) {
-        return format!("({})", call(chance, depth - 1));
+fn argument(random: &mut Random, kind: char, depth: usize) -> String {
+    if depth > 0 && kind != 'z' && kind != 'f' && random.percent(15) {
+        return format!("({})", call(random, depth - 1));
     }
-    // Sizes are always small: Argo CD's side has no bound of its own.
+    // Sizes are always small, because Argo CD's functions do not bound them.
     let kind = match kind {
         'z' | 'f' => kind,
-        'a' => chance.pick(&['t', 't', 'i', 'b', 'l', 'm', 'n']),
-        _ if chance.percent(6) => chance.pick(&['t', 'i', 'b', 'l', 'm', 'n']),
+        'a' => random.pick(&['t', 't', 'i', 'b', 'l', 'm', 'n']),
+        _ if random.percent(6) => random.pick(&['t', 'i', 'b', 'l', 'm', 'n']),
         kind => kind,
     };
     match kind {
-        'z' => (i64::try_from(chance.below(16)).unwrap() - 2).to_string(),
-        'i' => match chance.below(4) {
-            0 => chance.pick(&[".n0", ".n1", ".n2"]).to_owned(),
-            1 => chance
+        'z' => (i64::try_from(random.below(16)).unwrap() - 2).to_string(),
+        'i' => match random.below(4) {
+            0 => random.pick(&[".n0", ".n1", ".n2"]).to_owned(),
+            1 => random
                 .pick(&["9223372036854", "-1", "1000000", "123456789012345678"])
                 .to_owned(),
-            _ => (i64::try_from(chance.below(14)).unwrap() - 3).to_string(),
+            _ => (i64::try_from(random.below(14)).unwrap() - 3).to_string(),
         },
-        'b' => chance.pick(&["true", "false", ".yes", ".no"]).to_owned(),
-        'l' => chance.pick(&[".l0", ".l1", ".l2"]).to_owned(),
-        'm' => chance.pick(&[".m0", ".m1", "."]).to_owned(),
-        'n' => chance
+        'b' => random.pick(&["true", "false", ".yes", ".no"]).to_owned(),
+        'l' => random.pick(&[".l0", ".l1", ".l2"]).to_owned(),
+        'm' => random.pick(&[".m0", ".m1", "."]).to_owned(),
+        'n' => random
             .pick(&[".nil", ".missing", "nil", ".m0.none", ".m0.none.deeper"])
             .to_owned(),
-        'f' => literal(chance.pick(FORMATS)).unwrap(),
-        'k' if chance.percent(80) => literal(chance.pick(KEYS)).unwrap(),
-        _ => text(chance),
+        'f' => literal(random.pick(FORMATS)).unwrap(),
+        'k' if random.percent(80) => literal(random.pick(KEYS)).unwrap(),
+        _ => text(random),
     }
 }
 
-fn text(chance: &mut Chance) -> String {
-    if chance.percent(50) {
-        return chance.pick(&[".s0", ".s1", ".s2", ".m0.a"]).to_owned();
+fn text(random: &mut Random) -> String {
+    if random.percent(50) {
+        return random.pick(&[".s0", ".s1", ".s2", ".m0.a"]).to_owned();
     }
-    literal(chance.pick(TEXTS)).unwrap_or_else(|| ".s0".to_owned())
+    literal(random.pick(TEXTS)).unwrap_or_else(|| ".s0".to_owned())
 }
 
-/// A text as a template writes it; none where it would take an escape that is refused.
+/// The text as a quoted string of a template. `None` if it needs an escape that we refuse.
 pub(super) fn literal(text: &str) -> Option<String> {
     if text
         .chars()
@@ -435,19 +437,19 @@ pub(super) fn literal(text: &str) -> Option<String> {
     Some(quoted)
 }
 
-/// A value for a parameter.
-pub(super) fn value(chance: &mut Chance, depth: usize) -> Value {
-    match chance.below(if depth == 0 { 7 } else { 10 }) {
-        0..=3 => json!(chance.pick(TEXTS)),
-        4 | 5 => number(chance),
-        6 => chance.pick(&[json!(true), json!(false), Value::Null]),
-        7 | 8 => list(chance, depth - 1),
-        _ => map(chance, depth - 1),
+/// A random value of a parameter.
+pub(super) fn value(random: &mut Random, depth: usize) -> Value {
+    match random.below(if depth == 0 { 7 } else { 10 }) {
+        0..=3 => json!(random.pick(TEXTS)),
+        4 | 5 => number(random),
+        6 => random.pick(&[json!(true), json!(false), Value::Null]),
+        7 | 8 => list(random, depth - 1),
+        _ => map(random, depth - 1),
     }
 }
 
-fn number(chance: &mut Chance) -> Value {
-    chance.pick(&[
+fn number(random: &mut Random) -> Value {
+    random.pick(&[
         json!(0),
         json!(1),
         json!(-1),
@@ -468,25 +470,25 @@ fn number(chance: &mut Chance) -> Value {
     ])
 }
 
-fn list(chance: &mut Chance, depth: usize) -> Value {
-    (0..chance.below(5)).map(|_| value(chance, depth)).collect()
+fn list(random: &mut Random, depth: usize) -> Value {
+    (0..random.below(5)).map(|_| value(random, depth)).collect()
 }
 
-fn map(chance: &mut Chance, depth: usize) -> Value {
+fn map(random: &mut Random, depth: usize) -> Value {
     let mut fields = Map::new();
-    for _ in 0..chance.below(5) {
-        fields.insert(chance.pick(KEYS).to_owned(), value(chance, depth));
+    for _ in 0..random.below(5) {
+        fields.insert(random.pick(KEYS).to_owned(), value(random, depth));
     }
     Value::Object(fields)
 }
 
-pub(super) fn parameters(chance: &mut Chance) -> Value {
-    let texts: Vec<&str> = (0..chance.below(5)).map(|_| chance.pick(TEXTS)).collect();
+pub(super) fn parameters(random: &mut Random) -> Value {
+    let texts: Vec<&str> = (0..random.below(5)).map(|_| random.pick(TEXTS)).collect();
     json!({
-        "s0": chance.pick(TEXTS), "s1": chance.pick(TEXTS), "s2": chance.pick(TEXTS),
-        "n0": number(chance), "n1": number(chance), "n2": number(chance),
-        "l0": list(chance, 1), "l1": texts, "l2": list(chance, 2),
-        "m0": map(chance, 2), "m1": map(chance, 1),
+        "s0": random.pick(TEXTS), "s1": random.pick(TEXTS), "s2": random.pick(TEXTS),
+        "n0": number(random), "n1": number(random), "n2": number(random),
+        "l0": list(random, 1), "l1": texts, "l2": list(random, 2),
+        "m0": map(random, 2), "m1": map(random, 1),
         "yes": true, "no": false, "nil": null,
     })
 }

@@ -1,4 +1,4 @@
-//! Functions of letters, for every letter there is.
+//! Compares the functions that work on characters, for every Unicode character.
 
 use serde_json::{Value, json};
 use tollgate_applicationset::MissingKey;
@@ -6,12 +6,12 @@ use tollgate_applicationset::MissingKey;
 use super::{Outcome, Pair, ask, compared};
 use test_support::judge::Judge;
 
-/// Letters of one text.
+/// Characters in the parameters of one template.
 const LETTERS: usize = 512;
-/// Texts that go to the judge at once.
+/// Pairs in one question to the judge.
 const BATCH: usize = 64;
 
-/// Each letter has text around it, so that nothing at the edges hides it.
+/// Most put text around a character, because functions that trim would remove it at an edge.
 const TEXTS: &[&str] = &[
     "{{ range .letters }}{{ print \"a\" . \"b\" | normalize }}|{{ end }}",
     "{{ range .letters }}{{ print . \"b\" . | trim }}|{{ end }}",
@@ -46,7 +46,12 @@ fn every_letter_is_the_same_to_argo_cd() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} texts differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} templates render differently:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn pair(text: &str, parameters: &Value) -> Pair {
@@ -58,7 +63,7 @@ fn pair(text: &str, parameters: &Value) -> Pair {
     }
 }
 
-/// The first letter that makes the difference.
+/// The first character on which the two sides differ, and how many more there are.
 fn differing(whole: &Pair, judge: &Judge) -> String {
     let letters = whole.parameters["letters"].as_array().unwrap();
     let single: Vec<Pair> = letters

@@ -1,16 +1,16 @@
-//! Whole templates: blocks, variables, comments, blanks that are trimmed, and letters that
-//! were struck or added by mistake.
+//! Draws whole templates: blocks, variables, comments and trim markers. Some of them get mistakes:
+//! characters are removed, doubled or inserted.
 
 use serde_json::{Value, json};
 use tollgate_applicationset::MissingKey;
 
 use super::Pair;
 use super::calls::{TEXTS, call, literal, missing_key, parameters};
-use super::chance::Chance;
+use super::random::Random;
 
-/// Nodes of one template.
+/// The most nodes in one block.
 const NODES: usize = 4;
-/// Letters that a mistake puts in.
+/// Texts that a mistake inserts.
 const LETTERS: &[&str] = &[
     "{",
     "}",
@@ -57,54 +57,54 @@ const LETTERS: &[&str] = &[
     "\u{0}",
 ];
 
-/// One template.
-pub(super) fn draw(chance: &mut Chance) -> Pair {
+/// A template in Go's syntax.
+pub(super) fn draw(random: &mut Random) -> Pair {
     let mut scope = Scope::default();
-    let mut text = nodes(chance, &mut scope, 3);
-    if chance.percent(30) {
-        for _ in 0..=chance.below(2) {
-            text = mistaken(chance, &text);
+    let mut text = nodes(random, &mut scope, 3);
+    if random.percent(30) {
+        for _ in 0..=random.below(2) {
+            text = mistaken(random, &text);
         }
     }
     Pair {
         text,
-        parameters: parameters(chance),
-        missing_key: missing_key(chance),
+        parameters: parameters(random),
+        missing_key: missing_key(random),
         is_fast: false,
     }
 }
 
-/// What is declared, and where.
+/// What the surrounding template declares.
 #[derive(Clone, Default)]
 struct Scope {
     variables: usize,
     in_range: bool,
 }
 
-fn nodes(chance: &mut Chance, scope: &mut Scope, depth: usize) -> String {
-    (0..=chance.below(NODES)).map(|_| node(chance, scope, depth)).collect()
+fn nodes(random: &mut Random, scope: &mut Scope, depth: usize) -> String {
+    (0..=random.below(NODES)).map(|_| node(random, scope, depth)).collect()
 }
 
-fn node(chance: &mut Chance, scope: &mut Scope, depth: usize) -> String {
+fn node(random: &mut Random, scope: &mut Scope, depth: usize) -> String {
     let blocks = if depth == 0 { 0 } else { 5 };
-    match chance.below(12 + blocks) {
-        0..=3 => plain(chance),
+    match random.below(12 + blocks) {
+        0..=3 => plain(random),
         4..=7 => {
-            let value = value(chance, scope);
-            action(chance, &value)
+            let value = value(random, scope);
+            action(random, &value)
         }
         8 => {
-            let value = value(chance, scope);
+            let value = value(random, scope);
             let declared = scope.variables;
             scope.variables += 1;
-            action(chance, &format!("$v{declared} := {value}"))
+            action(random, &format!("$v{declared} := {value}"))
         }
         9 if scope.variables > 0 => {
-            let name = chance.below(scope.variables);
-            let value = value(chance, scope);
-            action(chance, &format!("$v{name} = {value}"))
+            let name = random.below(scope.variables);
+            let value = value(random, scope);
+            action(random, &format!("$v{name} = {value}"))
         }
-        10 => chance
+        10 => random
             .pick(&[
                 "{{/* c */}}",
                 "{{- /* c */ -}}",
@@ -115,25 +115,25 @@ fn node(chance: &mut Chance, scope: &mut Scope, depth: usize) -> String {
             ])
             .to_owned(),
         11 if scope.in_range => {
-            let word = chance.pick(&["break", "continue"]);
-            let condition = value(chance, scope);
+            let word = random.pick(&["break", "continue"]);
+            let condition = value(random, scope);
             format!(
                 "{}{}{}",
-                action(chance, &format!("if {condition}")),
-                action(chance, word),
-                action(chance, "end")
+                action(random, &format!("if {condition}")),
+                action(random, word),
+                action(random, "end")
             )
         }
-        9 | 11 => plain(chance),
-        12..=14 => branch(chance, scope, depth),
-        _ => range(chance, scope, depth),
+        9 | 11 => plain(random),
+        12..=14 => branch(random, scope, depth),
+        _ => range(random, scope, depth),
     }
 }
 
 /// Text between actions.
-fn plain(chance: &mut Chance) -> String {
-    let text = chance.pick(TEXTS);
-    match chance.below(4) {
+fn plain(random: &mut Random) -> String {
+    let text = random.pick(TEXTS);
+    match random.below(4) {
         0 => format!(" {text}\n"),
         1 => format!("\n  {text} "),
         2 => "-".to_owned(),
@@ -141,19 +141,19 @@ fn plain(chance: &mut Chance) -> String {
     }
 }
 
-fn action(chance: &mut Chance, inside: &str) -> String {
-    let open = chance.pick(&["{{ ", "{{ ", "{{", "{{- ", "{{-\n", "{{\t"]);
-    let close = chance.pick(&[" }}", " }}", "}}", " -}}", "\n-}}", "  -}}"]);
+fn action(random: &mut Random, inside: &str) -> String {
+    let open = random.pick(&["{{ ", "{{ ", "{{", "{{- ", "{{-\n", "{{\t"]);
+    let close = random.pick(&[" }}", " }}", "}}", " -}}", "\n-}}", "  -}}"]);
     format!("{open}{inside}{close}")
 }
 
 /// A value: a parameter, a variable, a literal or a call.
-fn value(chance: &mut Chance, scope: &Scope) -> String {
-    let one = match chance.below(8) {
-        0 => chance
+fn value(random: &mut Random, scope: &Scope) -> String {
+    let one = match random.below(8) {
+        0 => random
             .pick(&[".", "$", ".s0", "$.s1", ".m0", ".l0", ".nil", ".missing"])
             .to_owned(),
-        1 => chance
+        1 => random
             .pick(&[
                 ".m0.a",
                 "$.m0.k.a",
@@ -164,17 +164,17 @@ fn value(chance: &mut Chance, scope: &Scope) -> String {
             ])
             .to_owned(),
         2 if scope.variables > 0 => {
-            let name = chance.below(scope.variables);
-            let fields = chance.pick(&["", "", ".a", ".k.a"]);
+            let name = random.below(scope.variables);
+            let fields = random.pick(&["", "", ".a", ".k.a"]);
             format!("$v{name}{fields}")
         }
-        3 => literal(chance.pick(TEXTS)).unwrap_or_else(|| "`raw\n\\x`".to_owned()),
-        4 => chance
+        3 => literal(random.pick(TEXTS)).unwrap_or_else(|| "`raw\n\\x`".to_owned()),
+        4 => random
             .pick(&["1", "-7", "0", "true", "false", "nil", "`raw \"x\" {{ . }}`", "12345"])
             .to_owned(),
-        _ => call(chance, 1),
+        _ => call(random, 1),
     };
-    match chance.below(12) {
+    match random.below(12) {
         0 => format!("{one} | toString"),
         1 => format!("{one}|quote"),
         2 => format!("{one} | default \"d\" | toString\n|upper"),
@@ -184,28 +184,28 @@ fn value(chance: &mut Chance, scope: &Scope) -> String {
     }
 }
 
-fn branch(chance: &mut Chance, scope: &Scope, depth: usize) -> String {
-    let keyword = chance.pick(&["if", "if", "with"]);
+fn branch(random: &mut Random, scope: &Scope, depth: usize) -> String {
+    let keyword = random.pick(&["if", "if", "with"]);
     let mut inner = scope.clone();
-    let condition = declared(chance, &mut inner);
-    let mut text = action(chance, &format!("{keyword} {condition}"));
-    text.push_str(&nodes(chance, &mut inner.clone(), depth - 1));
-    for _ in 0..chance.below(3) {
-        let condition = declared(chance, &mut inner);
-        text.push_str(&action(chance, &format!("else {keyword} {condition}")));
-        text.push_str(&nodes(chance, &mut inner.clone(), depth - 1));
+    let condition = declared(random, &mut inner);
+    let mut text = action(random, &format!("{keyword} {condition}"));
+    text.push_str(&nodes(random, &mut inner.clone(), depth - 1));
+    for _ in 0..random.below(3) {
+        let condition = declared(random, &mut inner);
+        text.push_str(&action(random, &format!("else {keyword} {condition}")));
+        text.push_str(&nodes(random, &mut inner.clone(), depth - 1));
     }
-    if chance.percent(50) {
-        text.push_str(&action(chance, "else"));
-        text.push_str(&nodes(chance, &mut inner.clone(), depth - 1));
+    if random.percent(50) {
+        text.push_str(&action(random, "else"));
+        text.push_str(&nodes(random, &mut inner.clone(), depth - 1));
     }
-    text + &action(chance, "end")
+    text + &action(random, "end")
 }
 
-/// A value, in a variable at times.
-fn declared(chance: &mut Chance, scope: &mut Scope) -> String {
-    let value = value(chance, scope);
-    if !chance.percent(15) {
+/// A value, sometimes assigned to a new variable.
+fn declared(random: &mut Random, scope: &mut Scope) -> String {
+    let value = value(random, scope);
+    if !random.percent(15) {
         return value;
     }
     let name = scope.variables;
@@ -213,10 +213,10 @@ fn declared(chance: &mut Chance, scope: &mut Scope) -> String {
     format!("$v{name} := {value}")
 }
 
-fn range(chance: &mut Chance, scope: &Scope, depth: usize) -> String {
-    // Never what may be a large number: Argo CD's side has no bound of its own.
-    let over = match chance.below(3) {
-        0 => chance
+fn range(random: &mut Random, scope: &Scope, depth: usize) -> String {
+    // Never a value that may be a large number, because Argo CD does not bound loops.
+    let over = match random.below(3) {
+        0 => random
             .pick(&[
                 "until 3",
                 "3",
@@ -228,56 +228,56 @@ fn range(chance: &mut Chance, scope: &Scope, depth: usize) -> String {
                 "(dict \"b\" 1 \"a\" .nil)",
             ])
             .to_owned(),
-        _ => chance.pick(&[".l0", ".l1", ".l2", ".m0", ".", "$.m1"]).to_owned(),
+        _ => random.pick(&[".l0", ".l1", ".l2", ".m0", ".", "$.m1"]).to_owned(),
     };
     let mut inner = Scope {
         in_range: true,
         ..scope.clone()
     };
     let first = inner.variables;
-    let declared = match chance.below(4) {
+    let declared = match random.below(4) {
         0 => {
             inner.variables += 1;
             format!("$v{first} := ")
         }
         1 => {
             inner.variables += 2;
-            format!("$v{first}{}$v{} := ", chance.pick(&[", ", ",", " , "]), first + 1)
+            format!("$v{first}{}$v{} := ", random.pick(&[", ", ",", " , "]), first + 1)
         }
-        2 if first > 0 && chance.percent(20) => "$v0 = ".to_owned(),
+        2 if first > 0 && random.percent(20) => "$v0 = ".to_owned(),
         _ => String::new(),
     };
-    let mut text = action(chance, &format!("range {declared}{over}"));
-    text.push_str(&nodes(chance, &mut inner, depth - 1));
-    if chance.percent(40) {
-        text.push_str(&action(chance, "else"));
-        text.push_str(&nodes(chance, &mut scope.clone(), depth - 1));
+    let mut text = action(random, &format!("range {declared}{over}"));
+    text.push_str(&nodes(random, &mut inner, depth - 1));
+    if random.percent(40) {
+        text.push_str(&action(random, "else"));
+        text.push_str(&nodes(random, &mut scope.clone(), depth - 1));
     }
-    text + &action(chance, "end")
+    text + &action(random, "end")
 }
 
-/// The text with one letter left out, doubled, or put in.
-fn mistaken(chance: &mut Chance, text: &str) -> String {
+/// The text with one character removed or doubled, or one of [`LETTERS`] inserted.
+fn mistaken(random: &mut Random, text: &str) -> String {
     let mut letters: Vec<char> = text.chars().collect();
     if letters.is_empty() {
         return "{{".to_owned();
     }
-    let at = chance.below(letters.len());
-    match chance.below(4) {
+    let at = random.below(letters.len());
+    match random.below(4) {
         0 => {
             letters.remove(at);
         }
         1 => letters.insert(at, letters[at]),
         _ => {
-            let put: Vec<char> = chance.pick(LETTERS).chars().collect();
+            let put: Vec<char> = random.pick(LETTERS).chars().collect();
             letters.splice(at..at, put);
         }
     }
     letters.into_iter().collect()
 }
 
-/// Braces of the engine that knows parameters alone.
-pub(super) fn draw_fast(chance: &mut Chance) -> Pair {
+/// A template for the engine of sets without `goTemplate`, which only replaces parameters.
+pub(super) fn draw_fast(random: &mut Random) -> Pair {
     const PARTS: &[&str] = &[
         "{{a}}",
         "{{ b }}",
@@ -308,10 +308,10 @@ pub(super) fn draw_fast(chance: &mut Chance) -> Pair {
         "{{\u{feff}a}}",
         "\r",
     ];
-    let text: String = (0..=chance.below(6)).map(|_| chance.pick(PARTS)).collect();
+    let text: String = (0..=random.below(6)).map(|_| random.pick(PARTS)).collect();
     let parameters: Value = json!({
-        "a": chance.pick(TEXTS), "b": chance.pick(TEXTS), "path.basename": chance.pick(TEXTS), "path[0]": "first",
-        "é": chance.pick(TEXTS), "n": 1, "": "empty", "a b": "two",
+        "a": random.pick(TEXTS), "b": random.pick(TEXTS), "path.basename": random.pick(TEXTS), "path[0]": "first",
+        "é": random.pick(TEXTS), "n": 1, "": "empty", "a b": "two",
     });
     Pair {
         text,

@@ -1,14 +1,14 @@
-//! A difference, made small enough to read.
+//! Minimizes a pair on which the two sides differ.
 
 use super::{Outcome, Pair, ask, compared};
 use test_support::judge::Judge;
 
-/// Rounds of making one pair smaller.
+/// The most rounds for one pair.
 const ROUNDS: usize = 60;
 
-/// The smallest pair found that still differs, and what both sides say of it.
-pub(super) fn shown(judge: &Judge, pair: &Pair, said: &str) -> String {
-    let (mut pair, mut said) = (pair.clone(), said.to_owned());
+/// Describes the smallest pair found that still differs, with both results.
+pub(super) fn minimized(judge: &Judge, pair: &Pair, results: &str) -> String {
+    let (mut pair, mut results) = (pair.clone(), results.to_owned());
     for _ in 0..ROUNDS {
         let candidates = candidates(&pair);
         if candidates.is_empty() {
@@ -20,11 +20,11 @@ pub(super) fn shown(judge: &Judge, pair: &Pair, said: &str) -> String {
                 .into_iter()
                 .zip(answers)
                 .find_map(|(candidate, theirs)| match compared(&candidate, &theirs) {
-                    Outcome::Unexplained(said) => Some((candidate, said)),
-                    Outcome::Same | Outcome::Wrong | Outcome::Refused(_) => None,
+                    Outcome::Unexplained(results) => Some((candidate, results)),
+                    Outcome::Same | Outcome::BothFail | Outcome::Refused(_) => None,
                 });
         let Some(next) = found else { break };
-        (pair, said) = next;
+        (pair, results) = next;
     }
     let Pair {
         text,
@@ -32,10 +32,10 @@ pub(super) fn shown(judge: &Judge, pair: &Pair, said: &str) -> String {
         missing_key,
         is_fast,
     } = pair;
-    format!("{text:?} {missing_key:?} fast {is_fast}\n    given  {parameters}\n    {said}")
+    format!("{text:?} {missing_key:?} fast {is_fast}\n    given  {parameters}\n    {results}")
 }
 
-/// The pair with a part of its text or one parameter left out, the largest parts first.
+/// The pair with one parameter or a part of its text removed, the largest parts first.
 fn candidates(pair: &Pair) -> Vec<Pair> {
     let mut candidates = Vec::new();
     for key in pair.parameters.as_object().unwrap().keys() {

@@ -1,13 +1,13 @@
-//! Patterns and texts that they nearly match.
+//! Draws glob patterns, and texts that match them or nearly do.
 
 use crate::differential::random::Random;
 
-/// What a mutation puts into patterns: meta characters, halves of groups, odd bytes.
+/// What mutations insert into patterns: metacharacters, parts of groups and unusual characters.
 pub(crate) const ODD: &[&str] = &[
     "*", "**", "?", "[", "]", "{", "}", ",", "\\", "!", "-", "[]", "[!]", "[a-", "{,", "/", "é", "日", "\u{0}",
     "\u{fffd}", "[a-zA-Z]", "[z-a]", "\n", "a", "%",
 ];
-/// What a mutation puts into texts.
+/// What mutations insert into texts.
 pub(crate) const NEAR: &[&str] = &[
     "/", "a", "b", "x", ".", "-", "*", "é", "日", "\u{0}", "A", "\n", ",", "}", "\\", "prod",
 ];
@@ -17,7 +17,7 @@ const WORDS: &[&str] = &[
 ];
 const FILLING: &[&str] = &["", "", "a", "b", "ab", "x", "prod", "ns", "a/b", "/", ".", "é", "日"];
 
-/// A pattern as what it is made of, so that texts can be made of it too.
+/// A pattern as a list of pieces, of which matching texts can be made too.
 pub(crate) struct Glob(Vec<Piece>);
 
 enum Piece {
@@ -28,7 +28,7 @@ enum Piece {
     Single,
     Class(&'static str, &'static [&'static str]),
     Group(Vec<Glob>),
-    /// Of broken patterns.
+    /// A piece that makes the pattern invalid.
     Raw(&'static str),
 }
 
@@ -43,12 +43,13 @@ impl Glob {
         Self((0..length).map(|_| piece(random, depth, odd)).collect())
     }
 
-    /// As it is written.
+    /// The pattern as text.
     pub(crate) fn pattern(&self) -> String {
         self.0.iter().map(Piece::pattern).collect()
     }
 
-    /// A text that matches, unless the pattern is broken or has separators.
+    /// A text that often matches. It need not if the pattern has classes, is invalid or has
+    /// separators.
     pub(crate) fn text(&self, random: &mut Random) -> String {
         self.0.iter().map(|piece| piece.text(random)).collect()
     }

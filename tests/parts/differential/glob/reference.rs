@@ -1,5 +1,5 @@
-//! The language of globs as it is documented, in the plainest way: it says whether a
-//! difference is the library's. It shares nothing with what it checks.
+//! A reference matcher for globs, which follows the documentation in the simplest way. It shows
+//! whether a difference is the library's fault, and shares no code with the matchers it checks.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -12,16 +12,16 @@ enum Node {
     Group(Vec<Vec<Self>>),
 }
 
-/// Whether the whole text matches; nothing for a pattern that is none.
+/// Whether the whole text matches. `None` if the pattern is invalid.
 pub(super) fn matches(pattern: &str, separators: &[char], text: &str) -> Option<bool> {
     let mut chars = pattern.chars().peekable();
     let mut alternatives = parse(&mut chars, 0)?;
     let nodes = alternatives.pop()?;
     let text: Vec<char> = text.chars().collect();
-    Some(here(&nodes, &text, separators, &|rest| rest.is_empty()))
+    Some(match_nodes(&nodes, &text, separators, &|rest| rest.is_empty()))
 }
 
-/// Alternatives up to the end of their group, which the end of the pattern is too.
+/// Parses alternatives up to the end of their group. The end of the pattern ends all groups.
 fn parse(chars: &mut Peekable<Chars<'_>>, depth: usize) -> Option<Vec<Vec<Node>>> {
     let mut alternatives = vec![Vec::new()];
     while let Some(c) = chars.next() {
@@ -49,7 +49,7 @@ fn parse(chars: &mut Peekable<Chars<'_>>, depth: usize) -> Option<Vec<Vec<Node>>
     Some(alternatives)
 }
 
-/// One range, or characters one by one.
+/// Parses a class: one range, or a list of characters.
 fn class(chars: &mut Peekable<Chars<'_>>) -> Option<Node> {
     let negated = chars.next_if_eq(&'!').is_some();
     let mut ahead = chars.clone();
@@ -74,14 +74,14 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Option<Node> {
     (!ranges.is_empty()).then_some(Node::Class { ranges, negated })
 }
 
-/// Whether the nodes match a beginning of the text such that what follows matches the rest.
-fn here(nodes: &[Node], text: &[char], separators: &[char], then: &dyn Fn(&[char]) -> bool) -> bool {
-    let Some((node, behind)) = nodes.split_first() else {
+/// Whether the nodes match a prefix of the text for which `then` accepts the rest.
+fn match_nodes(nodes: &[Node], text: &[char], separators: &[char], then: &dyn Fn(&[char]) -> bool) -> bool {
+    let Some((node, following)) = nodes.split_first() else {
         return then(text);
     };
     let one = |fits: &dyn Fn(char) -> bool| {
         let (first, rest) = text.split_first()?;
-        (fits(*first) && here(behind, rest, separators, then)).then_some(())
+        (fits(*first) && match_nodes(following, rest, separators, then)).then_some(())
     };
     match node {
         Node::Char(wanted) => one(&|c| c == *wanted).is_some(),
@@ -94,11 +94,11 @@ fn here(nodes: &[Node], text: &[char], separators: &[char], then: &dyn Fn(&[char
                 .iter()
                 .position(|c| !crossing && separators.contains(c))
                 .unwrap_or(text.len());
-            (0..=end).any(|taken| here(behind, &text[taken..], separators, then))
+            (0..=end).any(|taken| match_nodes(following, &text[taken..], separators, then))
         }
         Node::Group(alternatives) => alternatives.iter().any(|alternative| {
-            here(alternative, text, separators, &|rest| {
-                here(behind, rest, separators, then)
+            match_nodes(alternative, text, separators, &|rest| {
+                match_nodes(following, rest, separators, then)
             })
         }),
     }

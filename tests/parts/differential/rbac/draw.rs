@@ -1,4 +1,4 @@
-//! Policies whose rows and requests meet, or miss each other narrowly.
+//! Draws policies, and requests that match their rows or nearly do.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::differential::glob::draw::Glob;
 use crate::differential::policy_csv::SCOPES;
 use crate::differential::random::Random;
 
-/// Requests of one policy.
+/// Requests per policy.
 const REQUESTS: usize = 24;
 
 const USERS: &[&str] = &[
@@ -286,7 +286,7 @@ pub(super) fn case(random: &mut Random) -> Case {
     }
 }
 
-/// What rows of one policy look like.
+/// Draws the rows of one policy and the requests to it.
 struct Policy {
     regex: bool,
     odd: bool,
@@ -332,7 +332,7 @@ impl Policy {
         self.row(random, subject)
     }
 
-    /// Both ends of a grant; roles in a chain now and then.
+    /// The member and the role of a grant. Odd policies sometimes chain roles.
     fn grant(&self, random: &mut Random) -> (String, String) {
         let member = match random.below(4) {
             0 => random.pick(USERS),
@@ -341,7 +341,7 @@ impl Policy {
         };
         let role = random.pick(ROLES);
         if self.odd && random.chance(20) {
-            // Eleven links are one too many.
+            // A chain of eleven links is one too long.
             let (from, to) = (random.below(13), random.below(13));
             return (format!("role:{from}"), format!("role:{to}"));
         }
@@ -515,13 +515,13 @@ impl Policy {
     }
 }
 
-/// What a mutation puts into regular expressions.
+/// What mutations insert into regular expressions.
 const REGEX: &[&str] = &[
     "(", ")", "[", "]", "*", "+", "?", "{", "}", "|", "\\", "^", "$", ".", "-", "(?i)", "é", "\\d", "\\pN", ",", "&&",
     "~~", "--", "#",
 ];
 
-/// A field as a line needs it.
+/// The field, in CSV quotes if it needs them.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) || text.starts_with(' ') {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -530,7 +530,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Claims by which the subject takes part, as user or as group, in its forms.
+/// Claims with the subject as user or as group, in several valid and invalid forms.
 fn claims(random: &mut Random, subject: &str) -> Map<String, Value> {
     let mut claims = Map::new();
     let as_user = random.chance(50) || subject.starts_with("proj:");

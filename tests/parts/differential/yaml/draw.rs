@@ -1,4 +1,4 @@
-//! Documents: everyday ones, as people keep them in repositories, and odd ones.
+//! Draws documents: everyday ones, as people keep them in repositories, and odd ones.
 
 use super::words::{ALPHABET, KEYS, ODD_PLAIN, ODD_QUOTED, PLAIN, QUOTED, TAGS, WORDS};
 use super::{Case, Place};
@@ -42,7 +42,7 @@ pub(super) fn case(random: &mut Random) -> Case {
 struct Draw<'r> {
     random: &'r mut Random,
     everyday: bool,
-    /// `&a0` to one below this are written.
+    /// The number of anchors written so far: `&a0`, `&a1` and so on.
     anchors: usize,
     nodes: usize,
 }
@@ -219,7 +219,7 @@ impl Draw<'_> {
         self.random.pick(WORDS).to_owned()
     }
 
-    /// - `maps`: an item is a mapping, as generators want it.
+    /// - `maps`: items are mappings, as generators need them.
     fn sequence(&mut self, indent: usize, depth: usize, maps: bool) -> String {
         let mut text = String::new();
         for _ in 0..=self.random.below(3) {
@@ -227,7 +227,7 @@ impl Draw<'_> {
             text.push_str(&" ".repeat(indent));
             text.push('-');
             if (maps && !self.odd(15)) || (depth > 0 && self.random.chance(30)) {
-                // In the line of the dash.
+                // The mapping begins in the line of the dash.
                 let inner = self.mapping(indent + 2, depth.saturating_sub(1));
                 let trimmed = inner.trim_start();
                 if self.everyday && (trimmed.starts_with('#') || inner.starts_with('\n')) {
@@ -245,7 +245,7 @@ impl Draw<'_> {
         text
     }
 
-    /// What stands behind a colon or a dash, with the end of its line.
+    /// A value after a colon or a dash, with the end of its line.
     fn value(&mut self, indent: usize, depth: usize) -> String {
         self.nodes += 1;
         let mut text = String::new();
@@ -265,7 +265,7 @@ impl Draw<'_> {
             }
             22..32 if depth > 0 && self.nodes < 25 => {
                 let step = if self.random.chance(30) { 0 } else { self.indent() };
-                // A list in a list needs more.
+                // A list in a list must be indented.
                 let step = if self.everyday { step.max(2) } else { step };
                 format!("\n{}", self.sequence(indent + step, depth - 1, false))
             }
@@ -276,7 +276,7 @@ impl Draw<'_> {
             }
             50..53 => "\n".to_owned(),
             53..56 => {
-                // Over two lines.
+                // A plain scalar of two lines.
                 let pad = " ".repeat(indent + 2);
                 let (one, two) = (self.random.pick(WORDS), self.random.pick(WORDS));
                 format!(" {one} {two}\n{pad}{two}\n")
@@ -314,7 +314,7 @@ impl Draw<'_> {
         }
         let _ = indent;
         let plain = self.random.pick(PLAIN);
-        // In everyday documents these are in quotes.
+        // Everyday documents quote these.
         let quotes = plain.starts_with(['*', '{', '@', '%']) || plain.contains(": ");
         let quotes = quotes || (flow && plain.contains([',', '[', ']', '{', '}', ':', '?', '#']));
         if quotes && !self.odd(40) {

@@ -1,9 +1,9 @@
-//! What documents are made of.
+//! Keys, scalars, tags and other pieces of drawn documents.
 
 pub(super) const WORDS: &[&str] = &[
     "a", "b", "name", "project", "env", "server", "prod", "dev-1", "x.y", "team_a", "größe", "日本",
 ];
-/// Plain scalars that one meets every day.
+/// Plain scalars that are common in practice.
 pub(super) const PLAIN: &[&str] = &[
     "web",
     "true",
@@ -87,7 +87,7 @@ pub(super) const QUOTED: &[&str] = &[
     "\"%Y\"",
     "'@x'",
 ];
-/// Plain scalars whose type two readers could tell apart.
+/// Plain scalars to which parsers may give different types.
 pub(super) const ODD_PLAIN: &[&str] = &[
     "0o17",
     "0b11",
@@ -402,7 +402,7 @@ pub(super) const KEYS: &[&str] = &[
     "%a",
     "@a",
 ];
-/// What a mutation puts into a document.
+/// What mutations insert into documents.
 pub(super) const ALPHABET: &[&str] = &[
     " ",
     "  ",

@@ -1,16 +1,16 @@
-//! Other hosts, other addresses, other spellings.
+//! Attempts to reach other hosts and addresses, and unusual spellings of them.
 
 use std::net::IpAddr;
 
 use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass::Config;
 
-use super::{Stage, always, answers, case, check, observed};
+use super::{Fixture, always, answers, case, check, observed};
 use test_support::providers::{PUBLIC, Reply, Script};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_hosts_of_manifest_and_grant_are_reached() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let refused = [
         (
             "https://evil.example/",
@@ -104,7 +104,7 @@ async fn only_hosts_of_manifest_and_grant_are_reached() {
     ];
     for (url, code, reason) in refused {
         let attack = case(json!({"attack": "reach-host", "url": url}), Config, code, reason);
-        let outcome = attack.check(&stage, always(&json!({}))).await;
+        let outcome = attack.check(&fixture, always(&json!({}))).await;
         assert!(outcome.connected.is_empty(), "{url}: {:?}", outcome.connected);
     }
     for url in [
@@ -113,14 +113,14 @@ async fn only_hosts_of_manifest_and_grant_are_reached() {
         "https://a.wild.example/?q=1",
     ] {
         let allowed = observed(json!({"attack": "reach-host", "url": url}), "answered 200").seen(1);
-        allowed.check(&stage, always(&json!({}))).await;
+        allowed.check(&fixture, always(&json!({}))).await;
     }
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_leads_elsewhere_leads_nowhere() {
-    let stage = Stage::new().await;
+async fn a_name_with_an_internal_address_is_refused() {
+    let fixture = Fixture::new().await;
     let rebound: [(&[&str], &str); 17] = [
         (&["127.0.0.1"], "egress.address-loopback"),
         (&["::1"], "egress.address-loopback"),
@@ -152,23 +152,23 @@ async fn a_name_that_leads_elsewhere_leads_nowhere() {
         };
         let config = json!({"attack": "reach-secret", "name": "bound", "url": "https://issuer.example/"});
         let attack = case(config, Config, code, "`issuer.example` leads to");
-        let outcome = attack.check(&stage, script).await;
+        let outcome = attack.check(&fixture, script).await;
         assert!(outcome.connected.is_empty(), "{addresses:?}: {:?}", outcome.connected);
-        assert_eq!(outcome.exchanges.len(), 1, "the operator sees that it was tried");
+        assert_eq!(outcome.exchanges.len(), 1, "the attempt is recorded");
     }
-    let outcome = stage
+    let outcome = fixture
         .mint(
             &json!({"attack": "reach-host", "url": "https://issuer.example/"}),
             always(&json!({})),
         )
         .await;
     assert_eq!(outcome.connected, [PUBLIC]);
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redirect_is_an_answer_and_its_place_no_place_to_go() {
-    let stage = Stage::new().await;
+async fn redirects_are_not_followed_and_their_targets_are_checked() {
+    let fixture = Fixture::new().await;
     for (place, code, reason) in [
         ("https://evil.example/", "egress.host", "not among the granted hosts"),
         (
@@ -181,20 +181,20 @@ async fn a_redirect_is_an_answer_and_its_place_no_place_to_go() {
     ] {
         let script = answers(302, &[("location", place)], place);
         let attack = case(json!({"attack": "reach-redirect"}), Config, code, reason).seen(1);
-        let outcome = attack.check(&stage, script).await;
+        let outcome = attack.check(&fixture, script).await;
         assert_eq!(outcome.exchanges[0].status, Some(302));
         assert_eq!(outcome.seen[0].method, "GET");
     }
-    // To the same host it may go on by itself; the host follows nothing.
+    // The guest may follow a redirect to the same host itself.
     let here = observed(json!({"attack": "reach-redirect"}), "answered 302").seen(2);
-    here.check(&stage, answers(302, &[], "https://issuer.example/next"))
+    here.check(&fixture, answers(302, &[], "https://issuer.example/next"))
         .await;
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_trusted_or_silent_gets_nothing() {
-    let stage = Stage::new().await;
+async fn untrusted_and_unresponsive_servers_fail_the_mint() {
+    let fixture = Fixture::new().await;
     let config = json!({"attack": "good"});
     for (reply, code) in [
         (Reply::Untrusted, "egress.tls"),
@@ -205,7 +205,7 @@ async fn who_is_not_trusted_or_silent_gets_nothing() {
             forever: Some(reply.clone()),
             ..Script::default()
         };
-        let outcome = stage.mint(&config, script).await;
+        let outcome = fixture.mint(&config, script).await;
         let error = outcome.minted.unwrap_err();
         assert_eq!(error.code, code, "{error}");
         let sent = outcome
@@ -218,8 +218,8 @@ async fn who_is_not_trusted_or_silent_gets_nothing() {
         forever: Some(Reply::Silent),
         ..Script::default()
     };
-    let outcome = stage.mint(&json!({"attack": "good", "number": 500}), silent).await;
+    let outcome = fixture.mint(&json!({"attack": "good", "number": 500}), silent).await;
     let error = outcome.minted.unwrap_err();
     assert_eq!(error.code, "egress.timeout", "{error}");
-    check(&stage, Vec::new()).await;
+    check(&fixture, Vec::new()).await;
 }

@@ -1,14 +1,14 @@
-//! What a guest claims, returns, names.
+//! Forged handles, and false or oversized results and errors.
 
 use serde_json::{Value, json};
 use std::time::Duration;
 use tollgate_plugin::credential::MintErrorClass::{Config, Permanent, Retryable};
 
-use super::{Stage, always, case, check, observed};
+use super::{Fixture, always, case, check, observed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handles_are_what_the_host_gave_out() {
-    let stage = Stage::new().await;
+async fn forged_and_dropped_handles_trap() {
+    let fixture = Fixture::new().await;
     let mut cases = Vec::new();
     for number in [0_u32, 7, 999, u32::MAX >> 4, u32::MAX] {
         for place in ["equals", "send", "token"] {
@@ -19,12 +19,12 @@ async fn handles_are_what_the_host_gave_out() {
     cases.push(case(json!({"attack": "dropped"}), Permanent, "plugin.trap", "failed"));
     cases.push(case(json!({"attack": "panic"}), Permanent, "plugin.trap", "failed"));
     cases.push(case(json!({"attack": "text"}), Permanent, "plugin.trap", "failed"));
-    check(&stage, cases).await;
+    check(&fixture, cases).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_credential_is_what_the_manifest_allows() {
-    let stage = Stage::new().await;
+async fn a_credential_contains_only_what_the_manifest_allows() {
+    let fixture = Fixture::new().await;
     let lie = |config: Value, reason| case(config, Permanent, "plugin.lie", reason);
     let field = |name: &str, value: &str| json!({"attack": "field", "text": "t", "name": name, "place": value});
     let mut cases = vec![
@@ -66,20 +66,20 @@ async fn a_credential_is_what_the_manifest_allows() {
             "token",
         ));
     }
-    check(&stage, cases).await;
+    check(&fixture, cases).await;
     for config in [
         field("X-Proxy-Token", "v"),
         json!({"attack": "fields", "text": "t", "number": 16}),
         json!({"attack": "chain", "text": "t", "number": 64 << 10}),
     ] {
-        let outcome = stage.mint(&config, always(&json!({}))).await;
+        let outcome = fixture.mint(&config, always(&json!({}))).await;
         assert!(outcome.minted.is_ok(), "{config}: {:?}", outcome.minted);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_and_warnings_are_bounded() {
-    let stage = Stage::new().await;
+async fn expiries_and_warnings_are_bounded() {
+    let fixture = Fixture::new().await;
     for (milliseconds, end) in [
         (0, Some("1970-01-01T00:00:00Z")),
         (253_402_300_799_000, None),
@@ -87,11 +87,11 @@ async fn ends_and_warnings_are_bounded() {
         (u64::MAX, None),
     ] {
         let config = json!({"attack": "expiry", "text": "t", "number": milliseconds});
-        let outcome = stage.mint(&config, always(&json!({}))).await;
+        let outcome = fixture.mint(&config, always(&json!({}))).await;
         let observed = outcome.minted.unwrap().expires_at.map(|end| end.to_string());
         assert_eq!(observed.as_deref(), end, "{milliseconds}");
     }
-    let outcome = stage
+    let outcome = fixture
         .mint(&json!({"attack": "warnings", "text": "t"}), always(&json!({})))
         .await;
     let warnings = outcome.minted.unwrap().warnings;
@@ -105,11 +105,11 @@ async fn ends_and_warnings_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_host_refused_is_told_as_that() {
-    let stage = Stage::new().await;
+async fn a_refusal_of_the_host_is_reported_as_such() {
+    let fixture = Fixture::new().await;
     let lie = |url: &str, number: u64| json!({"attack": "lie", "url": url, "number": number});
     check(
-        &stage,
+        &fixture,
         vec![
             case(
                 lie("https://evil.example/", 0),
@@ -124,7 +124,7 @@ async fn what_the_host_refused_is_told_as_that() {
                 "the plugin says: nothing happened",
             )
             .seen(8),
-            // The first refusal counts, also when others follow.
+            // The first refusal counts, even if others follow.
             case(lie("http://issuer.example/", 1), Config, "egress.scheme", "`https://`").seen(7),
             case(
                 lie("https://issuer.example/", 0),
@@ -136,24 +136,30 @@ async fn what_the_host_refused_is_told_as_that() {
         ],
     )
     .await;
-    let outcome = stage.mint(&lie("https://evil.example/", 0), always(&json!({}))).await;
-    assert_eq!(outcome.minted.unwrap_err().retry_after, None, "nothing to wait for");
-    let outcome = stage.mint(&lie("https://issuer.example/", 0), always(&json!({}))).await;
+    let outcome = fixture.mint(&lie("https://evil.example/", 0), always(&json!({}))).await;
+    assert_eq!(
+        outcome.minted.unwrap_err().retry_after,
+        None,
+        "a refusal has no `retry_after`"
+    );
+    let outcome = fixture
+        .mint(&lie("https://issuer.example/", 0), always(&json!({})))
+        .await;
     assert_eq!(outcome.minted.unwrap_err().retry_after, Some(Duration::from_secs(1)));
-    // Who was refused once may still do what it is for.
+    // A guest that was refused once may still mint.
     let config = json!({"attack": "class", "url": "https://evil.example/"});
-    let outcome = stage.mint(&config, always(&json!({"access_token": "t"}))).await;
+    let outcome = fixture.mint(&config, always(&json!({"access_token": "t"}))).await;
     assert!(outcome.minted.is_ok(), "{:?}", outcome.minted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_are_words_within_bounds() {
-    let stage = Stage::new().await;
+async fn texts_of_errors_are_sanitized_and_bounded() {
+    let fixture = Fixture::new().await;
     let config = json!({
         "attack": "error", "name": "bad code!\r\n", "place": format!("id\r\n\u{1b}[31m{}", "x".repeat(1000)),
         "text": format!("line\r\nforged: line\u{7} {}", "y".repeat(100_000)),
     });
-    let outcome = stage.mint(&config, always(&json!({}))).await;
+    let outcome = fixture.mint(&config, always(&json!({}))).await;
     let error = outcome.minted.unwrap_err();
     assert_eq!((error.class, error.code.as_str()), (Retryable, "plugin.code"));
     assert!(
@@ -169,7 +175,7 @@ async fn errors_are_words_within_bounds() {
         (error.http_status, error.retry_after),
         (None, Some(Duration::from_secs(600)))
     );
-    // A key signs what it is told to: said in the papers, and why plugins are
-    // granted by name and digest.
-    check(&stage, vec![observed(json!({"attack": "sign"}), "256 bytes")]).await;
+    // A key signs any message that the guest chooses. The documentation says so, and plugins are
+    // therefore granted by name and digest.
+    check(&fixture, vec![observed(json!({"attack": "sign"}), "256 bytes")]).await;
 }

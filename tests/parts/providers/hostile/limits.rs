@@ -1,18 +1,18 @@
-//! More than a call may use.
+//! Attempts to use more than a call's budget.
 
 use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 
-use super::{Stage, case, check, observed};
+use super::{Fixture, case, check, observed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_uses_up_its_own_budget_only() {
-    let stage = Stage::new().await;
+async fn a_call_is_stopped_at_its_budget() {
+    let fixture = Fixture::new().await;
     let attack = |name: &str, number: u64, place: &str| json!({"attack": format!("exhaust-{name}"), "number": number, "place": place});
     let budget = |name: &str, number: u64, reason| case(attack(name, number, ""), Permanent, "plugin.budget", reason);
     let trap = |name: &str, number: u64| case(attack(name, number, ""), Permanent, "plugin.trap", "failed");
     check(
-        &stage,
+        &fixture,
         vec![
             budget("calls", 0, "more host calls than allowed"),
             budget("requests", 0, "more requests than a call may send").seen(8),
@@ -77,9 +77,9 @@ async fn a_call_uses_up_its_own_budget_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attack_takes_nothing_from_the_mint_beside_it() {
-    let stage = Stage::new().await;
-    let looping = stage.source("loops", &json!({"attack": "exhaust-loop"}));
+async fn an_attack_does_not_affect_concurrent_mints() {
+    let fixture = Fixture::new().await;
+    let looping = fixture.source("loops", &json!({"attack": "exhaust-loop"}));
     let request = tollgate_plugin::credential::MintRequest {
         reason: tollgate_plugin::credential::MintReason::Initial,
         previous_expiry: None,
@@ -91,7 +91,7 @@ async fn an_attack_takes_nothing_from_the_mint_beside_it() {
             tokio::spawn(async move { source.mint_traced(request).await.0 })
         })
         .collect();
-    stage.still_mints().await;
+    fixture.still_mints().await;
     for looping in loops {
         let error = looping.await.unwrap().unwrap_err();
         assert_eq!(
@@ -100,5 +100,5 @@ async fn an_attack_takes_nothing_from_the_mint_beside_it() {
             "{error}"
         );
     }
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }

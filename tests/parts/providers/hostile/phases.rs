@@ -1,46 +1,54 @@
-//! What `check` and `revoke` may do, and what is remembered for whom.
+//! What `check` and `revoke` may do, and which calls share memo entries.
 
 use secrecy::SecretString;
 use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 use tollgate_plugin::credential::{Mint as _, MintReason};
 
-use super::{BOUND, Stage, always, case, check, observed};
+use super::{BOUND, Fixture, always, case, check, observed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_sends_nothing_and_sees_no_secret() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     for (attack, class, code, reason) in [
         ("send", Config, "egress.phase", "`check` may send nothing"),
         ("ambient", Config, "ambient.not-granted", "not granted"),
         ("memo", Permanent, "plugin.trap", "failed"),
         ("loop", Permanent, "plugin.budget", "took longer than"),
     ] {
-        stage.world.endpoint.play(always(&json!({})));
-        let error = stage.source("c", &json!({"check": attack})).check().await.unwrap_err();
+        fixture.world.endpoint.play(always(&json!({})));
+        let error = fixture
+            .source("c", &json!({"check": attack}))
+            .check()
+            .await
+            .unwrap_err();
         assert_eq!((error.class, error.code.as_str()), (class, code), "{error}");
         assert!(error.message.contains(reason), "{error}");
-        assert!(stage.world.endpoint.seen().is_empty());
+        assert!(fixture.world.endpoint.seen().is_empty());
     }
-    let warnings = stage.source("c", &json!({"check": "secret"})).check().await.unwrap();
+    let warnings = fixture.source("c", &json!({"check": "secret"})).check().await.unwrap();
     assert!(warnings[0].contains("not-granted"), "{warnings:?}");
-    let warnings = stage.source("c", &json!({"check": "warnings"})).check().await.unwrap();
+    let warnings = fixture
+        .source("c", &json!({"check": "warnings"}))
+        .check()
+        .await
+        .unwrap();
     assert!(
         warnings.len() == 8 && warnings.iter().all(|text| text.len() <= 512),
         "{warnings:?}"
     );
     assert_eq!(
-        stage.source("c", &json!({})).check().await.unwrap(),
+        fixture.source("c", &json!({})).check().await.unwrap(),
         Vec::<String>::new()
     );
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_revokes_goes_no_further_than_it_could_before() {
-    let stage = Stage::new().await;
+async fn a_revocation_value_stays_bound_to_the_hosts_of_its_secret() {
+    let fixture = Fixture::new().await;
     let config = |url: &str| json!({"attack": "reach-cluster", "name": "bound", "text": "revocation", "revoke": "launder", "url": url});
-    let minted = stage.mint(&config(""), always(&json!({}))).await.minted.unwrap();
+    let minted = fixture.mint(&config(""), always(&json!({}))).await.minted.unwrap();
     let revocation = minted.revocation.unwrap();
     for (url, code, reason, seen) in [
         (
@@ -51,76 +59,102 @@ async fn what_revokes_goes_no_further_than_it_could_before() {
         ),
         ("https://issuer.example/", "hostile.observed", "sent, 200", 1),
     ] {
-        stage.world.endpoint.play(always(&json!({})));
-        let error = stage
+        fixture.world.endpoint.play(always(&json!({})));
+        let error = fixture
             .source("c", &config(url))
             .revoke(revocation.clone())
             .await
             .unwrap_err();
         assert_eq!(error.code, code, "{error}");
         assert!(error.message.contains(reason), "{error}");
-        let sent = stage.world.endpoint.seen();
+        let sent = fixture.world.endpoint.seen();
         assert_eq!(sent.len(), seen);
         assert!(sent.iter().all(|seen| seen.headers["x-stolen"] == BOUND));
     }
-    let requests = stage.source("c", &json!({"revoke": "requests"}));
-    stage.world.endpoint.play(always(&json!({})));
+    let requests = fixture.source("c", &json!({"revoke": "requests"}));
+    fixture.world.endpoint.play(always(&json!({})));
     let error = requests.revoke(revocation).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
         (Permanent, "plugin.budget"),
         "{error}"
     );
-    assert_eq!(stage.world.endpoint.seen().len(), 8);
-    // What no mint kept goes nowhere.
-    let launder = stage.source("c", &config("https://issuer.example/"));
+    assert_eq!(fixture.world.endpoint.seen().len(), 8);
+    // A value that no mint returned may not be sent to any host.
+    let launder = fixture.source("c", &config("https://issuer.example/"));
     for other in ["", "no reach", "?issuer.example\nvalue"] {
         let error = launder.revoke(SecretString::from(other)).await.unwrap_err();
         assert_eq!(error.code, "egress.secret-host", "{error}");
     }
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_remembered_is_for_one_cluster_and_configuration() {
-    let stage = Stage::new().await;
+async fn memo_entries_belong_to_one_cluster_and_configuration() {
+    let fixture = Fixture::new().await;
     let (store, load) = (
         json!({"attack": "reach-memo-store", "name": "bound"}),
         json!({"attack": "reach-memo-load"}),
     );
     let both = json!({"attack": "reach-memo-unauthorized", "name": "bound"});
-    let source = stage.source("a", &both);
-    let told = async |source: &tollgate_plugin::ProviderMint, reason| {
-        let outcome = stage.mint_for(source, reason, always(&json!({}))).await;
+    let source = fixture.source("a", &both);
+    let message_of = async |source: &tollgate_plugin::ProviderMint, reason| {
+        let outcome = fixture.mint_for(source, reason, always(&json!({}))).await;
         outcome.message().to_owned()
     };
-    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: false"));
-    assert!(told(&source, MintReason::Refresh).await.ends_with("Refresh: true"));
-    // A 401 forgets what it came of; what that mint stores is there afterwards.
     assert!(
-        told(&source, MintReason::Unauthorized)
+        message_of(&source, MintReason::Initial)
+            .await
+            .ends_with("Initial: false")
+    );
+    assert!(
+        message_of(&source, MintReason::Refresh)
+            .await
+            .ends_with("Refresh: true")
+    );
+    // A mint after a 401 starts without the entry. The entry that it stores stays.
+    assert!(
+        message_of(&source, MintReason::Unauthorized)
             .await
             .ends_with("Unauthorized: false")
     );
-    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: true"));
-    // Not after its end.
-    stage.world.clock.set("2026-01-02T05:04:05Z".parse().unwrap());
-    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: false"));
-    // Another cluster, another configuration, another load.
-    for other in [stage.source("b", &both), stage.source("a", &both)] {
-        assert!(told(&other, MintReason::Initial).await.ends_with("Initial: false"));
+    assert!(
+        message_of(&source, MintReason::Initial)
+            .await
+            .ends_with("Initial: true")
+    );
+    // An expired entry is gone.
+    fixture.world.clock.set("2026-01-02T05:04:05Z".parse().unwrap());
+    assert!(
+        message_of(&source, MintReason::Initial)
+            .await
+            .ends_with("Initial: false")
+    );
+    // Another cluster, or another source of the same cluster, has no entry.
+    for other in [fixture.source("b", &both), fixture.source("a", &both)] {
+        assert!(
+            message_of(&other, MintReason::Initial)
+                .await
+                .ends_with("Initial: false")
+        );
     }
-    assert_eq!(told(&stage.source("a", &store), MintReason::Initial).await, "stored");
-    assert_eq!(told(&stage.source("a", &load), MintReason::Initial).await, "no entry");
-    stage.still_mints().await;
+    assert_eq!(
+        message_of(&fixture.source("a", &store), MintReason::Initial).await,
+        "stored"
+    );
+    assert_eq!(
+        message_of(&fixture.source("a", &load), MintReason::Initial).await,
+        "no entry"
+    );
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pods_identity_is_had_for_granted_audiences_only() {
-    let stage = Stage::new().await;
+async fn the_pod_s_identity_needs_a_granted_audience() {
+    let fixture = Fixture::new().await;
     let ask = |audience: &str| json!({"attack": "reach-ambient", "name": audience});
     check(
-        &stage,
+        &fixture,
         vec![
             observed(ask("sts.amazonaws.com"), "NotGranted"),
             observed(ask(""), "NotGranted"),

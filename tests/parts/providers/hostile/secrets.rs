@@ -1,13 +1,13 @@
-//! Secrets to where they may not go, and into what can be read.
+//! Attempts to send secrets to other hosts, to read them, and to return them as credentials.
 
 use serde_json::{Value, json};
 use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 
-use super::{BOUND, DIGITS, MINTED, SHARED, Stage, always, answers, case, check, observed};
+use super::{BOUND, DIGITS, Fixture, MINTED, SHARED, always, answers, case, check, observed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
-    let stage = Stage::new().await;
+async fn a_secret_goes_only_to_its_own_hosts_in_any_encoding() {
+    let fixture = Fixture::new().await;
     let mut cases = Vec::new();
     let send = |name: &str, place: &str, text: &str, url: &str| {
         json!({
@@ -43,7 +43,7 @@ async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
             "`issuer.example`",
         ),
         observed(send("endpoint", "", "header", other), "answered 200").seen(1),
-        // Together they go only where both may go: nowhere.
+        // Two combined secrets may go only to hosts that both may go to: there are none.
         case(
             send("bound", "mixed", "header", issuer),
             Config,
@@ -68,7 +68,7 @@ async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
             "egress.secret-host",
             "`issuer.example`",
         ),
-        // What a guest wrote around a secret has no fields to take out.
+        // A document that the guest composed around a secret has no fields that can be extracted.
         case(
             send("bound", "encoded", "header", issuer),
             Config,
@@ -82,8 +82,8 @@ async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
             "not granted",
         ),
     ]);
-    check(&stage, cases).await;
-    // The configuration writes no wildcard, and is no way around the manifest.
+    check(&fixture, cases).await;
+    // An endpoint in the configuration is no wildcard, and cannot widen the manifest.
     for endpoint in [
         "*",
         "*.example",
@@ -94,24 +94,24 @@ async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
             "attack": "reach-secret", "name": "endpoint", "url": issuer, "endpoint": endpoint,
         });
         case(config, Config, "egress.secret-host", "`issuer.example`")
-            .check(&stage, always(&json!({})))
+            .check(&fixture, always(&json!({})))
             .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_turns_a_handle_into_text() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let refused = r#"["not-granted", "not-granted", "not-granted", "not JSON", "not-granted"], sent true"#;
     for name in ["bound", "shared", "key"] {
         let outcome = observed(json!({"attack": "reach-url", "name": name}), refused).seen(1);
-        let outcome = outcome.check(&stage, always(&json!({}))).await;
+        let outcome = outcome.check(&fixture, always(&json!({}))).await;
         for value in [BOUND, SHARED, "PRIVATE"] {
             assert!(!outcome.seen[0].url.contains(value), "{}", outcome.seen[0].url);
         }
     }
     check(
-        &stage,
+        &fixture,
         vec![
             observed(
                 json!({"attack": "reach-text", "text": "$.client_email"}),
@@ -125,13 +125,13 @@ async fn nothing_turns_a_handle_into_text() {
                 json!({"attack": "reach-text", "text": "$"}),
                 r#"Err("not-granted") Ok("#,
             ),
-            // Times are told of what came from elsewhere, not of its own words
-            // around a secret, nor of a copy of those.
+            // A guest may read the times of a JWT, but not of one that it composed around a secret,
+            // nor of a copy of that.
             observed(
                 json!({"attack": "reach-number", "name": "digits"}),
                 "[false, false, true]",
             ),
-            // Whether a text is JSON is no question to ask about a secret.
+            // The guest cannot test whether a secret is JSON.
             observed(
                 json!({"attack": "reach-oracle", "name": "bound"}),
                 "bad-format bad-format",
@@ -144,8 +144,8 @@ async fn nothing_turns_a_handle_into_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_is_meant_for_clusters_becomes_a_credential() {
-    let stage = Stage::new().await;
+async fn only_values_meant_for_clusters_become_a_credential() {
+    let fixture = Fixture::new().await;
     let publish = |name: &str, place: &str, text: &str| json!({"attack": "reach-cluster", "name": name, "place": place, "text": text, "endpoint": "https://other.example"});
     let mut cases = Vec::new();
     for text in ["token", "certificate", "header"] {
@@ -167,24 +167,24 @@ async fn only_what_is_meant_for_clusters_becomes_a_credential() {
             ));
         }
     }
-    check(&stage, cases).await;
+    check(&fixture, cases).await;
     for place in ["", "base64", "trimmed", "memo"] {
         for text in ["token", "certificate", "header"] {
-            let outcome = stage.mint(&publish("shared", place, text), always(&json!({}))).await;
+            let outcome = fixture.mint(&publish("shared", place, text), always(&json!({}))).await;
             assert!(outcome.minted.is_ok(), "{place} {text}: {:?}", outcome.minted);
         }
     }
-    // Its own bytes may be a token: a plugin that lies about who it is can only
-    // be kept out by not granting it.
-    let outcome = stage
+    // A token may be text of the guest's own. Only not granting a plugin protects from false
+    // tokens.
+    let outcome = fixture
         .mint(&json!({"attack": "wrap", "text": "own-token"}), always(&json!({})))
         .await;
     assert_eq!(outcome.minted.unwrap().token.unwrap().expose(), "own-token");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_answer_the_guest_reads_what_the_manifest_shows() {
-    let stage = Stage::new().await;
+async fn the_guest_reads_only_what_the_manifest_shows_of_a_response() {
+    let fixture = Fixture::new().await;
     let read = |text: &str| json!({"attack": "reach-answer", "text": text});
     let body = json!({
         "access_token": MINTED, "refresh_token": "refresh-0123456789", "shown": "for everyone",
@@ -192,17 +192,17 @@ async fn of_an_answer_the_guest_reads_what_the_manifest_shows() {
     });
     let outcome = observed(read(""), r#""shown":"for everyone""#)
         .seen(1)
-        .check(&stage, always(&body))
+        .check(&fixture, always(&body))
         .await;
     assert!(outcome.message().contains(r#""expires_in":5"#), "{}", outcome.message());
     for hidden in ["refresh-0123456789", "hidden-in-a-list"] {
         assert!(!outcome.message().contains(hidden), "{}", outcome.message());
     }
-    // A name that carries a secret the host knows is cut as well.
+    // A member whose name is a secret that the host knows is removed too.
     let named: Value = json!({"access_token": MINTED, MINTED: 1, "other-names-stay": 1});
     let outcome = observed(read(""), "other-names-stay")
         .seen(1)
-        .check(&stage, always(&named))
+        .check(&fixture, always(&named))
         .await;
     assert!(!outcome.message().contains(MINTED));
     let plain = answers(
@@ -217,33 +217,33 @@ async fn of_an_answer_the_guest_reads_what_the_manifest_shows() {
     );
     let outcome = observed(read(""), r#"200 ["x-request-id"] "#)
         .seen(1)
-        .check(&stage, plain)
+        .check(&fixture, plain)
         .await;
     assert!(!outcome.message().contains("plain-body"), "{}", outcome.message());
 
     let basic = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("user:{BOUND}"));
-    // What it never asked for is cut as well; what the host never saw it knows
-    // by its shape only, and a guest can write that otherwise.
+    // Values that the guest never asked for are redacted too. The host recognizes unknown tokens
+    // only by their form, which a guest can disguise.
     let echo = format!(
         "no: {BOUND} {SHARED} {} {} {basic} eyJhbGciOiJSUzI1NiJ9.e30xxx.c2ln k8s-aws-v1.aHR0cHM6Ly9zdHM end",
         BOUND.replace('&', "\\u0026"),
         BOUND.replace('/', "\\/"),
     );
     let straight = observed(read(""), "[redacted] [redacted] end").seen(1);
-    straight.check(&stage, answers(403, &[], &echo)).await;
+    straight.check(&fixture, answers(403, &[], &echo)).await;
     let reversed = observed(read("reversed"), "nl2c.xxx03e.").seen(1);
-    let reversed = reversed.check(&stage, answers(403, &[], &echo)).await;
+    let reversed = reversed.check(&fixture, answers(403, &[], &echo)).await;
     assert!(reversed.message().ends_with(" :on"), "{}", reversed.message());
-    stage.still_mints().await;
+    fixture.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn captures_are_few_well_formed_and_stay_with_their_host() {
-    let stage = Stage::new().await;
+async fn captures_are_bounded_well_formed_and_bound_to_their_host() {
+    let fixture = Fixture::new().await;
     let capture = |number: u64, path: &str, url: &str| json!({"attack": "reach-capture", "number": number, "text": path, "url": url});
     let token = "$.access_token";
     check(
-        &stage,
+        &fixture,
         vec![
             case(
                 capture(17, token, ""),
@@ -282,7 +282,7 @@ async fn captures_are_few_well_formed_and_stay_with_their_host() {
         ],
     )
     .await;
-    let outcome = stage
+    let outcome = fixture
         .mint(&capture(16, token, ""), always(&json!({"access_token": MINTED})))
         .await;
     assert_eq!(outcome.minted.unwrap().token.unwrap().expose(), MINTED);

@@ -1,17 +1,17 @@
-//! What guests in other languages make of a broker's answers.
+//! How guests in other languages handle a broker's responses.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass;
 
-use super::{BOTH, Stage, answer, granted, json_answer};
+use super::{BOTH, Fixture, answer, granted, json_answer};
 use test_support::providers::Reply;
 
 #[tokio::test]
-async fn statuses_decide_what_happens_next() {
-    let stage = Stage::new(&BOTH).await;
-    let said = r#"{"message":"not now","error_description":"not now"}"#;
+async fn the_status_decides_class_and_wait() {
+    let fixture = Fixture::new(&BOTH).await;
+    let body = r#"{"message":"not now","error_description":"not now"}"#;
     for name in BOTH {
         for (status, header, class, wait) in [
             (401, None, MintErrorClass::Denied, None),
@@ -41,7 +41,7 @@ async fn statuses_decide_what_happens_next() {
         ] {
             let mut headers = vec![("x-request-id", "r-1"), ("location", "https://other.example.com/")];
             headers.extend(header.map(|value| ("retry-after", value)));
-            let error = stage.mint(name, answer(status, &headers, said)).await.unwrap_err();
+            let error = fixture.mint(name, answer(status, &headers, body)).await.unwrap_err();
             let what = format!("{name} {status} {header:?}: {error:?}");
             assert_eq!((error.class, error.code), (class, format!("http.{status}")), "{what}");
             assert_eq!(error.retry_after, wait.map(Duration::from_secs), "{what}");
@@ -51,14 +51,14 @@ async fn statuses_decide_what_happens_next() {
                 "{what}"
             );
             assert_eq!(error.message, format!("the broker answered {status}: not now"));
-            assert_eq!(stage.seen().len(), 1, "{what}");
+            assert_eq!(fixture.seen().len(), 1, "{what}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_no_broker_should_answer_ends_in_words() {
-    let stage = Stage::new(&BOTH).await;
+async fn invalid_broker_responses_become_errors() {
+    let fixture = Fixture::new(&BOTH).await;
     let deep = format!("{{\"message\":{}1{}}}", "[".repeat(20_000), "]".repeat(20_000));
     let odd = [
         (200, "{}", MintErrorClass::Permanent, "answer.incomplete"),
@@ -89,7 +89,7 @@ async fn what_no_broker_should_answer_ends_in_words() {
     for name in BOTH {
         for (status, body, class, code) in odd {
             let reply = answer(status, &[("content-type", "application/json")], body);
-            let error = stage.mint(name, reply).await.unwrap_err();
+            let error = fixture.mint(name, reply).await.unwrap_err();
             let start: String = body.chars().take(40).collect();
             assert_eq!(
                 (error.class, error.code.as_str()),
@@ -101,7 +101,7 @@ async fn what_no_broker_should_answer_ends_in_words() {
             (Reply::Timeout, MintErrorClass::Retryable, "egress.connect"),
             (Reply::Untrusted, MintErrorClass::Config, "egress.tls"),
         ] {
-            let error = stage.mint(name, reply).await.unwrap_err();
+            let error = fixture.mint(name, reply).await.unwrap_err();
             assert_eq!((error.class, error.code.as_str()), (class, code), "{name}: {error:?}");
         }
     }
@@ -109,9 +109,9 @@ async fn what_no_broker_should_answer_ends_in_words() {
 
 #[tokio::test]
 async fn lifetimes_are_read_as_the_broker_writes_them() {
-    let stage = Stage::new(&BOTH).await;
+    let fixture = Fixture::new(&BOTH).await;
     let long = "1".repeat(400);
-    for (name, said, end, cacheable, warning) in [
+    for (name, lifetime, end, cacheable, warning) in [
         (
             "token-broker",
             json!("2026-01-02T03:04:05.5Z"),
@@ -187,10 +187,10 @@ async fn lifetimes_are_read_as_the_broker_writes_them() {
         } else {
             "expires_in"
         };
-        body[member] = said.clone();
-        let credential = stage.mint(name, json_answer(200, &body)).await.unwrap();
+        body[member] = lifetime.clone();
+        let credential = fixture.mint(name, json_answer(200, &body)).await.unwrap();
         let observed = credential.expires_at.map(|end| end.to_string());
-        let what = format!("{name} {said}: {:?}", credential.warnings);
+        let what = format!("{name} {lifetime}: {:?}", credential.warnings);
         assert_eq!((observed.as_deref(), credential.cacheable), (end, cacheable), "{what}");
         assert_eq!(!credential.warnings.is_empty(), warning, "{what}");
     }

@@ -1,4 +1,4 @@
-//! WASI, as a guest in Python finds it: there, and empty.
+//! WASI as a guest in Python sees it: present, but empty.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -7,15 +7,15 @@ use std::path::Path;
 use serde_json::json;
 use tollgate_plugin::credential::{Mint as _, MintErrorClass};
 
-use super::{Stage, mint};
+use super::{Fixture, mint};
 
 #[tokio::test]
-async fn nothing_is_around_a_guest() {
-    let stage = Stage::new(&["surroundings"]).await;
+async fn a_guest_sees_an_empty_environment() {
+    let fixture = Fixture::new(&["surroundings"]).await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let source = stage.cluster("surroundings", &json!({"port": port}));
+    let source = fixture.cluster("surroundings", &json!({"port": port}));
     let expected = [
         "environment: [[], []]",
         "root: refused, FileNotFoundError",
@@ -28,7 +28,10 @@ async fn nothing_is_around_a_guest() {
     ];
     assert_eq!(source.check().await.unwrap(), expected);
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
-    assert!(Path::new("/etc/passwd").exists(), "the file it cannot read");
+    assert!(
+        Path::new("/etc/passwd").exists(),
+        "without the file the test proves nothing"
+    );
     assert!(!Path::new("/tmp/tollgate-surroundings").exists());
     let credential = mint(&source).await.unwrap();
     assert_eq!(credential.token.unwrap().expose(), "[]");

@@ -1,11 +1,11 @@
-//! Chance, the same for the same seed.
+//! A seeded random generator: the same seed and name give the same sequence.
 
 /// A SplitMix64 generator.
 #[derive(Debug)]
-pub(super) struct Chance(u64);
+pub(super) struct Random(u64);
 
-impl Chance {
-    /// A stream of its own for each name.
+impl Random {
+    /// A generator whose sequence depends on the seed and the name.
     pub(super) fn new(seed: u64, name: &str) -> Self {
         let named = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -20,17 +20,17 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to below `bound`, which is greater than 0.
+    /// A number from 0 to `bound - 1`. `bound` must be greater than 0.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    /// True in so many of 100 cases.
+    /// True with a probability of `share` percent.
     pub(super) fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }
 
-    /// One of them.
+    /// A random element.
     pub(super) fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())].clone()
     }

@@ -1,4 +1,4 @@
-//! A cluster, a gateway before it, and people.
+//! A cluster with two agents, a gateway in front of it, and users.
 
 use serde_json::{Value, json};
 
@@ -7,18 +7,18 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, ses
 use test_support::kubernetes::kubectl::Kubectl;
 use test_support::oidc::Provider;
 
-/// Whom the cluster sees through agents.
+/// The identity with which an agent's cluster sees requests; the value is the agent's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum As {
+pub(crate) enum AccessAs {
     /// The person.
     User = 9999,
     /// The agent.
     Agent = 10000,
 }
 
-/// What alice came with.
+/// The kind of alice's credential.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum With {
+pub(crate) enum CredentialKind {
     /// A personal access token.
     Pat,
     /// An ID token.
@@ -27,40 +27,40 @@ pub(crate) enum With {
 
 /// A personal access token of alice.
 pub(crate) struct Token {
-    /// Its number.
+    /// The id of the token.
     pub(crate) id: String,
-    /// What a client shows: `pat:…`.
+    /// The bearer token of clients: `pat:…`.
     pub(crate) bearer: String,
-    /// When it ends by itself.
+    /// When the token expires.
     pub(crate) expires_at: jiff::Timestamp,
 }
 
-/// All of it. alice is a developer of group 2, the agents are shared with it.
-pub(crate) struct World {
+/// The running gateway. alice is a developer of group 2, with which the agents are shared.
+pub(crate) struct Fixture {
     /// The cluster of both agents, shared with other tests.
     pub(crate) cluster: &'static Cluster,
-    /// The gateway, of this world alone.
+    /// The gateway of this fixture alone.
     pub(crate) gateway: Gateway,
-    /// A namespace where developers of group 2, and the agent, may do everything.
+    /// A namespace in which developers of group 2 and the agent may do everything.
     pub(crate) home: String,
-    /// A namespace where nobody may do anything.
+    /// A namespace in which nobody may do anything.
     pub(crate) other: String,
     provider: Provider,
 }
 
-impl World {
-    /// One as shipped.
+impl Fixture {
+    /// Starts a gateway with the shipped policies.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| ()).await
     }
 
-    /// One whose folder is changed before the gateway starts.
+    /// Changes the gateway's folder before it starts.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Layout)) -> Self {
         Self::start_in(Cluster::shared().await, impersonate, change).await
     }
 
-    /// One in a cluster where the gateway may do what `may` says, which is told the
-    /// namespace of its account.
+    /// Starts a gateway for this cluster. `may` makes the objects with the gateway's rights from
+    /// the namespace of its account.
     pub(crate) async fn start_in(
         cluster: &'static Cluster,
         may: impl FnOnce(&str) -> String,
@@ -75,20 +75,23 @@ impl World {
             .await;
         cluster.running_pod(&home, "pod").await;
         let provider = Provider::start();
-        let mut layout = lay_out(&provider);
-        for (name, agent, token) in [("people", As::User, &impersonator), ("robots", As::Agent, &robot)] {
+        let mut layout = self::layout(&provider);
+        for (name, agent, token) in [
+            ("people", AccessAs::User, &impersonator),
+            ("robots", AccessAs::Agent, &robot),
+        ] {
             let config = json!({
                 "bearerToken": token,
                 "tlsClientConfig": {"caData": base64(cluster.authority())},
             });
-            // Clusters are told apart by their URL too.
+            // The URLs of clusters must differ.
             let server = match agent {
-                As::User => cluster.url().to_owned(),
-                As::Agent => cluster.url().replace("127.0.0.1", "localhost"),
+                AccessAs::User => cluster.url().to_owned(),
+                AccessAs::Agent => cluster.url().replace("127.0.0.1", "localhost"),
             };
             let data = json!({"name": name, "server": server, "config": config.to_string()});
             layout.cluster(name, &data);
-            layout.write(&described(name, agent));
+            layout.write(&agent_object(name, agent));
         }
         change(&mut layout);
         Self {
@@ -100,7 +103,7 @@ impl World {
         }
     }
 
-    /// Asks the API as alice, who is signed in at the control plane.
+    /// Sends a request to the gateway's API with alice's Argo CD session.
     pub(crate) async fn api(&self, method: reqwest::Method, path: &str, content: &Value) -> Value {
         let url = format!("{}{path}", self.gateway.url());
         let client = self.gateway.client("alice");
@@ -110,13 +113,13 @@ impl World {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// A new token of alice.
-    pub(crate) async fn token(&self, agent: As) -> Token {
+    /// Creates a token of alice for an hour.
+    pub(crate) async fn token(&self, agent: AccessAs) -> Token {
         self.token_for(agent, "1h").await
     }
 
-    /// A new token of alice with this life.
-    pub(crate) async fn token_for(&self, agent: As, lifetime: &str) -> Token {
+    /// Creates a token of alice with this lifetime.
+    pub(crate) async fn token_for(&self, agent: AccessAs, lifetime: &str) -> Token {
         let wish = json!({"name": "day", "agent": agent as i64, "lifetime": lifetime});
         let made = self.api(reqwest::Method::POST, "/api/v1/tokens", &wish).await;
         Token {
@@ -126,11 +129,11 @@ impl World {
         }
     }
 
-    /// What alice shows as her bearer token.
-    pub(crate) async fn bearer(&mut self, with: With, agent: As) -> String {
-        match with {
-            With::Pat => self.token(agent).await.bearer,
-            With::IdToken => self.provider.token(&format!("id-token alice {}", agent as i64)),
+    /// A bearer token of alice.
+    pub(crate) async fn bearer(&mut self, kind: CredentialKind, agent: AccessAs) -> String {
+        match kind {
+            CredentialKind::Pat => self.token(agent).await.bearer,
+            CredentialKind::IdToken => self.provider.token(&format!("id-token alice {}", agent as i64)),
         }
     }
 
@@ -139,7 +142,7 @@ impl World {
         kubectl(&self.gateway, bearer)
     }
 
-    /// What a command of `tollgate` prints that alice gives the gateway.
+    /// The output of a `tollgate` command that alice runs against the gateway.
     pub(crate) async fn tollgate(&self, arguments: &[&str]) -> String {
         let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(arguments)
@@ -153,22 +156,22 @@ impl World {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The session of alice at the control plane.
+    /// The Argo CD session of alice.
     pub(crate) fn session(&self) -> String {
         session("alice")
     }
 
-    /// The service account the cluster knows the gateway by.
-    pub(crate) fn account(&self, agent: As) -> String {
+    /// The gateway's service account in the cluster.
+    pub(crate) fn account(&self, agent: AccessAs) -> String {
         let name = match agent {
-            As::User => "gateway",
-            As::Agent => "robot",
+            AccessAs::User => "gateway",
+            AccessAs::Agent => "robot",
         };
         format!("system:serviceaccount:{}:{name}", self.home)
     }
 }
 
-/// kubectl with a bearer token, through one gateway.
+/// kubectl with a bearer token, through this gateway.
 pub(crate) fn kubectl(gateway: &Gateway, bearer: &str) -> Kubectl {
     let mut server = json!({"server": format!("{}/k8s-proxy/", gateway.url())});
     if let Some(authority) = gateway.authority() {
@@ -177,7 +180,7 @@ pub(crate) fn kubectl(gateway: &Gateway, bearer: &str) -> Kubectl {
     Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": bearer})))
 }
 
-fn lay_out(provider: &Provider) -> Layout {
+fn layout(provider: &Provider) -> Layout {
     let mut layout = Layout::new(&["alice"], "");
     layout.policies("kubernetes");
     layout.tls();
@@ -203,10 +206,10 @@ fn lay_out(provider: &Provider) -> Layout {
     layout
 }
 
-fn described(cluster: &str, agent: As) -> Value {
+fn agent_object(cluster: &str, agent: AccessAs) -> Value {
     let access_as = match agent {
-        As::User => json!({"user": {}}),
-        As::Agent => json!({"agent": {}}),
+        AccessAs::User => json!({"user": {}}),
+        AccessAs::Agent => json!({"agent": {}}),
     };
     json!({
         "apiVersion": "tollgate.dev/v1alpha1",
@@ -221,7 +224,7 @@ fn described(cluster: &str, agent: As) -> Value {
     })
 }
 
-/// What those may do who come as alice, or as the agent.
+/// The rights of alice and of the agent's account.
 fn developers(home: &str) -> String {
     format!(
         r#"
@@ -242,7 +245,7 @@ subjects:
     )
 }
 
-/// Lets the gateway act in people's names, and do nothing else.
+/// The gateway's right to impersonate users, and nothing else.
 fn impersonate(home: &str) -> String {
     format!(
         r#"

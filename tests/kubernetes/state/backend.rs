@@ -1,4 +1,4 @@
-//! A place objects are put into, and the source that reads them there.
+//! Backends that store objects, and the source that reads them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tollgate_state::watch::Watch;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::{PATIENCE, eventually};
 
-/// A place objects are put into.
-pub(crate) trait World {
-    /// Namespace of the control plane.
+/// A backend that stores objects.
+pub(crate) trait StateBackend {
+    /// The namespace of the control plane.
     fn namespace(&self) -> &str;
-    /// The settings that lead there.
+    /// Settings with this backend as the source of the state.
     fn config(&self) -> Config;
-    /// Makes an object, or makes it what it says now.
+    /// Creates or replaces an object.
     async fn put(&self, object: &Value);
-    /// Takes an object away.
+    /// Deletes an object.
     async fn delete(&self, object: &Value);
 }
 
@@ -47,7 +47,7 @@ impl Folder {
     }
 }
 
-impl World for Folder {
+impl StateBackend for Folder {
     fn namespace(&self) -> &str {
         "argocd"
     }
@@ -71,7 +71,7 @@ impl World for Folder {
 pub(crate) struct Namespace {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: String,
-    /// How the source reaches the cluster.
+    /// The kubeconfig of the source.
     pub(crate) kubeconfig: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Namespace {
     }
 }
 
-impl World for Namespace {
+impl StateBackend for Namespace {
     fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -121,34 +121,33 @@ fn settings(source: &Value, namespace: &str) -> Config {
     loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
-/// A source that is loaded again whenever it says so.
+/// A source that is loaded again after its signals.
 pub(crate) struct Reader {
     pub(crate) source: Arc<dyn Source>,
     watch: Watch,
 }
 
 impl Reader {
-    /// Of the settings.
+    /// Opens the source of these settings.
     pub(crate) async fn of(config: &Config) -> Self {
         let source = open(config);
         let watch = source.watch().await;
         Self { source, watch }
     }
 
-    /// As it is now.
+    /// Loads the current state.
     pub(crate) async fn load(&self) -> Loaded<Arc<Resources>> {
         let source = Arc::clone(&self.source);
         tokio::task::spawn_blocking(move || source.load()).await.unwrap()
     }
 
-    /// As it is now, which must be good.
+    /// Loads the current state, which must be valid.
     pub(crate) async fn good(&self) -> Arc<Resources> {
         let loaded = self.load().await;
         loaded.value.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics))
     }
 
-    /// Waits for signals until what is loaded is as it should be. Nothing is looked
-    /// at without a signal.
+    /// Waits for signals until the loaded state satisfies `is_so`. It loads only after a signal.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -156,14 +155,16 @@ impl Reader {
     ) -> Loaded<Arc<Resources>> {
         let waited = timeout(PATIENCE, async {
             loop {
-                self.watch.changed().await.expect("the watch goes on");
+                self.watch.changed().await.expect("the watch ended");
                 let loaded = self.load().await;
                 if is_so(&loaded) {
                     return loaded;
                 }
             }
         });
-        waited.await.unwrap_or_else(|_| panic!("no signal after which {what}"))
+        waited
+            .await
+            .unwrap_or_else(|_| panic!("in time, there was no signal after which {what}"))
     }
 
     /// Whether there was a signal within `time`.
@@ -171,30 +172,30 @@ impl Reader {
         timeout(time, self.watch.changed()).await.is_ok()
     }
 
-    /// Takes what is signaled of changes made before.
+    /// Consumes the signals of earlier changes.
     pub(crate) async fn calm(&mut self) {
         while self.is_signaled(Duration::from_millis(1500)).await {}
     }
 
-    /// Looks until the health is as it should be.
+    /// Waits until the health satisfies `is_so`.
     pub(crate) async fn until_health(&self, what: &str, is_so: impl Fn(&[Diagnostic]) -> bool) {
         eventually(what, async || is_so(&self.source.health()).then_some(())).await;
     }
 }
 
-/// Findings as text.
-pub(crate) fn said(findings: &[Diagnostic]) -> String {
+/// Diagnostics as text.
+pub(crate) fn to_text(findings: &[Diagnostic]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
 
-/// An object of `world`'s control plane.
+/// An object in the namespace of the backend's control plane.
 #[expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
-pub(crate) fn object(world: &impl World, (version, kind, name): (&str, &str, &str), body: Value) -> Value {
+pub(crate) fn object(backend: &impl StateBackend, (version, kind, name): (&str, &str, &str), body: Value) -> Value {
     let mut object = json!({
         "apiVersion": version,
         "kind": kind,
-        "metadata": {"name": name, "namespace": world.namespace()},
+        "metadata": {"name": name, "namespace": backend.namespace()},
     });
     let members = body.as_object().unwrap().clone();
     for (key, value) in members {
@@ -209,20 +210,20 @@ pub(crate) fn object(world: &impl World, (version, kind, name): (&str, &str, &st
 pub(crate) const ARGO: &str = "argoproj.io/v1alpha1";
 pub(crate) const OWN: &str = "tollgate.dev/v1alpha1";
 
-pub(crate) fn application(world: &impl World, name: &str, project: &str) -> Value {
+pub(crate) fn application(backend: &impl StateBackend, name: &str, project: &str) -> Value {
     let spec = json!({
         "project": project,
         "source": {"repoURL": "https://git.example.org/r", "path": "."},
         "destination": {"server": "https://one.example.org", "namespace": "web"},
     });
     object(
-        world,
+        backend,
         (ARGO, "Application", name),
         json!({"spec": spec, "labels": {"team": "a"}}),
     )
 }
 
-pub(crate) fn project(world: &impl World, name: &str, roles: &[&str]) -> Value {
+pub(crate) fn project(backend: &impl StateBackend, name: &str, roles: &[&str]) -> Value {
     let role = |name: &&str| {
         let policy = format!("p, proj:shop:{name}, applications, get, shop/*, allow");
         json!({"name": name, "policies": [policy], "groups": ["devs"]})
@@ -234,26 +235,26 @@ pub(crate) fn project(world: &impl World, name: &str, roles: &[&str]) -> Value {
         "namespaceResourceWhitelist": [{"group": "apps", "kind": "Deployment"}],
         "roles": roles,
     });
-    object(world, (ARGO, "AppProject", name), json!({"spec": spec}))
+    object(backend, (ARGO, "AppProject", name), json!({"spec": spec}))
 }
 
-pub(crate) fn cluster_secret(world: &impl World, name: &str, (server, token): (&str, &str)) -> Value {
+pub(crate) fn cluster_secret(backend: &impl StateBackend, name: &str, (server, token): (&str, &str)) -> Value {
     let config = json!({"bearerToken": token}).to_string();
     let values = json!({
         "labels": {"argocd.argoproj.io/secret-type": "cluster"},
         "annotations": {"team": "shop"},
         "stringData": {"name": name, "server": server, "config": config},
     });
-    object(world, ("v1", "Secret", name), values)
+    object(backend, ("v1", "Secret", name), values)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
-pub(crate) fn config_map(world: &impl World, name: &str, data: Value) -> Value {
-    object(world, ("v1", "ConfigMap", name), json!({"data": data}))
+pub(crate) fn config_map(backend: &impl StateBackend, name: &str, data: Value) -> Value {
+    object(backend, ("v1", "ConfigMap", name), json!({"data": data}))
 }
 
 /// One object of each kind.
-pub(crate) fn sample(world: &impl World) -> Vec<Value> {
+pub(crate) fn sample(backend: &impl StateBackend) -> Vec<Value> {
     let agent = json!({"spec": {
         "id": 7, "configProject": {"id": 1}, "cluster": "one",
         "config": {"user_access": {"access_as": {"user": {}}, "projects": [{"id": "group/app"}]}},
@@ -269,33 +270,33 @@ pub(crate) fn sample(world: &impl World) -> Vec<Value> {
     }});
     vec![
         config_map(
-            world,
+            backend,
             "argocd-cm",
             json!({"url": "https://cd.example.org", "accounts.ci": "apiKey"}),
         ),
         config_map(
-            world,
+            backend,
             "argocd-rbac-cm",
             json!({"policy.csv": "g, devs, role:readonly\n", "policy.default": ""}),
         ),
         object(
-            world,
+            backend,
             ("v1", "Secret", "argocd-secret"),
             json!({"stringData": {"server.secretkey": "hunter2"}}),
         ),
-        cluster_secret(world, "one", ("https://one.example.org", "hunter3")),
-        project(world, "shop", &["ci", "dev"]),
-        application(world, "guestbook", "shop"),
-        application(world, "web", "default"),
-        object(world, (ARGO, "ArgoCDExtension", "metrics"), extension),
-        object(world, (OWN, "Agent", "edge"), agent),
-        object(world, (OWN, "UserDirectory", "people"), people),
+        cluster_secret(backend, "one", ("https://one.example.org", "hunter3")),
+        project(backend, "shop", &["ci", "dev"]),
+        application(backend, "guestbook", "shop"),
+        application(backend, "web", "default"),
+        object(backend, (ARGO, "ArgoCDExtension", "metrics"), extension),
+        object(backend, (OWN, "Agent", "edge"), agent),
+        object(backend, (OWN, "UserDirectory", "people"), people),
     ]
 }
 
-/// Puts [`sample`] there.
-pub(crate) async fn fill(world: &impl World) {
-    for object in sample(world) {
-        world.put(&object).await;
+/// Stores [`sample`].
+pub(crate) async fn fill(backend: &impl StateBackend) {
+    for object in sample(backend) {
+        backend.put(&object).await;
     }
 }

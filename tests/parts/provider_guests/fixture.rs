@@ -1,7 +1,5 @@
-//! One guest at work on one cluster.
-//!
-//! In: its configuration, values, what its issuers answer. Out: what it made and
-//! what it sent.
+//! Mints credentials with a shipped guest for one cluster, against scripted responses of issuers,
+//! and shows what the guest sent.
 
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use test_support::providers::{Reply, Script, Seen, World, guests};
 
 /// The private key of RFC 7515, appendix A.2.
 pub(crate) const RSA_KEY: &str = include_str!("../../data/rfc7515-a2.pem");
-/// When it is.
+/// The time of the tests.
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 const GUESTS: [&str; 7] = [
@@ -41,17 +39,17 @@ const HOSTS: [&str; 9] = [
     "vault.example.com",
 ];
 
-/// The guests, loaded.
-pub(crate) struct Stage {
+/// The loaded guests, and an endpoint that responds for all issuers.
+pub(crate) struct Fixture {
     pub(crate) world: World,
     set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
-impl Stage {
-    /// Every guest, granted every host of the tests.
+impl Fixture {
+    /// Loads every guest, with every host of the tests granted.
     pub(crate) async fn new() -> Self {
-        // The worlds of one run share compiled guests: one makes them, the others wait.
+        // Tests share a cache of compiled guests: one compiles them, the others wait.
         static LOADING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _loading = LOADING.lock().await;
         let world = World::new().await;
@@ -67,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// A cluster of `provider`.
+    /// The source of a cluster's credentials, from `provider`.
     pub(crate) fn cluster(&self, provider: &str, config: &Value, values: &[(&str, &str)]) -> ProviderMint {
         let values = values
             .iter()
@@ -86,13 +84,13 @@ impl Stage {
             .mint_for(name, config, secret_values)
     }
 
-    /// Says what the next requests are answered.
+    /// Sets the responses to the next requests, in JSON.
     pub(crate) fn answers(&self, replies: impl IntoIterator<Item = (u16, Value)>) {
         let replies = replies.into_iter().map(|(status, body)| Reply::json(status, &body));
         self.replies(replies);
     }
 
-    /// The same, in any form.
+    /// Sets the responses to the next requests.
     pub(crate) fn replies(&self, replies: impl IntoIterator<Item = Reply>) {
         self.world.endpoint.play(Script {
             replies: replies.into_iter().collect(),
@@ -100,23 +98,23 @@ impl Stage {
         });
     }
 
-    /// The pod has tokens for `audience`, read one after the other.
+    /// Gives the pod tokens for `audience`, which are read one after the other.
     pub(crate) fn pod_tokens(&self, audience: &str, tokens: &[&str]) {
         *self.world.pod.given.lock().unwrap() = json!({"sa-token": {"audience": audience, "token": tokens}});
     }
 
-    /// What was sent since the last answers were given.
+    /// The requests since the last responses were set.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.world.endpoint.seen()
     }
 
-    /// Lets time pass.
+    /// Sets the time.
     pub(crate) fn at(&self, now: &str) {
         self.world.clock.set(now.parse().unwrap());
     }
 }
 
-/// Mints.
+/// Mints a credential.
 pub(crate) async fn mint(source: &ProviderMint, reason: MintReason) -> Result<Credential, MintError> {
     let request = MintRequest {
         reason,
@@ -150,7 +148,7 @@ pub(crate) fn field<'a>(seen: &'a Seen, name: &str) -> Option<&'a str> {
     seen.headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// base64url without padding, undone.
+/// Decodes base64url without padding.
 pub(crate) fn unbase64url(text: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text).unwrap()
 }

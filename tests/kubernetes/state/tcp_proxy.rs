@@ -1,4 +1,4 @@
-//! A line to a server that can be cut and mended.
+//! A TCP proxy that can be interrupted.
 
 use std::net::SocketAddr;
 
@@ -7,44 +7,44 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Passes bytes on while it is whole.
-pub(crate) struct Line {
+/// Forwards connections to a server while it is enabled.
+pub(crate) struct TcpProxy {
     pub(crate) address: SocketAddr,
-    whole: watch::Sender<bool>,
+    enabled: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Line {
-    /// To `server`, which is `host:port`.
+impl TcpProxy {
+    /// Starts a proxy to `server`, which is `host:port`.
     pub(crate) async fn to(server: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let whole = watch::Sender::new(true);
+        let enabled = watch::Sender::new(true);
         let server = server.to_owned();
-        let state = whole.subscribe();
+        let state = enabled.subscribe();
         let task = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                // Cut: the connection ends as soon as it is there.
+                // While disabled, new connections are closed at once.
                 if *state.borrow() {
                     tokio::spawn(pass(near, server.clone(), state.clone()));
                 }
             }
         });
-        Self { address, whole, task }
+        Self { address, enabled, task }
     }
 
-    /// Ends every connection, and lets no new one through.
-    pub(crate) fn cut(&self) {
-        self.whole.send_replace(false);
+    /// Closes every connection, and accepts no new ones.
+    pub(crate) fn disable(&self) {
+        self.enabled.send_replace(false);
     }
 
-    /// Lets connections through again.
-    pub(crate) fn mend(&self) {
-        self.whole.send_replace(true);
+    /// Forwards connections again.
+    pub(crate) fn enable(&self) {
+        self.enabled.send_replace(true);
     }
 }
 
-impl Drop for Line {
+impl Drop for TcpProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -56,6 +56,6 @@ async fn pass(mut near: TcpStream, server: String, mut state: watch::Receiver<bo
     };
     tokio::select! {
         _ = copy_bidirectional(&mut near, &mut far) => {}
-        _ = state.wait_for(|whole| !whole) => {}
+        _ = state.wait_for(|enabled| !enabled) => {}
     }
 }

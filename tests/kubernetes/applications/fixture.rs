@@ -1,4 +1,4 @@
-//! A cluster, a gateway before it, projects and Applications.
+//! A cluster, a gateway in front of it, projects and Applications.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use test_support::kubernetes::kubectl::{Kubectl, Run};
 
-/// Key of `argocd-cm` that says whether accounts act.
+/// The key of `argocd-cm` that sets the impersonation mode.
 pub(crate) const MODE: &str = "application.sync.impersonation.enabled";
 
-/// Rights of people: alice may everything with Applications and look into pods, bob looks
-/// on, carol syncs and looks into pods, sam only syncs, mallory nothing.
+/// The rights of users: alice may do everything with Applications, with exec and logs. bob may only
+/// get. carol may get and sync, with exec and logs. sam may only sync. mallory may do nothing.
 const PEOPLE: &str = "p, alice, applications, *, */*, allow\np, alice, exec, create, */*, allow\np, alice, logs, get, */*, allow\n\
                       p, alice, projects, *, *, allow\np, bob, applications, get, */*, allow\n\
                       p, carol, applications, get, */*, allow\np, carol, applications, sync, */*, allow\n\
@@ -18,7 +18,7 @@ const PEOPLE: &str = "p, alice, applications, *, */*, allow\np, alice, exec, cre
                       p, carol, logs, get, */*, allow\np, carol, exec, create, */*, allow\n\
                       p, sam, applications, sync, */*, allow\n";
 
-/// Where the gateway has its objects from.
+/// The source of the gateway's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A folder.
@@ -27,35 +27,35 @@ pub(crate) enum Source {
     Kubernetes,
 }
 
-/// Both, for tests that make no difference.
+/// Both sources, for tests that run with each.
 pub(crate) const SOURCES: [Source; 2] = [Source::Directory, Source::Kubernetes];
 
-/// What a world is made of before its gateway starts.
-pub(crate) struct Plan {
-    /// The cluster its Applications go to.
+/// Builds a [`Fixture`] before its gateway starts.
+pub(crate) struct FixtureBuilder {
+    /// The destination cluster of the Applications.
     pub(crate) cluster: &'static Cluster,
-    /// Settings and objects.
+    /// The settings and objects of the gateway.
     pub(crate) layout: Layout,
-    /// Namespace of the control plane and of the gateway's accounts.
+    /// The namespace of the control plane and of the gateway's accounts.
     pub(crate) control: String,
-    /// A namespace Applications go to.
+    /// A destination namespace.
     pub(crate) guestbook: String,
-    /// Another one.
+    /// Another destination namespace.
     pub(crate) elsewhere: String,
     source: Source,
     cm: Value,
     objects: Vec<Value>,
 }
 
-/// All of it, running.
-pub(crate) struct World {
-    /// The cluster its Applications go to.
+/// A running gateway with its cluster.
+pub(crate) struct Fixture {
+    /// The destination cluster of the Applications.
     pub(crate) cluster: &'static Cluster,
     /// The gateway.
     pub(crate) gateway: Gateway,
-    /// Namespace of the control plane and of the gateway's accounts.
+    /// The namespace of the control plane and of the gateway's accounts.
     pub(crate) control: String,
-    /// A namespace Applications go to.
+    /// A destination namespace.
     pub(crate) guestbook: String,
     /// A token of the gateway's account.
     pub(crate) token: String,
@@ -63,8 +63,9 @@ pub(crate) struct World {
     cm: Value,
 }
 
-impl Plan {
-    /// Three namespaces of the shared cluster, accounts act, no project, no Application.
+impl FixtureBuilder {
+    /// Three namespaces in the shared cluster, with impersonation enforced and without projects and
+    /// Applications.
     pub(crate) async fn new(source: Source) -> Self {
         let cluster = Cluster::shared().await.with_crds().await;
         let (control, guestbook, elsewhere) = tokio::join!(
@@ -76,7 +77,7 @@ impl Plan {
         layout.policies("applications");
         layout.tls();
         layout.settings(json!({"applications": {"gatewayIdentity": "allowed"}}));
-        let mut plan = Self {
+        let mut builder = Self {
             cluster,
             layout,
             guestbook,
@@ -95,21 +96,21 @@ impl Plan {
             control,
             objects: Vec::new(),
         };
-        plan.mode("true");
-        plan
+        builder.mode("true");
+        builder
     }
 
-    /// Whether accounts act, as `argocd-cm` says it.
+    /// Sets the impersonation mode in `argocd-cm`.
     pub(crate) fn mode(&mut self, value: &str) {
         self.cm["data"][MODE] = value.into();
     }
 
-    /// An AppProject; destinations are everywhere unless its spec says it.
+    /// Adds an AppProject. It permits all destinations unless `spec` has others.
     pub(crate) fn project(&self, name: &str, spec: &Value) {
         self.layout.write(&project(&self.control, name, spec));
     }
 
-    /// An Application of the control plane's namespace.
+    /// Adds an Application in the control plane's namespace.
     pub(crate) fn application(&self, name: &str, project: &str, destination: &Value) {
         self.layout.write(&json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
@@ -122,18 +123,18 @@ impl Plan {
         }));
     }
 
-    /// `destinationServiceAccounts` entry for the cluster.
+    /// An entry of `destinationServiceAccounts` for the cluster.
     pub(crate) fn acts(&self, namespace: &str, account: &str) -> Value {
         json!({"server": self.cluster.url(), "namespace": namespace, "defaultServiceAccount": account})
     }
 
-    /// Where an Application goes.
+    /// A destination in the cluster.
     pub(crate) fn to(&self, namespace: &str) -> Value {
         json!({"server": self.cluster.url(), "namespace": namespace})
     }
 
-    /// A service account that may manage Deployments and Services in `namespaces`;
-    /// and the gateway may act as it.
+    /// Adds a service account that may manage Deployments and Services in `namespaces`, and that
+    /// the gateway may impersonate.
     pub(crate) fn deployer(&mut self, home: &str, name: &str, namespaces: &[&str]) {
         self.objects.push(account(home, name));
         for namespace in namespaces {
@@ -143,18 +144,18 @@ impl Plan {
         self.objects.extend(acts_as(home, name, &control));
     }
 
-    /// More objects of the cluster.
+    /// Adds more objects to the cluster.
     pub(crate) fn objects(&mut self, more: impl IntoIterator<Item = Value>) {
         self.objects.extend(more);
     }
 
-    /// Makes all of it and starts the gateway.
-    pub(crate) async fn start(self) -> World {
-        let Started { world, .. } = self.start_replicas(0).await;
-        world
+    /// Creates all objects and starts the gateway.
+    pub(crate) async fn start(self) -> Fixture {
+        let Started { fixture, .. } = self.start_replicas(0).await;
+        fixture
     }
 
-    /// The same with more replicas of the gateway.
+    /// Creates all objects, starts the gateway, and prepares more replicas of it.
     pub(crate) async fn start_replicas(mut self, more: usize) -> Started {
         self.layout.write(&self.cm);
         self.objects.push(account(&self.control, "tollgate"));
@@ -179,7 +180,7 @@ impl Plan {
             self.read_from_cluster(&reader);
         }
         let replicas = (0..more).map(|_| self.layout.replica()).collect();
-        let world = World {
+        let fixture = Fixture {
             cluster: self.cluster,
             gateway: self.layout.start().await,
             control: self.control,
@@ -188,7 +189,7 @@ impl Plan {
             source: self.source,
             cm: self.cm,
         };
-        Started { world, replicas }
+        Started { fixture, replicas }
     }
 
     fn read_from_cluster(&mut self, reader: &str) {
@@ -203,21 +204,21 @@ impl Plan {
     }
 }
 
-/// A world and gateways of it that do not run yet.
+/// A fixture and the replicas of its gateway that do not run yet.
 pub(crate) struct Started {
-    /// With its first gateway.
-    pub(crate) world: World,
-    /// The others.
+    /// The fixture with the first gateway.
+    pub(crate) fixture: Fixture,
+    /// The other replicas.
     pub(crate) replicas: Vec<Layout>,
 }
 
-impl World {
-    /// kubectl of somebody, by way of an Application.
+impl Fixture {
+    /// kubectl of a user for the cluster of an Application.
     pub(crate) fn kubectl(&self, who: &str, application: &str) -> Kubectl {
         self.kubectl_at(&self.gateway.url(), who, application)
     }
 
-    /// The same by way of another address of the same certificate.
+    /// The same through another address with the same certificate.
     pub(crate) fn kubectl_at(&self, url: &str, who: &str, application: &str) -> Kubectl {
         let server = json!({
             "server": format!("{url}/applications/{}/{application}/k8s", self.control),
@@ -226,12 +227,12 @@ impl World {
         Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": session(who)})))
     }
 
-    /// The user the cluster knows the gateway by.
+    /// The username of the gateway in the cluster.
     pub(crate) fn own(&self) -> String {
         user(&self.control, "tollgate")
     }
 
-    /// Puts an object of the state in the place of what was there.
+    /// Replaces an object of the state.
     pub(crate) async fn put(&self, object: &Value) {
         match self.source {
             Source::Directory => self.gateway.rewrite(object),
@@ -239,14 +240,14 @@ impl World {
         }
     }
 
-    /// Changes `argocd-cm`.
+    /// Changes the impersonation mode in `argocd-cm`.
     pub(crate) async fn mode(&mut self, value: &str) {
         self.cm["data"][MODE] = value.into();
         let cm = self.cm.clone();
         self.put(&cm).await;
     }
 
-    /// The event of the cluster's audit log of a write of this object.
+    /// The event in the cluster's audit log of a write of this object.
     pub(crate) async fn event(&self, namespace: &str, name: &str) -> Value {
         let reads = ["get", "list", "watch"];
         let is = |event: &Value| {
@@ -257,8 +258,7 @@ impl World {
         self.cluster.audit().find_with(namespace, is).await
     }
 
-    /// That the cluster saw a write of this object by this account, through the
-    /// gateway.
+    /// Asserts that the gateway wrote this object, impersonating this account. Returns the event.
     pub(crate) async fn wrote(&self, namespace: &str, name: &str, account: &str) -> Value {
         let event = self.event(namespace, name).await;
         assert_eq!(event["user"]["username"], self.own(), "{event}");
@@ -266,8 +266,7 @@ impl World {
         event
     }
 
-    /// Writes of the gateway, and of accounts it acted as, that arrived in a
-    /// namespace so far.
+    /// The writes of the gateway to a namespace so far, with and without impersonation.
     pub(crate) fn arrived(&self, namespace: &str) -> Vec<Value> {
         let own = self.own();
         let reads = ["get", "list", "watch"];
@@ -279,12 +278,12 @@ impl World {
     }
 }
 
-/// The user of a service account.
+/// The username of a service account.
 pub(crate) fn user(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// An AppProject; destinations are everywhere unless its spec says it.
+/// An AppProject. It permits all destinations unless `spec` has others.
 pub(crate) fn project(control: &str, name: &str, spec: &Value) -> Value {
     let mut object = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
@@ -318,7 +317,7 @@ pub(crate) fn guestbook(namespace: &str, name: &str) -> String {
     objects.to_string()
 }
 
-/// `kubectl apply` of these objects.
+/// Runs `kubectl apply` with these objects.
 pub(crate) async fn run_apply(kubectl: &Kubectl, objects: &str) -> Run {
     kubectl.run_with(&["apply", "--filename=-"], objects).await
 }
@@ -328,7 +327,7 @@ pub(crate) fn account(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
 }
 
-/// A role and its binding to a service account `home`:`account`.
+/// A Role and its binding to the service account `home`:`account`.
 pub(crate) fn role(namespace: &str, name: &str, rules: &Value, (home, account): (&str, &str)) -> [Value; 2] {
     let metadata = json!({"name": name, "namespace": namespace});
     [
@@ -343,7 +342,7 @@ pub(crate) fn role(namespace: &str, name: &str, rules: &Value, (home, account): 
     ]
 }
 
-/// What the seed's accounts may do.
+/// The right to manage Deployments and Services.
 fn deploys(namespace: &str, home: &str, account: &str) -> [Value; 2] {
     let verbs = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
     let rules = json!([
@@ -353,7 +352,7 @@ fn deploys(namespace: &str, home: &str, account: &str) -> [Value; 2] {
     role(namespace, &format!("{account}-of-{home}"), &rules, (home, account))
 }
 
-/// Lets the gateway act as one account, and as nobody else.
+/// The gateway's right to impersonate one account.
 fn acts_as(home: &str, name: &str, control: &str) -> [Value; 2] {
     let rules = json!([{
         "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": ["impersonate"],
@@ -361,7 +360,7 @@ fn acts_as(home: &str, name: &str, control: &str) -> [Value; 2] {
     role(home, &format!("act-as-{name}"), &rules, (control, "tollgate"))
 }
 
-/// Lets the state be read, by an account that does nothing else.
+/// The right to read the state, for an account that does nothing else.
 fn reads_state(control: &str) -> [Value; 2] {
     let verbs = json!(["get", "list", "watch"]);
     let rules = json!([
@@ -371,7 +370,7 @@ fn reads_state(control: &str) -> [Value; 2] {
     role(control, "reader", &rules, (control, "reader"))
 }
 
-/// Objects in one go, by the administrator.
+/// Applies objects as the administrator.
 pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     let arguments = ["apply", "--server-side", "--force-conflicts", "--filename=-"];

@@ -1,32 +1,33 @@
-//! One day of alice, by real kubectl.
+//! A workflow of one person with a real kubectl: objects, watches, discovery, refusals, logs and
+//! pods.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::world::{As, With, World};
-use crate::kubelet::{enter, spoken};
+use super::fixture::{AccessAs, CredentialKind, Fixture};
+use crate::kubelet::{assert_protocol, use_pod};
 use test_support::kubernetes::kubectl::{Kubectl, Protocol};
 
-/// Everything, with one credential through one agent.
-async fn day(with: With, agent: As) {
-    let mut world = World::start().await;
-    let bearer = world.bearer(with, agent).await;
-    let kubectl = world.kubectl(&bearer);
-    let here = format!("--namespace={}", world.home);
+/// Runs the whole workflow with one credential through one agent.
+async fn workflow(kind: CredentialKind, agent: AccessAs) {
+    let mut fixture = Fixture::start().await;
+    let bearer = fixture.bearer(kind, agent).await;
+    let kubectl = fixture.kubectl(&bearer);
+    let here = format!("--namespace={}", fixture.home);
     objects(&kubectl, &here).await;
     watching(&kubectl, &here).await;
     large(&kubectl, &here).await;
-    discovery(&world, &kubectl, agent).await;
-    refused(&world, &kubectl, agent).await;
+    discovery(&fixture, &kubectl, agent).await;
+    refused(&fixture, &kubectl, agent).await;
     logs(&kubectl, &here).await;
-    // The second protocol in a second namespace: what was spoken is asked of it.
-    enter(&kubectl, &world.home).await;
-    spoken(world.cluster, &world.home, Protocol::WebSocket).await;
-    audited(&world, &bearer, (with, agent)).await;
+    // kubectl must have used WebSockets in this namespace.
+    use_pod(&kubectl, &fixture.home).await;
+    assert_protocol(fixture.cluster, &fixture.home, Protocol::WebSocket).await;
+    audited(&fixture, &bearer, (kind, agent)).await;
 }
 
-/// get, apply, server-side apply, delete.
+/// Gets, applies, patches and deletes an object.
 async fn objects(kubectl: &Kubectl, here: &str) {
     let config_map = |value: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"key": value}})
@@ -59,7 +60,7 @@ async fn objects(kubectl: &Kubectl, here: &str) {
     assert!(gone.contains(r#"configmaps "settings" not found"#), "{gone}");
 }
 
-/// An event is seen when it happens, not when the stream ends.
+/// Events of a watch arrive at once, not when the stream ends.
 async fn watching(kubectl: &Kubectl, here: &str) {
     let mut watch = kubectl.start(&["get", "configmaps", here, "--watch", "--output=name"]);
     for name in ["one", "two"] {
@@ -69,7 +70,7 @@ async fn watching(kubectl: &Kubectl, here: &str) {
     assert!(watch.runs());
 }
 
-/// A megabyte both ways.
+/// Sends and receives a megabyte.
 async fn large(kubectl: &Kubectl, here: &str) {
     let text = "0123456789".repeat(100_000);
     let path = kubectl.home().join("large");
@@ -82,11 +83,11 @@ async fn large(kubectl: &Kubectl, here: &str) {
     assert!(back == text, "{} bytes came back", back.len());
 }
 
-/// Who I am, what I may, what there is.
-async fn discovery(world: &World, kubectl: &Kubectl, agent: As) {
+/// Identity, permissions, API resources and version.
+async fn discovery(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
     let info = kubectl.json(&["auth", "whoami"]).await["status"]["userInfo"].clone();
     match agent {
-        As::User => {
+        AccessAs::User => {
             assert_eq!(info["username"], "gitlab:user:alice");
             let groups: Vec<&str> = strings(&info["groups"]);
             for group in [
@@ -103,9 +104,9 @@ async fn discovery(world: &World, kubectl: &Kubectl, agent: As) {
             assert_eq!(extra["agent.gitlab.com/username"], json!(["alice"]));
             assert_eq!(extra["agent.gitlab.com/config_project_id"], json!(["1234"]));
         }
-        As::Agent => assert_eq!(info["username"], world.account(agent)),
+        AccessAs::Agent => assert_eq!(info["username"], fixture.account(agent)),
     }
-    for (namespace, may) in [(&world.home, "yes\n"), (&world.other, "no\n")] {
+    for (namespace, may) in [(&fixture.home, "yes\n"), (&fixture.other, "no\n")] {
         let namespace = format!("--namespace={namespace}");
         let run = kubectl.run(&["auth", "can-i", "create", "pods", &namespace]).await;
         assert_eq!(run.stdout, may, "{run:?}");
@@ -119,26 +120,26 @@ async fn discovery(world: &World, kubectl: &Kubectl, agent: As) {
     }
     assert_eq!(kubectl.json(&["version"]).await["serverVersion"]["major"], "1");
     let none = kubectl
-        .fail(&["top", "pods", &format!("--namespace={}", world.home)])
+        .fail(&["top", "pods", &format!("--namespace={}", fixture.home)])
         .await;
     assert!(none.contains("Metrics API not available"), "{none}");
 }
 
-/// The cluster's own RBAC decides, and speaks for itself.
-async fn refused(world: &World, kubectl: &Kubectl, agent: As) {
-    let there = format!("--namespace={}", world.other);
-    let said = kubectl.fail(&["get", "pods", &there]).await;
+/// The cluster's own RBAC decides, and kubectl shows its message. Impersonation is refused.
+async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
+    let there = format!("--namespace={}", fixture.other);
+    let error = kubectl.fail(&["get", "pods", &there]).await;
     let username = match agent {
-        As::User => "gitlab:user:alice".to_owned(),
-        As::Agent => world.account(agent),
+        AccessAs::User => "gitlab:user:alice".to_owned(),
+        AccessAs::Agent => fixture.account(agent),
     };
     let text = format!(
         r#"Error from server (Forbidden): pods is forbidden: User "{username}" cannot list resource "pods" in API group "" in the namespace "{}""#,
-        world.other
+        fixture.other
     );
-    assert_eq!(said.trim_end(), text);
+    assert_eq!(error.trim_end(), text);
 
-    let here = format!("--namespace={}", world.home);
+    let here = format!("--namespace={}", fixture.home);
     for flag in [
         "--as=bob",
         "--as-uid=1",
@@ -149,16 +150,16 @@ async fn refused(world: &World, kubectl: &Kubectl, agent: As) {
         if !flag.starts_with("--as=") {
             arguments.push("--as=bob");
         }
-        let said = kubectl.fail(&arguments).await;
+        let error = kubectl.fail(&arguments).await;
         assert!(
-            said.contains("Impersonat") || said.contains("impersonat"),
-            "{flag}: {said}"
+            error.contains("Impersonat") || error.contains("impersonat"),
+            "{flag}: {error}"
         );
-        assert!(said.contains("BadRequest"), "{flag}: {said}");
+        assert!(error.contains("BadRequest"), "{flag}: {error}");
     }
 }
 
-/// A log is read line by line, as it grows.
+/// A followed log arrives line by line.
 async fn logs(kubectl: &Kubectl, here: &str) {
     let past = kubectl.succeed(&["logs", here, "pod", "--tail=1"]).await;
     assert!(past.starts_with("line 10 "), "{past}");
@@ -169,20 +170,26 @@ async fn logs(kubectl: &Kubectl, here: &str) {
     assert!(follow.runs());
 }
 
-/// The cluster wrote down who it was told it is, under the number of the decision.
-async fn audited(world: &World, bearer: &str, (with, agent): (With, As)) {
-    // A name with an escaped slash arrives as it was sent.
-    let path = format!("/api/v1/namespaces/{}/configmaps/a%2Fb?x=%2F&y=a+b", world.home);
-    let url = format!("{}/k8s-proxy{path}", world.gateway.url());
-    let answer = world.gateway.plain_client().get(&url).bearer_auth(bearer).send().await;
+/// The cluster's audit log has the impersonated user under the id of the gateway's decision.
+async fn audited(fixture: &Fixture, bearer: &str, (kind, agent): (CredentialKind, AccessAs)) {
+    // A name with an escaped slash arrives unchanged.
+    let path = format!("/api/v1/namespaces/{}/configmaps/a%2Fb?x=%2F&y=a+b", fixture.home);
+    let url = format!("{}/k8s-proxy{path}", fixture.gateway.url());
+    let answer = fixture
+        .gateway
+        .plain_client()
+        .get(&url)
+        .bearer_auth(bearer)
+        .send()
+        .await;
     let answer = answer.unwrap();
     let id = answer.headers()["audit-id"].to_str().unwrap().to_owned();
     assert_eq!(answer.status(), 404, "{}", answer.text().await.unwrap());
 
-    let event = world.cluster.audit().of(&id).await;
+    let event = fixture.cluster.audit().of(&id).await;
     assert_eq!(event["requestURI"], path);
-    assert_eq!(event["user"]["username"], world.account(agent));
-    let decision = world.gateway.admin(&format!("/decisions/{id}")).await;
+    assert_eq!(event["user"]["username"], fixture.account(agent));
+    let decision = fixture.gateway.admin(&format!("/decisions/{id}")).await;
     assert_eq!(
         (&decision["outcome"], &decision["front"]),
         (&json!("allowed"), &json!("kubernetes"))
@@ -192,13 +199,13 @@ async fn audited(world: &World, bearer: &str, (with, agent): (With, As)) {
         (&note["user"]["username"], &note["agent"]),
         (&json!("alice"), &json!(agent as i64))
     );
-    let access_type = match with {
-        With::Pat => "personal_access_token",
-        With::IdToken => "oidc_id_token",
+    let access_type = match kind {
+        CredentialKind::Pat => "personal_access_token",
+        CredentialKind::IdToken => "oidc_id_token",
     };
     assert_eq!(note["access_type"], access_type);
     match agent {
-        As::User => {
+        AccessAs::User => {
             let whom = &event["impersonatedUser"];
             assert_eq!(whom["username"], "gitlab:user:alice");
             assert_eq!(
@@ -221,12 +228,12 @@ async fn audited(world: &World, bearer: &str, (with, agent): (With, As)) {
             );
             assert_eq!(note["impersonated"]["username"], "gitlab:user:alice");
         }
-        As::Agent => {
+        AccessAs::Agent => {
             assert_eq!(event.get("impersonatedUser"), None, "{event}");
             assert_eq!(note.get("impersonated"), None, "{note}");
         }
     }
-    // Nothing of the credential is anywhere.
+    // The secret is in neither record.
     let secret = bearer.rsplit(':').next().unwrap();
     for text in [event.to_string(), decision.to_string()] {
         assert!(!text.contains(secret), "{text}");
@@ -239,43 +246,45 @@ fn strings(values: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn with_a_personal_token_as_herself() {
-    day(With::Pat, As::User).await;
+async fn with_a_personal_token_as_the_user() {
+    workflow(CredentialKind::Pat, AccessAs::User).await;
 }
 
 #[tokio::test]
-async fn with_an_id_token_as_herself() {
-    day(With::IdToken, As::User).await;
+async fn with_an_id_token_as_the_user() {
+    workflow(CredentialKind::IdToken, AccessAs::User).await;
 }
 
 #[tokio::test]
 async fn with_a_personal_token_as_the_agent() {
-    day(With::Pat, As::Agent).await;
+    workflow(CredentialKind::Pat, AccessAs::Agent).await;
 }
 
 #[tokio::test]
 async fn with_an_id_token_as_the_agent() {
-    day(With::IdToken, As::Agent).await;
+    workflow(CredentialKind::IdToken, AccessAs::Agent).await;
 }
 
-/// What kubectl does when WebSockets do not get through.
+/// kubectl falls back to SPDY if WebSockets fail.
 #[tokio::test]
-async fn pods_are_entered_with_spdy() {
-    let world = World::start().await;
-    for agent in [As::User, As::Agent] {
-        let kubectl = world.kubectl(&world.token(agent).await.bearer).speak(Protocol::Spdy);
-        enter(&kubectl, &world.home).await;
+async fn pods_can_be_used_with_spdy() {
+    let fixture = Fixture::start().await;
+    for agent in [AccessAs::User, AccessAs::Agent] {
+        let kubectl = fixture
+            .kubectl(&fixture.token(agent).await.bearer)
+            .speak(Protocol::Spdy);
+        use_pod(&kubectl, &fixture.home).await;
     }
-    spoken(world.cluster, &world.home, Protocol::Spdy).await;
+    assert_protocol(fixture.cluster, &fixture.home, Protocol::Spdy).await;
 }
 
-/// How long a watch without events is watched here.
+/// How long the watch stays without events.
 const IDLE: Duration = Duration::from_secs(600);
 
 pub(super) async fn idle_watch() {
-    let world = World::start().await;
-    let kubectl = world.kubectl(&world.token(As::User).await.bearer);
-    let here = format!("--namespace={}", world.home);
+    let fixture = Fixture::start().await;
+    let kubectl = fixture.kubectl(&fixture.token(AccessAs::User).await.bearer);
+    let here = format!("--namespace={}", fixture.home);
     let mut watch = kubectl.start(&["get", "secrets", &here, "--watch-only", "--output=name"]);
     let mut follow = kubectl.start(&["exec", "-i", &here, "pod", "--", "cat"]);
     tokio::time::sleep(IDLE).await;
@@ -284,13 +293,13 @@ pub(super) async fn idle_watch() {
     assert_eq!(watch.line("secret/").await.as_deref(), Some("secret/late\n"));
     follow.say("still there\n").await;
     assert_eq!(follow.line("still").await.as_deref(), Some("still there\n"));
-    // It was one watch all the time.
+    // kubectl did not start a second watch.
     let is = |event: &Value| {
         let object = &event["objectRef"];
-        event["verb"] == "watch" && object["resource"] == "secrets" && object["namespace"] == world.home.as_str()
+        event["verb"] == "watch" && object["resource"] == "secrets" && object["namespace"] == fixture.home.as_str()
     };
     let stage = |event: &Value| event["stage"] == "ResponseStarted";
-    world.cluster.audit().find(|event| is(event)).await;
-    let events = world.cluster.audit().events();
+    fixture.cluster.audit().find(|event| is(event)).await;
+    let events = fixture.cluster.audit().events();
     assert_eq!(events.iter().filter(|event| is(event) && stage(event)).count(), 1);
 }
