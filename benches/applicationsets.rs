@@ -51,7 +51,7 @@ impl Repositories for NoInputs {
 
 impl PluginGenerators for NoInputs {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        Err(InputError(format!("unexpected call of `{}`", kind.as_str())))
+        Err(InputError(format!("unexpected call of `{}`", kind.as_ref())))
     }
 }
 

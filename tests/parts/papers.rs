@@ -205,7 +205,7 @@ fn every_part_of_the_policy_input_is_documented() {
             assert!(
                 !rows.is_empty(),
                 "docs/policies.md does not document `{part}` of `{}`",
-                front.as_str()
+                front.as_ref()
             );
             for field in properties(&schema).keys() {
                 let whole = format!("{part}.{field}");
@@ -213,7 +213,7 @@ fn every_part_of_the_policy_input_is_documented() {
                 assert!(
                     rows.iter().any(|row| named(&row)),
                     "docs/policies.md does not document `{whole}` of `{}`",
-                    front.as_str()
+                    front.as_ref()
                 );
             }
         }

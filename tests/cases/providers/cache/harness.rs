@@ -37,7 +37,7 @@ pub(super) fn parse_result(text: &str, lifetime: Option<f64>, retry_after: Optio
         MintErrorClass::Config,
         MintErrorClass::Permanent,
     ];
-    if let Some(class) = classes.into_iter().find(|class| class.as_str() == text) {
+    if let Some(class) = classes.into_iter().find(|class| class.as_ref() == text) {
         return Ok(MintResult::Failure(class, retry_after));
     }
     if let Some(rest) = text.strip_prefix("same token, remaining ") {
