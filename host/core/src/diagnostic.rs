@@ -49,10 +49,9 @@ impl fmt::Display for Location {
 }
 
 /// How bad a finding is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, strum::Display,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// The file is not used; the last good configuration stays in force.
