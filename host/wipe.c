@@ -1,13 +1,10 @@
 /* Wipes memory before it is freed.
  *
- * Tokens pass through buffers of JSON, HTTP and TLS that nobody else wipes, and a
- * vector that grows leaves its old bytes behind. The global allocator is
- * regorus's mimalloc, which counts what a policy takes: a second one cannot be
- * declared, and this one has no switch for it. So the linker puts these functions
- * before its own (`--wrap`, see build.rs).
- *
- * In: blocks of mimalloc. Out: the same blocks, zeroed, back to it. Never: an
- * allocation of its own kind.
+ * Tokens pass through buffers of JSON, HTTP and TLS that no other code wipes, and a
+ * vector that grows leaves its old bytes behind. The global allocator is the mimalloc
+ * of regorus, which measures the memory of policies. A program has only one global
+ * allocator, and mimalloc has no option to wipe. The linker therefore calls these
+ * functions in place of mimalloc's own (`--wrap`, see build.rs).
  */
 #include <stddef.h>
 #include <string.h>
@@ -18,7 +15,7 @@ void __real_mi_free(void *block);
 
 void __wrap_mi_free(void *block) {
     if (block != NULL) {
-        /* Not removed by a compiler: it does not know what mi_free reads. */
+        /* The compiler keeps this call: it cannot know that mi_free does not read the block. */
         memset(block, 0, mi_usable_size(block));
         __real_mi_free(block);
     }

@@ -75,16 +75,14 @@ impl Lint {
     }
 }
 
-/// Checks the formatting of the peers' Go code, if gofmt is installed.
+/// Checks the formatting of the Go code of peers and tests.
 fn gofmt(root: &Path) -> Result<()> {
-    if setup::find("gofmt").is_none() {
-        println!("gofmt is missing: the formatting of benches/peers is not checked");
-        return Ok(());
-    }
+    setup::go()?;
     let output = Command::new("gofmt")
-        .args(["-l", "benches/peers"])
+        .args(["-l", "benches/peers", "tests"])
         .current_dir(root)
-        .output()?;
+        .output()
+        .context("running gofmt, which comes with Go")?;
     let files = String::from_utf8_lossy(&output.stdout);
     ensure!(
         output.status.success() && files.is_empty(),

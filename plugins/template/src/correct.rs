@@ -78,7 +78,7 @@ pub(crate) fn refuse(source: &str, tokens: &[Token]) -> Result<(), Error> {
 }
 
 /// The template with every `{.name}` and `${.name}` of its text replaced by the action that was
-/// meant, and a `{.` without a valid name by an action that prints it. A template that cannot be
+/// meant, and a `{.` or `${.` without a valid name by an action that prints it. A template that cannot be
 /// tokenized is returned unchanged.
 #[must_use]
 pub fn corrected(source: &str, format: TargetFormat) -> String {
@@ -92,9 +92,10 @@ pub fn corrected(source: &str, format: TargetFormat) -> String {
         let mut at = range.start;
         while let Some(found) = source.get(at..range.end).and_then(find) {
             result.push_str(source.get(done..at + found.start).unwrap_or_default());
+            let written = source.get(at + found.start..at + found.end).unwrap_or_default();
             match found.name {
                 Some(name) => result.push_str(&action(name, format)),
-                None => result.push_str("{{ \"{.\" }}"),
+                None => result.push_str(&format!("{{{{ \"{written}\" }}}}")),
             }
             at += found.end;
             done = at;

@@ -253,6 +253,7 @@ fn corrects_what_was_meant() {
         ("{.api-key} ", "{{ index . \"api-key\" }} "),
         ("{{ \"{.a}\" }}{.b}", "{{ \"{.a}\" }}{{ .b }}"),
         ("{.a b}", "{{ \"{.\" }}a b}"),
+        ("${.a b}", "{{ \"${.\" }}a b}"),
         ("{{ .open", "{{ .open"),
         ("plain", "plain"),
     ] {

@@ -1,11 +1,10 @@
-// A kubelet for tests: what kube-apiserver asks of one when somebody wants into a
-// pod, and nothing else.
+// A kubelet for tests. It serves only what kube-apiserver requests for exec, attach,
+// port-forward and logs of a pod, with the protocols of a real kubelet
+// (k8s.io/cri-streaming).
 //
-// In: requests of a client with a certificate of the authority it is told. Out:
-// processes of this machine, loopback ports, lines that never end. The protocols
-// are those of the real thing (k8s.io/cri-streaming); containers there are none:
-// a pod is an empty folder, its commands run in it. Never: a connection beyond
-// loopback, pods it reports to anybody, a process that outlives it.
+// There are no containers: a pod is an empty folder, and its commands are processes of
+// this machine that run in it and end with this program. Clients need a certificate of
+// the authority that a flag names. Connections stay on loopback.
 package main
 
 import (
