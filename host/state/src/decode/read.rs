@@ -230,7 +230,7 @@ impl<'n> ObjectDecoder<'n> {
     fn object(&self, fields: &Fields<'_>, (kind, version): (&str, &str)) {
         let mut all = ObjectKind::ALL.into_iter();
         if let Some(kind) = all.find(|known| known.as_str() == kind && known.version() == version) {
-            return self.decode_object(fields, kind);
+            return self.decode_object(fields, kind, None);
         }
         let mut all = ObjectKind::ALL.into_iter();
         if let Some(meant) = all.find(|known| is_misspelled(*known, (kind, version))) {
@@ -241,7 +241,8 @@ impl<'n> ObjectDecoder<'n> {
         tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
     }
 
-    pub(crate) fn decode_object(&self, fields: &Fields<'_>, kind: ObjectKind) {
+    /// - `defect`: why the object cannot be used, whatever its fields say.
+    pub(crate) fn decode_object(&self, fields: &Fields<'_>, kind: ObjectKind, defect: Option<&str>) {
         let findings = Findings::default();
         let location = fields.location();
         let Some(object) = self.named(fields.collecting(&findings), kind) else {
@@ -257,6 +258,9 @@ impl<'n> ObjectDecoder<'n> {
             return;
         }
         self.flush();
+        if let Some(defect) = defect {
+            object.fields.error(defect);
+        }
         let mut content = content(kind, &object);
         let name = object.name;
         let mut findings = findings.take();

@@ -1,11 +1,12 @@
 //! Parses objects as the API server sends them and drops the parts that are not used, such as
 //! managed fields and the status of an Application.
 //!
-//! Invariant: no type of a value makes parsing fail, because one bad object would block the whole
-//! list.
+//! Invariant: neither the type nor the depth of a value makes parsing fail, because one bad object
+//! would block the whole list.
 //! Security: `Debug` shows no values.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,6 +16,10 @@ use serde_json::{Map, Value};
 
 use crate::decode::LAST_APPLIED;
 
+/// The deepest nesting that is read. An API server stores up to 10,000 levels where a definition
+/// preserves unknown fields, and `serde_json` fails at 128, of which a list takes two.
+const MAX_DEPTH: usize = 100;
+
 /// An object: its name and version, and the parts that the gateway reads. `WHOLE` keeps everything
 /// except managed fields, because the object is given out again.
 #[derive(Clone, derive_more::Debug)]
@@ -22,6 +27,8 @@ use crate::decode::LAST_APPLIED;
 pub(super) struct Object<const WHOLE: bool = false> {
     pub(super) metadata: ObjectMeta,
     pub(super) value: Value,
+    /// Whether parts below [`MAX_DEPTH`] are missing. Such an object must not be used.
+    pub(super) is_truncated: bool,
 }
 
 impl<const WHOLE: bool> kube::Resource for Object<WHOLE> {
@@ -55,14 +62,19 @@ impl<const WHOLE: bool> kube::Resource for Object<WHOLE> {
 
 impl<'de, const WHOLE: bool> serde::Deserialize<'de> for Object<WHOLE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let is_truncated = Cell::new(false);
+        let limit = DepthLimit {
+            left: MAX_DEPTH,
+            is_exceeded: &is_truncated,
+        };
         let value = if WHOLE {
-            let mut value = Value::deserialize(deserializer)?;
+            let mut value = limit.deserialize(deserializer)?;
             if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
             }
             value
         } else {
-            Part::Object.deserialize(deserializer)?
+            PartSeed(Part::Object, limit).deserialize(deserializer)?
         };
         let text = |key: &str| Some(value.get("metadata")?.get(key)?.as_str()?.to_owned());
         let metadata = ObjectMeta {
@@ -72,7 +84,11 @@ impl<'de, const WHOLE: bool> serde::Deserialize<'de> for Object<WHOLE> {
             uid: text("uid"),
             ..ObjectMeta::default()
         };
-        Ok(Self { metadata, value })
+        Ok(Self {
+            metadata,
+            value,
+            is_truncated: is_truncated.get(),
+        })
     }
 }
 
@@ -118,7 +134,22 @@ enum Retention {
     Drop,
 }
 
-impl<'de> DeserializeSeed<'de> for Part {
+macro_rules! keep_scalars {
+    ($($visit:ident: $scalar:ty),*) => {
+        $(fn $visit<E>(self, value: $scalar) -> Result<Value, E> {
+            Ok(Value::from(value))
+        })*
+
+        fn visit_unit<E>(self) -> Result<Value, E> {
+            Ok(Value::Null)
+        }
+    };
+}
+
+#[derive(Clone, Copy)]
+struct PartSeed<'a>(Part, DepthLimit<'a>);
+
+impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -126,16 +157,8 @@ impl<'de> DeserializeSeed<'de> for Part {
     }
 }
 
-macro_rules! keep_scalars {
-    ($($visit:ident: $scalar:ty),*) => {
-        $(fn $visit<E>(self, value: $scalar) -> Result<Value, E> {
-            Ok(Value::from(value))
-        })*
-    };
-}
-
 /// A part that is not a mapping is kept, so that decoding reports it.
-impl<'de> Visitor<'de> for Part {
+impl<'de> Visitor<'de> for PartSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,18 +166,19 @@ impl<'de> Visitor<'de> for Part {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let Self(part, limit) = self;
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match self.retention(&key) {
+            match part.retention(&key) {
                 Retention::All => {
-                    kept.insert(key, members.next_value()?);
+                    kept.insert(key, members.next_value_seed(limit)?);
                 }
                 Retention::KeyOnly => {
                     members.next_value::<IgnoredAny>()?;
                     kept.insert(key, Value::String(String::new()));
                 }
                 Retention::Part(part) => {
-                    kept.insert(key, members.next_value_seed(part)?);
+                    kept.insert(key, members.next_value_seed(PartSeed(part, limit))?);
                 }
                 Retention::Drop => {
                     members.next_value::<IgnoredAny>()?;
@@ -170,8 +194,62 @@ impl<'de> Visitor<'de> for Part {
     }
 
     keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
+}
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+/// Reads a value, with `null` for whatever is nested deeper than the levels that are left.
+#[derive(Clone, Copy)]
+struct DepthLimit<'a> {
+    left: usize,
+    is_exceeded: &'a Cell<bool>,
+}
+
+impl DepthLimit<'_> {
+    /// The limit within a mapping or list; `None` if that is too deep.
+    fn below(self) -> Option<Self> {
+        let left = self.left.checked_sub(1);
+        self.is_exceeded.set(self.is_exceeded.get() || left.is_none());
+        left.map(|left| Self { left, ..self })
     }
+}
+
+impl<'de> DeserializeSeed<'de> for DepthLimit<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DepthLimit<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let Some(below) = self.below() else {
+            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        };
+        let mut kept = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            kept.insert(key, members.next_value_seed(below)?);
+        }
+        Ok(Value::Object(kept))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let Some(below) = self.below() else {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        };
+        let mut kept = Vec::new();
+        while let Some(item) = items.next_element_seed(below)? {
+            kept.push(item);
+        }
+        Ok(Value::Array(kept))
+    }
+
+    keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
 }

@@ -200,7 +200,10 @@ fn read<const WHOLE: bool>(kind: ObjectKind, object: &Object<WHOLE>, namespace: 
     let decoder = ObjectDecoder::new(namespace);
     let findings = Findings::default();
     if let Some(fields) = Fields::open(&node, &source, &findings) {
-        decoder.decode_object(&fields, kind);
+        let defect = object
+            .is_truncated
+            .then_some("it is nested too deeply, at most 100 levels are read");
+        decoder.decode_object(&fields, kind, defect);
     }
     findings.take().into_iter().for_each(|finding| decoder.report(finding));
     decoder.finish()

@@ -128,8 +128,20 @@ fn set(version: &str, spec: &Value, health: &str) -> Object {
         "spec": spec,
         "status": {"health": health},
     });
-    let Object { metadata, value } = serde_json::from_value::<Object<true>>(set).unwrap();
-    Object { metadata, value }
+    unmarked(serde_json::from_value(set).unwrap())
+}
+
+fn unmarked(set: Object<true>) -> Object {
+    let Object {
+        metadata,
+        value,
+        is_truncated,
+    } = set;
+    Object {
+        metadata,
+        value,
+        is_truncated,
+    }
 }
 
 #[test]
@@ -192,6 +204,49 @@ fn a_set_without_a_spec_is_left_out() {
         [
             "kubernetes ApplicationSet argocd/web: warning: the object is left out: ApplicationSet `web` has no `spec` (a file cut short looks like this)"
         ]
+    );
+}
+
+#[test]
+fn a_deeply_nested_object_is_set_aside_and_the_rest_of_the_list_is_used() {
+    // The object, `spec` and `n` are three levels themselves.
+    let set = |name: &str, depth: usize| {
+        let (open, close) = ("[".repeat(depth - 3), "]".repeat(depth - 3));
+        format!(
+            r#"{{"metadata": {{"name": "{name}", "namespace": "argocd"}}, "spec": {{"n": {{"m": {open}{close}}}}}}}"#
+        )
+    };
+    let list = format!(
+        r#"{{"apiVersion": "v1", "kind": "List", "metadata": {{}}, "items": [{}, {}, {}]}}"#,
+        set("a", 9_990),
+        set("b", 101),
+        set("c", 100),
+    );
+    let list: kube::core::ObjectList<Object<true>> = serde_json::from_str(&list).unwrap();
+    let store = listed(
+        ObjectKind::ApplicationSet,
+        list.items.into_iter().map(unmarked).collect(),
+    );
+    let refused = |name: &str| {
+        format!(
+            "kubernetes ApplicationSet argocd/{name}: warning: the object is set aside: it is nested too deeply, at most 100 levels are read"
+        )
+    };
+    assert_eq!(findings(&store), [refused("a"), refused("b")]);
+    let is_used = |items: Arc<[DecodedItem]>| matches!(&items[..], [DecodedItem::Object(decoded)] if matches!(decoded.content, ObjectContent::ApplicationSet(_)));
+    let used: Vec<bool> = store.decoded_items().map(is_used).collect();
+    assert_eq!(used, [false, false, true]);
+
+    let application = r#"{"metadata": {"name": "d", "namespace": "argocd"}, "spec": {"source": DEEP, "destination": DEEP, "project": "web"}}"#;
+    let application = application.replace("DEEP", &format!("{}{}", "[".repeat(500), "]".repeat(500)));
+    let store = listed(
+        ObjectKind::Application,
+        vec![serde_json::from_str(&application).unwrap()],
+    );
+    assert!(
+        findings(&store)[0].contains("nested too deeply"),
+        "{:?}",
+        findings(&store)
     );
 }
 
