@@ -167,7 +167,7 @@ mod tests {
     use tollgate_config::GenerationLimits;
 
     #[test]
-    fn each_bound_is_told_with_what_was_observed() {
+    fn exceeded_limits_report_observed_and_allowed() {
         let limits = GenerationLimits {
             applications: 2,
             parameters: 2,
@@ -191,13 +191,13 @@ mod tests {
     /// Counts how often it is released; `is_free` says whether it can be reacquired.
     #[derive(Debug)]
     struct Counted {
-        left: Arc<AtomicU64>,
+        released: Arc<AtomicU64>,
         is_free: bool,
     }
 
     impl WorkSlot for Counted {
         fn release(&self) {
-            self.left.fetch_add(1, Ordering::Relaxed);
+            self.released.fetch_add(1, Ordering::Relaxed);
         }
 
         fn reacquire(&self, _: Instant, _: &dyn Fn() -> bool) -> bool {
@@ -206,27 +206,27 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_has_no_place() {
+    fn the_slot_is_released_while_waiting() {
         for (is_free, expected) in [(true, Ok(1)), (false, Err(()))] {
-            let left = Arc::new(AtomicU64::new(0));
+            let released = Arc::new(AtomicU64::new(0));
             let slot = Counted {
-                left: Arc::clone(&left),
+                released: Arc::clone(&released),
                 is_free,
             };
             let budget = GenerationBudget::new(GenerationLimits::default()).with_slot(Box::new(slot));
-            assert_eq!(left.load(Ordering::Relaxed), 0);
-            let seen = budget.release_while(|| left.load(Ordering::Relaxed));
+            assert_eq!(released.load(Ordering::Relaxed), 0);
+            let seen = budget.release_while(|| released.load(Ordering::Relaxed));
             assert_eq!(seen.map_err(|_| ()), expected);
         }
         assert_eq!(
             GenerationBudget::new(GenerationLimits::default()).release_while(|| 7),
             Ok(7),
-            "none to leave"
+            "a budget without a slot"
         );
     }
 
     #[test]
-    fn time_ends() {
+    fn deadline_and_cancellation_are_checked() {
         let allowed = Duration::ZERO;
         let over = GenerationBudget::new(GenerationLimits {
             time: allowed,

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_no_less_than_what_the_values_are() {
+    fn estimates_are_at_least_the_size_of_the_rust_values() {
         assert_eq!(usize::try_from(VALUE_BYTES).unwrap(), size_of::<Value>());
         let leaf = 11 * (size_of::<String>() + size_of::<Value>());
         assert!(map_overhead(1) >= u64::try_from(leaf).unwrap());

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_elsewhere_and_counted_as_it_weighs() {
+    fn values_equal_those_of_serde_json_and_their_heap_size_is_charged() {
         for text in [
             "null",
             " [true, -1, 18446744073709551615, 1.5, \"\\u00e4\\n\"] ",
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_text_of_many_values_stops_at_the_bound() {
+    fn many_small_values_stop_at_the_limit() {
         let zeros = format!("[{}0]", "0,".repeat(10_000));
         assert!(within(&zeros, 1_000_000).is_ok());
         let deep = format!("{}{}", "{\"a\":[".repeat(40), "]}".repeat(40));

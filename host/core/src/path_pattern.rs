@@ -158,7 +158,7 @@ mod tests {
     use super::PathPattern;
 
     #[test]
-    fn patterns_match_as_go_has_them() {
+    fn patterns_match_as_in_go() {
         for (pattern, path, expected) in [
             ("abc", "abc", true),
             ("*", "abc", true),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_go_cannot_read_is_refused() {
+    fn patterns_go_refuses_are_refused() {
         for pattern in [
             "[", "[]", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a[", "a\\", "[^", "[^bc", "[\\",
         ] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_time_by_the_product_of_the_lengths() {
+    fn many_stars_take_at_most_the_product_of_both_lengths() {
         let pattern = PathPattern::compile(&"a*".repeat(2000)).unwrap();
         assert!(!pattern.matches(&format!("{}/b", "a".repeat(4000))));
     }

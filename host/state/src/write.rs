@@ -458,7 +458,7 @@ mod tests {
 
     /// SECURITY: names become parts of paths, in folders and at an API server.
     #[tokio::test]
-    async fn names_that_are_none_lead_nowhere() {
+    async fn invalid_names_are_not_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let writer = Writer::Folder(FolderWriter::new(folder.path(), "argocd"));
         for (namespace, name) in [

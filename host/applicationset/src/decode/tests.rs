@@ -16,7 +16,7 @@ fn refused(object: Value) -> String {
 }
 
 #[test]
-fn everything_of_a_set_is_read() {
+fn all_fields_of_an_application_set_are_decoded() {
     let object = json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "ApplicationSet",
@@ -52,7 +52,7 @@ fn everything_of_a_set_is_read() {
 }
 
 #[test]
-fn what_is_absent_or_null_has_its_default() {
+fn absent_and_null_fields_have_defaults() {
     for object in [
         json!({}),
         json!({"metadata": null, "spec": null}),
@@ -70,7 +70,7 @@ fn what_is_absent_or_null_has_its_default() {
 }
 
 #[test]
-fn several_kinds_of_one_entry_stand_in_the_order_they_run_in() {
+fn generator_kinds_of_one_entry_keep_their_run_order() {
     let entry = json!({"plugin": {}, "merge": {"generators": []}, "matrix": {}, "pullRequest": {}, "clusterDecisionResource": {}, "scmProvider": {}, "git": {}, "clusters": {}, "list": {}, "other": {}});
     let set = ApplicationSet::read(with_spec(json!({"generators": [entry]}))).unwrap();
     let names: Vec<&str> = set.spec.generators[0].kinds().map(|(kind, _)| kind.into()).collect();
@@ -92,7 +92,7 @@ fn several_kinds_of_one_entry_stand_in_the_order_they_run_in() {
 }
 
 #[test]
-fn unrecognized_generators_are_refused_in_argo_cds_words() {
+fn unrecognized_generators_are_refused_with_argo_cds_message() {
     let generators = json!([{"list": {}}, {}, {"git": {}}, {}]);
     assert_eq!(
         refused(with_spec(json!({"generators": generators}))),
@@ -123,7 +123,7 @@ fn unrecognized_generators_are_refused_in_argo_cds_words() {
 }
 
 #[test]
-fn an_annotation_that_cannot_be_read_names_nothing() {
+fn an_invalid_last_applied_annotation_names_no_generators() {
     for applied in [
         "",
         "{",
@@ -143,13 +143,13 @@ fn an_annotation_that_cannot_be_read_names_nothing() {
 }
 
 #[test]
-fn an_entry_with_a_selector_alone_is_known() {
+fn an_entry_with_only_a_selector_is_accepted() {
     let set = ApplicationSet::read(with_spec(json!({"generators": [{"selector": {}}]}))).unwrap();
     assert!(set.spec.generators[0].kinds().next().is_none());
 }
 
 #[test]
-fn a_wrong_type_is_named_with_its_place() {
+fn wrong_types_are_refused_with_their_path() {
     let generator = |generator: Value| with_spec(json!({"generators": [{"list": {}}, generator]}));
     let nested = |child: Value| generator(json!({"matrix": {"generators": [{"merge": {"generators": [child]}}]}}));
     for (object, why) in [
@@ -229,7 +229,7 @@ fn a_wrong_type_is_named_with_its_place() {
 }
 
 #[test]
-fn an_option_that_is_none_is_refused_where_it_counts() {
+fn unknown_option_values_are_refused_where_they_take_effect() {
     let options = json!(["missingkey=error", "missingkey=none"]);
     assert_eq!(
         ApplicationSet::read(with_spec(json!({"goTemplate": true, "goTemplateOptions": options}))).unwrap_err(),

@@ -1,4 +1,4 @@
-//! Tests of the generators by example.
+//! Tests of the generators with fake inputs.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -28,36 +28,36 @@ mod whole;
 
 /// Inputs for generators: one repository, some clusters, a plugin.
 #[derive(Default, Debug)]
-struct World {
+struct Fixture {
     clusters: Vec<ClusterInput>,
     files: Vec<(&'static str, &'static str)>,
-    made: Vec<Params>,
+    plugin_params: Vec<Params>,
     forbidden: Vec<DeniedResource>,
-    /// What was opened or run, in order.
-    read: Mutex<Vec<String>>,
+    /// The repositories opened and plugins run, in order.
+    accesses: Mutex<Vec<String>>,
     limits: GenerationLimits,
 }
 
-impl World {
+impl Fixture {
     fn set(spec: Value) -> ApplicationSet {
         ApplicationSet::read(json!({"metadata": {"name": "s", "namespace": "argocd"}, "spec": spec})).unwrap()
     }
 
-    /// What the generators of the set make, in order.
-    fn made(&self, spec: Value) -> Result<Vec<Value>, Error> {
+    /// The parameters of all generators of the set, in order.
+    fn params(&self, spec: Value) -> Result<Vec<Value>, Error> {
         let inputs = self.inputs();
         let made = parameters(&Self::set(spec).spec, &inputs, &GenerationBudget::new(self.limits))?;
         Ok(made.into_iter().flatten().map(Value::Object).collect())
     }
 
-    /// What one generator makes with `{{ key }}` only.
+    /// The parameters of one generator with the engine that replaces `{{ key }}` only.
     fn fast(&self, generator: Value) -> Result<Vec<Value>, Error> {
-        self.made(json!({"generators": [generator]}))
+        self.params(json!({"generators": [generator]}))
     }
 
-    /// What one generator makes with Go templates that refuse missing keys.
+    /// The parameters of one generator with Go templates that refuse missing keys.
     fn go(&self, generator: Value) -> Result<Vec<Value>, Error> {
-        self.made(json!({"generators": [generator], "goTemplate": true, "goTemplateOptions": ["missingkey=error"]}))
+        self.params(json!({"generators": [generator], "goTemplate": true, "goTemplateOptions": ["missingkey=error"]}))
     }
 
     fn inputs(&self) -> Inputs<'_> {
@@ -80,12 +80,12 @@ impl World {
         })
     }
 
-    fn note(&self, what: String) {
-        self.read.lock().unwrap().push(what);
+    fn record(&self, access: String) {
+        self.accesses.lock().unwrap().push(access);
     }
 }
 
-impl InputAuthorizer for World {
+impl InputAuthorizer for Fixture {
     fn check_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial> {
         self.allows(DeniedResource::Cluster(cluster.name.clone()))
     }
@@ -99,9 +99,9 @@ impl InputAuthorizer for World {
     }
 }
 
-impl Repositories for World {
+impl Repositories for Fixture {
     fn open(&self, url: &str, revision: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
-        self.note(format!("{url}@{revision}"));
+        self.record(format!("{url}@{revision}"));
         if url.contains("missing") {
             return Err(InputError(format!("there is no repository `{url}`")));
         }
@@ -144,13 +144,13 @@ impl GitTree for Files {
     }
 }
 
-impl PluginGenerators for World {
+impl PluginGenerators for Fixture {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        self.note(kind.as_ref().to_owned());
-        if self.made.is_empty() {
+        self.record(kind.as_ref().to_owned());
+        if self.plugin_params.is_empty() {
             return Err(InputError(format!("no plugin provides `{}`", kind.as_ref())));
         }
-        Ok(self.made.clone())
+        Ok(self.plugin_params.clone())
     }
 }
 

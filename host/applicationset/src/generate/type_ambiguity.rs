@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_what_generators_are_known_by() {
+    fn reserved_keys_in_parameters_are_refused() {
         assert_eq!(
             check_reserved_keys(&params(&json!({"name": "a", "values": {"a": "b"}, "metadata": {}}))),
             Ok(())
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_file_are_not_those_of_its_generator() {
+    fn values_in_a_file_are_ambiguous_unless_its_generator_has_values() {
         for (object, has_values, expected) in [
             (json!({"values": {"a": "b"}}), false, true),
             (json!({"values": {"a": "b"}}), true, false),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_together_may_be_unclear() {
+    fn combined_parameters_may_have_ambiguous_types() {
         let cluster = json!({"nameNormalized": "c", "metadata": {"labels": {"a": "b"}}, "values": {"a": "b"}});
         let git = json!({"path": {"basenameNormalized": "p"}});
         for (one, other, expected) in [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn types_matter_where_a_text_asks_for_them() {
+    fn ambiguity_matters_only_where_templates_can_observe_types() {
         let set = |generators: Value, template: &str, options: Value| {
             let object = json!({
                 "metadata": {"name": "a"},

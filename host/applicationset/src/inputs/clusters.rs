@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_cluster_may_have_a_secret_or_be_switched_off() {
+    fn in_cluster_may_have_a_secret_or_be_disabled() {
         let found = inputs(&format!("{CM}{}", secret("home", "https://kubernetes.default.svc", "")));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].secret.is_some()), ("home", true));

@@ -10,7 +10,7 @@ use super::{ELEMENTS, FIELD_NAMES, MAPS, check_application_set, check_patch, fol
 use crate::ApplicationSet;
 
 /// The error for a set with this spec; empty if the set is accepted.
-fn said(spec: Value) -> String {
+fn decode_error(spec: Value) -> String {
     let object = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": spec});
     // A stored set can always be decoded.
     ApplicationSet::read_stored(object.clone()).unwrap();
@@ -25,19 +25,19 @@ fn nested(child: Value) -> Value {
     json!({"generators": [{"matrix": {"generators": [{"list": {}}, child]}}]})
 }
 
-fn alike(spec: Value, path: &str, known: &str) {
+fn assert_case_variant(spec: Value, path: &str, known: &str) {
     let wanted = format!("`{path}` is wrong: Argo CD may read it as `{known}`; write it that way or remove it");
-    assert_eq!(said(spec), wanted);
+    assert_eq!(decode_error(spec), wanted);
 }
 
-fn templated(spec: Value, path: &str) {
+fn assert_template_key(spec: Value, path: &str) {
     let wanted = format!("`{path}` is wrong: only keys of labels, annotations and other maps can be templates");
-    assert_eq!(said(spec), wanted);
+    assert_eq!(decode_error(spec), wanted);
 }
 
 /// SECURITY: Argo CD decodes nested generators case-insensitively.
 #[test]
-fn generators_in_another_case_are_refused() {
+fn generator_keys_in_another_case_are_refused() {
     let child = "spec.generators[0].matrix.generators[1]";
     for (entry, key, known) in [
         (json!({"list": {}, "Git": {}}), "Git", "git"),
@@ -80,21 +80,21 @@ fn generators_in_another_case_are_refused() {
             "azureDevOps",
         ),
     ] {
-        alike(nested(entry.clone()), &format!("{child}.{key}"), known);
-        alike(
+        assert_case_variant(nested(entry.clone()), &format!("{child}.{key}"), known);
+        assert_case_variant(
             json!({"generators": [entry]}),
             &format!("spec.generators[0].{key}"),
             known,
         );
     }
-    alike(json!({"Template": {}}), "spec.Template", "template");
+    assert_case_variant(json!({"Template": {}}), "spec.Template", "template");
     let error = check_application_set(&json!({"spec": {}, "Spec": {}})).unwrap_err();
     assert!(error.to_string().starts_with("`Spec` is wrong"), "{error}");
 }
 
 /// SECURITY: a cluster drops keys that are templates, so they have no effect.
 #[test]
-fn templates_are_no_keys_of_what_has_fields() {
+fn template_keys_are_refused_in_objects_with_fields() {
     for (spec, key) in [
         (json!({"project": "p", "{{k}}": "q"}), "{{k}}"),
         (json!({"source": {"{{k}}": "q"}}), "source.{{k}}"),
@@ -103,19 +103,19 @@ fn templates_are_no_keys_of_what_has_fields() {
         (json!({"destination": {"{{k}}": "q"}}), "destination.{{k}}"),
         (json!({"syncPolicy": {"{{k}}": {}}}), "syncPolicy.{{k}}"),
     ] {
-        templated(template(spec.clone()), &format!("spec.template.spec.{key}"));
+        assert_template_key(template(spec.clone()), &format!("spec.template.spec.{key}"));
         let own = json!({"list": {"template": {"spec": spec}}});
-        templated(
+        assert_template_key(
             json!({"generators": [own]}),
             &format!("spec.generators[0].list.template.spec.{key}"),
         );
     }
-    templated(json!({"template": {"{{k}}": {}}}), "spec.template.{{k}}");
-    templated(
+    assert_template_key(json!({"template": {"{{k}}": {}}}), "spec.template.{{k}}");
+    assert_template_key(
         nested(json!({"{{kind}}": {}})),
         "spec.generators[0].matrix.generators[1].{{kind}}",
     );
-    alike(
+    assert_case_variant(
         template(json!({"\u{17f}ource": {}})),
         "spec.template.spec.\u{17f}ource",
         "source",
@@ -123,7 +123,7 @@ fn templates_are_no_keys_of_what_has_fields() {
 }
 
 #[test]
-fn keys_of_maps_are_the_authors_own() {
+fn keys_of_maps_are_free() {
     let own = || json!({"Project": "x", "{{k}}": "y"});
     for taken in [
         json!({"generators": [{"list": {"elements": [own()]}, "selector": {"matchLabels": own()}}]}),
@@ -139,10 +139,10 @@ fn keys_of_maps_are_the_authors_own() {
         template(json!({"unheard": {"of": 1}})),
         json!({"generators": [{"pullRequest": {"azuredevops": {}}}, {"scmProvider": {"azureDevOps": {}}}]}),
     ] {
-        assert_eq!(said(taken.clone()), "", "{taken}");
+        assert_eq!(decode_error(taken.clone()), "", "{taken}");
     }
     // Lists of these names contain objects with fields.
-    alike(
+    assert_case_variant(
         template(json!({"source": {"helm": {"parameters": [{"Name": "a"}]}}})),
         "spec.template.spec.source.helm.parameters[0].Name",
         "name",
@@ -150,7 +150,7 @@ fn keys_of_maps_are_the_authors_own() {
 }
 
 #[test]
-fn patches_are_judged_as_they_are_rendered() {
+fn rendered_patches_are_checked() {
     let taken =
         json!({"metadata": {"labels": {"Name": "a"}}, "spec": {"source": {"helm": {"valuesObject": {"Spec": 1}}}}});
     assert_eq!(check_patch(&taken), Ok(()));
@@ -162,7 +162,7 @@ fn patches_are_judged_as_they_are_rendered() {
 }
 
 #[test]
-fn no_two_fields_are_alike() {
+fn field_names_are_unique_after_case_folding() {
     let all: BTreeSet<String> = FIELD_NAMES.split_whitespace().map(folded).collect();
     assert_eq!(all.len(), 207);
     assert_eq!(all.len(), FIELD_NAMES.split_whitespace().count());

@@ -61,7 +61,7 @@ fn finalizers_are_merged_in_the_order_of_the_patch() {
 }
 
 #[test]
-fn directives_do_what_they_say_and_unknown_ones_are_errors() {
+fn directives_are_applied_and_unknown_ones_are_errors() {
     let replaced = json!({"spec": {"destination": {"$patch": "replace", "name": "c"}}});
     assert_eq!(at(replaced, "/spec/destination"), json!({"name": "c"}));
     let deleted = json!({"spec": {"destination": {"$patch": "delete"}}});
@@ -75,7 +75,7 @@ fn directives_do_what_they_say_and_unknown_ones_are_errors() {
 }
 
 #[test]
-fn the_project_stays_whatever_the_patch_does() {
+fn no_patch_changes_the_project() {
     assert_eq!(at(json!({"spec": {"project": "q"}}), "/spec/project"), "p");
     assert_eq!(at(json!({"spec": {"project": null}}), "/spec/project"), "p");
     assert_eq!(
@@ -88,7 +88,7 @@ fn the_project_stays_whatever_the_patch_does() {
 }
 
 #[test]
-fn values_objects_are_no_types_to_merge_by() {
+fn mappings_inside_values_objects_cannot_be_merged() {
     let values = |value: Value| patched(json!({"spec": {"source": {"helm": {"valuesObject": value}}}}));
     let merged = values(json!({"a": 2, "b": 3})).unwrap();
     assert_eq!(
@@ -119,7 +119,7 @@ fn empty_patches_change_nothing_and_others_must_be_objects() {
 
 /// SECURITY: `encoding/json` reads these as `operation`, `spec` and their fields.
 #[test]
-fn fields_in_another_case_and_others_fields_are_refused() {
+fn fields_in_another_case_and_unknown_fields_are_refused() {
     for (text, why) in [
         (
             "Operation: {sync: {}}",
@@ -151,9 +151,9 @@ fn fields_in_another_case_and_others_fields_are_refused() {
     assert_eq!(patched["spec"]["source"]["helm"]["valuesObject"]["Spec"], 1);
 }
 
-/// SECURITY: a few lines can stand for gigabytes.
+/// SECURITY: a few lines can expand to gigabytes.
 #[test]
-fn what_a_patch_stands_for_is_taken_from_the_budget() {
+fn the_expanded_size_of_a_patch_is_charged() {
     let within = |text: &str, bytes: u64| {
         let limits = GenerationLimits {
             bytes,
@@ -181,7 +181,7 @@ fn what_a_patch_stands_for_is_taken_from_the_budget() {
 }
 
 #[test]
-fn lists_whose_entries_are_compared_are_short() {
+fn merged_lists_have_a_maximum_length() {
     let items = |count: usize| -> Value { (0..count).map(|item| item.to_string()).collect() };
     for key in [
         "finalizers",

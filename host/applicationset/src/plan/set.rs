@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_controllers_is_not_taken_from_the_sender() {
+    fn controller_annotations_are_not_taken_from_the_client() {
         let stored = set(&json!({LAST: "{}", "team": "a"}));
         let sent = set(&json!({LAST: "forged", REFRESH: "true", "team": "b", "more": "c"}));
         let wanted = json!({LAST: "{}", "team": "b", "more": "c"});
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_controllers_is_no_difference_and_all_else_is() {
+    fn only_controller_annotations_are_ignored_in_comparisons() {
         let stored = set(&json!({"team": "a"}));
         assert!(is_equivalent(
             &stored,

@@ -122,7 +122,7 @@ fn change(before: Value, after: Value) -> super::PlannedChange {
 }
 
 #[test]
-fn a_new_set_has_references_and_our_annotation() {
+fn a_new_set_has_owner_references_and_the_projects_annotation() {
     let plan = plan(StoredState::default(), vec![generated("b"), generated("a")]);
     assert_eq!(
         actions(&plan),
@@ -147,7 +147,7 @@ fn a_new_set_has_references_and_our_annotation() {
 }
 
 #[test]
-fn what_the_store_says_and_what_is_left_out_are_no_differences() {
+fn server_fields_and_empty_values_are_no_differences() {
     let mut wanted = generated("a");
     wanted["spec"]["source"]["directory"] = json!({"recurse": false, "jsonnet": {}});
     wanted["spec"]["source"]["helm"] = json!({"values": "", "parameters": []});
@@ -168,7 +168,7 @@ fn what_the_store_says_and_what_is_left_out_are_no_differences() {
 }
 
 #[test]
-fn fields_whose_absence_means_something_else_are_differences() {
+fn empty_values_that_differ_from_absent_ones_are_differences() {
     for (pointer, value) in [
         ("syncPolicy", json!({"automated": {}})),
         ("revisionHistoryLimit", json!(0)),
@@ -188,7 +188,7 @@ fn fields_whose_absence_means_something_else_are_differences() {
 }
 
 #[test]
-fn an_update_keeps_what_is_not_the_sets() {
+fn an_update_keeps_fields_the_set_does_not_own() {
     let mut before = owned("a");
     before["operation"] = json!({"sync": {}});
     before["metadata"]["annotations"] = json!({
@@ -232,12 +232,12 @@ fn an_update_keeps_what_is_not_the_sets() {
 }
 
 #[test]
-fn names_are_there_and_differ() {
+fn missing_and_duplicate_names_are_problems() {
     let nameless = json!({"metadata": {}, "spec": {}});
     let plan = plan(StoredState::default(), vec![generated("a"), nameless, generated("a")]);
-    let said: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "application 2 that the set generates has no name",
             "the set generates more than one application with the name `a`"
@@ -246,7 +246,7 @@ fn names_are_there_and_differ() {
 }
 
 #[test]
-fn policies_hold_back_what_they_do_not_name() {
+fn sync_policies_hold_back_the_actions_they_exclude() {
     let mut changed = generated("a");
     changed["spec"]["project"] = json!("other");
     for (sync, update, delete) in [
@@ -282,7 +282,7 @@ fn policies_hold_back_what_they_do_not_name() {
 }
 
 #[test]
-fn ignored_fields_stay_as_they_are_stored() {
+fn ignored_fields_keep_their_stored_values() {
     let mut before = owned("a");
     before["spec"]["source"]["targetRevision"] = json!("tuned");
     before["metadata"]["annotations"] = json!({"a/b": "tuned"});
@@ -308,7 +308,7 @@ fn ignored_fields_stay_as_they_are_stored() {
 }
 
 #[test]
-fn rules_that_cannot_be_followed_stand_in_the_way() {
+fn unsupported_ignore_rules_are_problems() {
     let mut object = sent();
     object["spec"]["ignoreApplicationDifferences"] =
         json!([{"jqPathExpressions": [".spec"], "jsonPointers": ["spec"]}]);
@@ -317,17 +317,17 @@ fn rules_that_cannot_be_followed_stand_in_the_way() {
         StoredState::default(),
         Vec::new(),
     );
-    let said: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
-    assert_eq!(said.len(), 2);
+    let messages: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 2);
     assert!(
-        said[0].contains("`spec.ignoreApplicationDifferences[0]`: `jqPathExpressions` has `.spec`"),
-        "{said:?}"
+        messages[0].contains("`spec.ignoreApplicationDifferences[0]`: `jqPathExpressions` has `.spec`"),
+        "{messages:?}"
     );
-    assert!(said[1].contains("`spec` is no JSON pointer"), "{said:?}");
+    assert!(messages[1].contains("`spec` is no JSON pointer"), "{messages:?}");
 }
 
 #[test]
-fn a_set_that_goes_takes_its_applications_or_lets_them_go() {
+fn deleting_a_set_deletes_or_orphans_its_applications() {
     let all = || existing(vec![owned("a"), generated("b")]);
     let deletion = |sync, cascade| Plan::deletion(&set(&stored(), sync), all(), cascade);
     let plan = deletion(ApplicationsSync::Sync, Propagation::Background);
@@ -380,7 +380,7 @@ fn an_upsert_adds_labels_and_a_put_replaces_them() {
 }
 
 #[test]
-fn a_diff_shows_what_people_wrote() {
+fn a_diff_shows_user_fields_without_passwords() {
     let mut wanted = generated("a");
     wanted["spec"]["source"]["targetRevision"] = json!("v2");
     wanted["spec"]["source"]["repoURL"] = json!("https://me:hunter2@git.example/shop");

@@ -175,7 +175,7 @@ mod tests {
     use crate::repository::Error;
 
     #[test]
-    fn what_a_killed_process_left_goes_and_what_a_living_one_has_stays() {
+    fn only_directories_of_killed_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let left = parent.path().join(format!("{PREFIX}left"));
         let other = parent.path().join("other");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_counted_and_given_back() {
+    fn the_quota_counts_folders_until_they_are_dropped() {
         let quota = DiskQuota::new(10);
         let parent = tempfile::tempdir().unwrap();
         let make = || Folder::make(parent.path(), &quota).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
+    fn a_full_disk_is_distinguished_from_other_disk_errors() {
         let full = std::io::Error::from_raw_os_error(28);
         assert_eq!(disk_error(&full), Error::DiskFull);
         assert_eq!(library_disk_error(&format!("cannot write: {full}")), Error::DiskFull);

@@ -86,32 +86,41 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_takes_its_places_only() {
+    fn fetches_of_one_repository_are_limited() {
         let mut in_flight = InFlightFetches::default();
         for revision in 0..MAX_FETCHES_OF_REPOSITORY {
             assert!(in_flight.has_capacity(&fetch_key(0, 0, revision)));
             in_flight.begin(&fetch_key(0, 0, revision));
         }
-        assert!(!in_flight.has_capacity(&fetch_key(0, 0, 99)), "of the same repository");
+        assert!(
+            !in_flight.has_capacity(&fetch_key(0, 0, 99)),
+            "the repository is at its limit"
+        );
         assert!(
             in_flight.has_capacity(&fetch_key(0, 1, 0)),
-            "of another one of the host"
+            "another repository of the host has capacity"
         );
     }
 
     #[test]
-    fn a_host_takes_its_places_only() {
+    fn fetches_of_one_host_are_limited() {
         let mut in_flight = InFlightFetches::default();
         for repository in (0u8..).take(MAX_FETCHES_OF_HOST) {
             assert!(in_flight.has_capacity(&fetch_key(0, repository, 0)));
             in_flight.begin(&fetch_key(0, repository, 0));
         }
-        assert!(!in_flight.has_capacity(&fetch_key(0, 99, 0)), "of the same host");
-        assert!(in_flight.has_capacity(&fetch_key(1, 99, 0)), "of another host");
+        assert!(
+            !in_flight.has_capacity(&fetch_key(0, 99, 0)),
+            "the host is at its limit"
+        );
+        assert!(
+            in_flight.has_capacity(&fetch_key(1, 99, 0)),
+            "another host has capacity"
+        );
     }
 
     #[test]
-    fn all_places_are_counted_and_given_back() {
+    fn all_fetches_are_limited_until_they_end() {
         let mut in_flight = InFlightFetches::default();
         for number in 0..MAX_FETCHES {
             in_flight.begin(&fetch_key(number, u8::try_from(number).unwrap(), 0));

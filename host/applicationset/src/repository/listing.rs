@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_commits() {
+    fn revisions_resolve_to_commits() {
         for (revision, hex) in [
             ("HEAD", A),
             ("main", A),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_guessed() {
+    fn unknown_and_ambiguous_revisions_are_refused() {
         let several = "; several begin so, give all 40 characters";
         let none = "; of commits that no branch or tag is at, give all 40 characters";
         for (revision, hint) in [("mai", ""), ("heads", ""), ("aaaaaaa", several), ("ddddddd", none)] {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn six_characters_are_no_commit() {
+    fn short_commit_ids_have_at_least_seven_hex_digits() {
         assert!(!is_short_commit("aaaaaa"));
         assert!(is_short_commit("aaaaaaa"));
         assert!(!is_short_commit("aaaaaag"));

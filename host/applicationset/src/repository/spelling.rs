@@ -125,7 +125,7 @@ mod tests {
     use crate::repository::location::Location;
 
     #[test]
-    fn one_repository_has_one_plain_form() {
+    fn spellings_of_one_repository_have_one_canonical_form() {
         for url in [
             "https://git.example/team/app",
             "https://git.example/team/app.git",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn two_repositories_have_two() {
+    fn different_repositories_have_different_canonical_forms() {
         for url in [
             "https://git.example/team/app2",
             "https://git.example:8443/team/app",
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_may_have_any_usual_spelling() {
+    fn common_spellings_of_a_repository_are_listed() {
         let all = spellings(&Location::parse("https://GIT.example:443/Team/a%20%62.git/").unwrap());
         assert_eq!(
             all,

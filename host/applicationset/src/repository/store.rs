@@ -282,7 +282,7 @@ mod tests {
 
     const URL: &str = "https://git.example/app";
 
-    fn ask(store: &RepositoryStore, budget: &GenerationBudget) -> Result<Arc<Checkout>, Error> {
+    fn fetch(store: &RepositoryStore, budget: &GenerationBudget) -> Result<Arc<Checkout>, Error> {
         let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
         store.fetched(&permitted, "main", budget)
     }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_longer_than_any_name_is_not_asked_for() {
+    fn a_revision_that_is_too_long_is_not_fetched() {
         let (store, _end) = busy();
         let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
         let budget = GenerationBudget::new(GenerationLimits::default());
@@ -318,7 +318,7 @@ mod tests {
         let open = |length: usize| store.open(&permitted, &"x".repeat(length), &budget).unwrap_err();
         assert!(
             matches!(open(super::MAX_PATH_BYTES), Error::Cancelled { .. }),
-            "asked for"
+            "a revision of this length is fetched"
         );
         let refused = open(super::MAX_PATH_BYTES + 1).to_string();
         assert!(
@@ -330,11 +330,11 @@ mod tests {
     /// The fetch never ends here. Without a check of the budget this would wait for its whole time
     /// and return another error.
     #[test]
-    fn who_went_away_waits_for_no_fetch() {
+    fn a_cancelled_request_stops_waiting_for_a_fetch() {
         let (store, _end) = busy();
         let budget = GenerationBudget::new(GenerationLimits::default());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
+            let waiting = scope.spawn(|| fetch(&store, &budget).unwrap_err());
             until_joined(&store);
             budget.cancel();
             assert_eq!(waiting.join().unwrap(), Error::Cancelled { url: URL.to_owned() });
@@ -342,11 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_has_what_came_of_it() {
+    fn a_waiting_request_gets_the_result_of_the_fetch() {
         let (store, end) = busy();
         let budget = GenerationBudget::new(GenerationLimits::default());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
+            let waiting = scope.spawn(|| fetch(&store, &budget).unwrap_err());
             until_joined(&store);
             end(&store);
             let url = "ended".to_owned();

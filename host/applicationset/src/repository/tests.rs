@@ -42,7 +42,7 @@ fn resources(secrets: Vec<Repository>) -> Resources {
     }
 }
 
-fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
+fn check(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     allowed_repository(resources, &patterns, (project, url))
 }
@@ -55,9 +55,9 @@ fn token(permitted: &AllowedRepository) -> &str {
 }
 
 #[test]
-fn nothing_is_read_that_nobody_lists() {
+fn unlisted_repositories_are_refused() {
     let none = resources(Vec::new());
-    let refused = ask(&none, &[], ("", URL)).unwrap_err();
+    let refused = check(&none, &[], ("", URL)).unwrap_err();
     assert_eq!(refused, Error::NotListed { url: URL.to_owned() });
     assert!(refused.to_string().contains("`applicationSets.repositories`"));
     let other = [
@@ -65,51 +65,51 @@ fn nothing_is_read_that_nobody_lists() {
         "!https://git.example/team/app",
         "https://git.example/team",
     ];
-    assert!(matches!(ask(&none, &other, ("", URL)), Err(Error::NotListed { .. })));
-    let permitted = ask(&none, &["https://git.example/team/*"], ("", URL)).unwrap();
+    assert!(matches!(check(&none, &other, ("", URL)), Err(Error::NotListed { .. })));
+    let permitted = check(&none, &["https://git.example/team/*"], ("", URL)).unwrap();
     assert_eq!(permitted.rbac_object(), URL);
 }
 
 #[test]
-fn a_repository_secret_lists_and_credentials_do_not() {
+fn a_repository_secret_lists_its_url_and_a_credential_template_does_not() {
     let credentials = secret("creds", RepositoryKind::Credentials, ("https://git.example/team", ""));
-    let refused = ask(&resources(vec![credentials]), &[], ("", URL));
+    let refused = check(&resources(vec![credentials]), &[], ("", URL));
     assert!(matches!(refused, Err(Error::NotListed { .. })), "{refused:?}");
     let declared = secret(
         "repo",
         RepositoryKind::Repository,
         ("https://GIT.example/team/app.git", ""),
     );
-    let permitted = ask(&resources(vec![declared]), &[], ("any", URL)).unwrap();
+    let permitted = check(&resources(vec![declared]), &[], ("any", URL)).unwrap();
     assert_eq!(
         permitted.rbac_object(),
         "https://GIT.example/team/app.git",
-        "as it is declared"
+        "as the Secret spells it"
     );
 }
 
 #[test]
-fn a_secret_of_a_project_is_for_that_project() {
+fn a_project_scoped_secret_applies_only_to_its_project() {
     let secrets = || {
         vec![with_token(
             secret("mine", RepositoryKind::Repository, (URL, "shop")),
             "of-shop",
         )]
     };
-    let permitted = ask(&resources(secrets()), &[], ("shop", URL)).unwrap();
+    let permitted = check(&resources(secrets()), &[], ("shop", URL)).unwrap();
     assert_eq!(permitted.rbac_object(), format!("shop/{URL}"));
     assert_eq!(token(&permitted), "of-shop");
     for project in ["", "other"] {
-        let refused = ask(&resources(secrets()), &[], (project, URL));
+        let refused = check(&resources(secrets()), &[], (project, URL));
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{project}");
-        let permitted = ask(&resources(secrets()), &["https://git.example/**"], (project, URL)).unwrap();
+        let permitted = check(&resources(secrets()), &["https://git.example/**"], (project, URL)).unwrap();
         assert_eq!(token(&permitted), "", "credentials of another project");
         assert_eq!(permitted.rbac_object(), URL);
     }
 }
 
 #[test]
-fn the_longest_prefix_lends_its_credentials() {
+fn credentials_come_from_the_longest_matching_prefix() {
     let creds = |name: &str, url: &str| with_token(secret(name, RepositoryKind::Credentials, (url, "")), name);
     let secrets = resources(vec![
         creds("host", "https://git.example"),
@@ -118,18 +118,18 @@ fn the_longest_prefix_lends_its_credentials() {
         creds("app", "https://git.example/team/application"),
     ]);
     let all = ["https://**"];
-    assert_eq!(token(&ask(&secrets, &all, ("", URL)).unwrap()), "team");
+    assert_eq!(token(&check(&secrets, &all, ("", URL)).unwrap()), "team");
     assert_eq!(
-        token(&ask(&secrets, &all, ("", "https://git.example/x")).unwrap()),
+        token(&check(&secrets, &all, ("", "https://git.example/x")).unwrap()),
         "host"
     );
     let own = with_token(secret("own", RepositoryKind::Repository, (URL, "")), "own");
     let both = resources(vec![creds("host", "https://git.example"), own]);
-    assert_eq!(token(&ask(&both, &[], ("", URL)).unwrap()), "own");
+    assert_eq!(token(&check(&both, &[], ("", URL)).unwrap()), "own");
 }
 
 #[test]
-fn credentials_stay_with_their_host() {
+fn credentials_are_not_used_for_other_hosts() {
     let creds = with_token(
         secret("creds", RepositoryKind::Credentials, ("https://git.example", "")),
         "t0k3n",
@@ -140,7 +140,7 @@ fn credentials_stay_with_their_host() {
         "https://git.example:8443/team/app",
         "https://evil.test/git.example/app",
     ] {
-        let permitted = ask(&secrets, &["https://**"], ("", url)).unwrap();
+        let permitted = check(&secrets, &["https://**"], ("", url)).unwrap();
         assert_eq!(token(&permitted), "", "{url}");
     }
 }
@@ -155,20 +155,20 @@ fn local_paths_need_a_pattern_that_is_a_path() {
         &["/srv/*"],
         &[],
     ] {
-        let refused = ask(&declared, patterns, ("", "file:///srv/git/app"));
+        let refused = check(&declared, patterns, ("", "file:///srv/git/app"));
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{patterns:?}");
     }
     for patterns in [["/srv/git/*"], ["file:///srv/git/**"], ["file:///srv/git/app"]] {
         for url in ["/srv/git/app", "file:///srv/git/app", "file:///srv/git/app.git/"] {
-            assert!(ask(&declared, &patterns, ("", url)).is_ok(), "{patterns:?} {url}");
+            assert!(check(&declared, &patterns, ("", url)).is_ok(), "{patterns:?} {url}");
         }
     }
-    let refused = ask(&declared, &["/srv/git/**", "!/srv/git/app"], ("", "/srv/git/app"));
+    let refused = check(&declared, &["/srv/git/**", "!/srv/git/app"], ("", "/srv/git/app"));
     assert!(matches!(refused, Err(Error::NotListed { .. })));
 }
 
 #[test]
-fn urls_that_climb_or_carry_users_are_refused() {
+fn invalid_and_unsafe_urls_are_refused() {
     let none = resources(Vec::new());
     for (url, reason) in [
         ("", "empty"),
@@ -190,7 +190,7 @@ fn urls_that_climb_or_carry_users_are_refused() {
         ("ssh://git@git.example/app", "by ssh"),
         ("git.example/app", "no URL"),
     ] {
-        let refused = ask(&none, &["**", "/**"], ("", url)).unwrap_err();
+        let refused = check(&none, &["**", "/**"], ("", url)).unwrap_err();
         let text = refused.to_string();
         assert!(matches!(refused, Error::Url { .. }), "{url}: {text}");
         assert!(text.contains(reason), "{url}: {text}");
@@ -204,7 +204,7 @@ fn urls_that_climb_or_carry_users_are_refused() {
 }
 
 #[test]
-fn special_addresses_must_be_named() {
+fn special_addresses_need_a_pattern_that_names_them() {
     let none = resources(Vec::new());
     for url in [
         "https://169.254.169.254/latest",
@@ -216,7 +216,7 @@ fn special_addresses_must_be_named() {
         "https://0.0.0.0/app",
         "https://[::1]/app",
     ] {
-        let refused = ask(&none, &["https://**", "http://**"], ("", url));
+        let refused = check(&none, &["https://**", "http://**"], ("", url));
         assert!(matches!(refused, Err(Error::Address { .. })), "{url}: {refused:?}");
     }
     for (pattern, url) in [
@@ -224,14 +224,17 @@ fn special_addresses_must_be_named() {
         ("http://localhost:8080/**", "http://localhost:8080/team/app"),
         ("http://127.0.0.1:*/*", "http://127.0.0.1:4711/app"),
     ] {
-        assert!(ask(&none, &[pattern], ("", url)).is_ok(), "{pattern}");
+        assert!(check(&none, &[pattern], ("", url)).is_ok(), "{pattern}");
     }
-    let another = ask(
+    let another = check(
         &none,
         &["https://127.0.0.1/*", "https://**"],
         ("", "https://127.0.0.2/app"),
     );
-    assert!(matches!(another, Err(Error::Address { .. })), "another one is named");
+    assert!(
+        matches!(another, Err(Error::Address { .. })),
+        "the pattern names another address"
+    );
 }
 
 #[test]
@@ -278,17 +281,17 @@ fn addresses_of_names_are_looked_at() {
 }
 
 #[test]
-fn what_was_read_with_other_credentials_is_another_repository() {
+fn fingerprints_depend_on_credentials() {
     let read = |token: &str| {
         let declared = with_token(secret("repo", RepositoryKind::Repository, (URL, "")), token);
-        ask(&resources(vec![declared]), &[], ("", URL)).unwrap().fingerprint()
+        check(&resources(vec![declared]), &[], ("", URL)).unwrap().fingerprint()
     };
     assert_eq!(read("a"), read("a"));
     assert_ne!(read("a"), read("b"));
 }
 
 #[test]
-fn another_spelling_passes_no_pattern_that_excludes() {
+fn excluding_patterns_match_every_spelling() {
     let none = resources(Vec::new());
     let patterns = [
         "https://**",
@@ -303,7 +306,7 @@ fn another_spelling_passes_no_pattern_that_excludes() {
         "https:///git.example/team/app",
         "https://git.example:443/secret/x",
     ] {
-        let refused = ask(&none, &patterns, ("", url));
+        let refused = check(&none, &patterns, ("", url));
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{url}");
     }
     for url in [
@@ -311,12 +314,12 @@ fn another_spelling_passes_no_pattern_that_excludes() {
         "https://git.example:8443/team/app",
         "https://git.example:443/team/other.git",
     ] {
-        assert!(ask(&none, &patterns, ("", url)).is_ok(), "{url}");
+        assert!(check(&none, &patterns, ("", url)).is_ok(), "{url}");
     }
 }
 
 #[test]
-fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
+fn alternative_rbac_objects_include_other_spellings_and_secrets() {
     let shared = secret(
         "shared",
         RepositoryKind::Repository,
@@ -329,9 +332,9 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     );
     let theirs = secret("theirs", RepositoryKind::Repository, (URL, "other"));
     let all = resources(vec![shared, mine, theirs]);
-    let asked = "https://git.example:443/Team/app";
-    let without = ask(&all, &["https://**"], ("", asked)).unwrap();
-    assert_eq!(without.rbac_object(), asked);
+    let requested = "https://git.example:443/Team/app";
+    let without = check(&all, &["https://**"], ("", requested)).unwrap();
+    assert_eq!(without.rbac_object(), requested);
     let has = |permitted: &AllowedRepository, object: &str| {
         permitted.alternative_objects().iter().any(|known| known == object)
     };
@@ -345,19 +348,19 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     }
     assert!(
         !has(&without, "shop/https://git.example/team/app.git"),
-        "of another project"
+        "the Secret belongs to another project"
     );
-    assert!(!has(&without, asked), "the object itself is no other one");
+    assert!(!has(&without, requested), "the object itself is not an alternative");
     assert_eq!(
         without.urls(),
         [
-            asked,
+            requested,
             "https://git.example/Team/app",
             "https://git.example/Team/app.git"
         ]
     );
 
-    let with = ask(&all, &[], ("shop", URL)).unwrap();
+    let with = check(&all, &[], ("shop", URL)).unwrap();
     assert_eq!(with.rbac_object(), "shop/https://git.example/team/app.git");
     for object in [format!("shop/{URL}"), "git@git.example:Team/app.git".to_owned()] {
         assert!(has(&with, &object), "{object}");
@@ -368,20 +371,20 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
 
 /// SECURITY: a URL is shortened for display, but never for a decision.
 #[test]
-fn long_urls_are_told_apart_to_their_end() {
+fn long_urls_are_compared_in_full() {
     let none = resources(Vec::new());
     let long = |end: &str| format!("https://git.example/{}/{end}", "x".repeat(1_000));
-    let asked = |url: &str| ask(&none, &["https://git.example/**"], ("", url));
-    let (one, other) = (asked(&long("one")).unwrap(), asked(&long("other")).unwrap());
+    let look_up = |url: &str| check(&none, &["https://git.example/**"], ("", url));
+    let (one, other) = (look_up(&long("one")).unwrap(), look_up(&long("other")).unwrap());
     assert_eq!(one.rbac_object(), long("one"));
     assert_ne!(one.fingerprint(), other.fingerprint());
-    assert_eq!(one.fingerprint(), asked(&long("one")).unwrap().fingerprint());
-    let refused = asked(&long(&"y".repeat(2_000))).unwrap_err();
+    assert_eq!(one.fingerprint(), look_up(&long("one")).unwrap().fingerprint());
+    let refused = look_up(&long(&"y".repeat(2_000))).unwrap_err();
     assert!(
         matches!(refused, Error::Url { .. }) && refused.to_string().len() < 600,
         "{refused}"
     );
-    let excluded = ask(
+    let excluded = check(
         &none,
         &["https://git.example/**", &format!("!{}", long("one"))],
         ("", &long("one")),

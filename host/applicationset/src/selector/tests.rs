@@ -12,7 +12,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn texts_choose_as_kubernetes_reads_them() {
+fn selector_strings_match_as_in_kubernetes() {
     let one = labels(&[("key1", "value1"), ("key2", "value1")]);
     let two = labels(&[("key1", "value2"), ("size", "7")]);
     for (text, takes) in [
@@ -51,7 +51,7 @@ fn texts_choose_as_kubernetes_reads_them() {
 }
 
 #[test]
-fn a_text_that_is_no_selector_is_refused() {
+fn invalid_selector_strings_are_refused() {
     for (text, why) in [
         ("key1>value1", "must be an integer"),
         ("key1<value1", "must be an integer"),
@@ -84,7 +84,7 @@ fn a_text_that_is_no_selector_is_refused() {
 }
 
 #[test]
-fn objects_choose_as_kubernetes_reads_them() {
+fn selector_objects_match_as_in_kubernetes() {
     let given = labels(&[("env", "prod"), ("server", "https://a.example/x")]);
     let takes = |object: Value| Selector::read(&object, AllowedValues::Any).unwrap().matches(&given);
     let expressions = |operator: &str, values: &[&str]| {
@@ -105,7 +105,7 @@ fn objects_choose_as_kubernetes_reads_them() {
 }
 
 #[test]
-fn an_object_that_is_no_selector_is_refused() {
+fn invalid_selector_objects_are_refused() {
     let expression = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
     for (object, values, why) in [
         (expression("In", &[]), AllowedValues::Any, "values set can't be empty"),

@@ -44,7 +44,7 @@ fn known() -> Value {
 /// SECURITY: Argo CD renders the strings of a template in its own order, all with the same
 /// parameters. A change that one made would be visible to others there and not here.
 #[test]
-fn no_text_changes_the_parameters() {
+fn templates_cannot_change_parameters() {
     let given = || json!({"p": "mine", "m": {"n": {"k": "v"}}, "l": [{"k": "v"}], "e": {}});
     for text in [
         "{{ $_ := set . \"p\" \"victim\" }}",
@@ -96,7 +96,7 @@ fn no_text_changes_the_parameters() {
 
 /// SECURITY: upstream sorts a list of strings in place, so every other holder sees it sorted.
 #[test]
-fn a_list_that_is_held_is_not_sorted() {
+fn shared_lists_are_not_sorted_in_place() {
     let given = || json!({"t": "b,a", "l": ["b", "a"], "path": {"basenameNormalized": "x", "segments": ["b", "a"]}});
     for text in [
         "{{ $l := splitList \",\" .t }}{{ $_ := sortAlpha $l }}{{ first $l }}",
@@ -126,7 +126,7 @@ fn a_list_that_is_held_is_not_sorted() {
 
 /// SECURITY: the parser recurses once for each `{{else if}}`.
 #[test]
-fn chains_are_only_so_long() {
+fn else_if_chains_have_a_maximum_length() {
     let chain = |links: usize| format!("{{{{if .s}}}}{}{{{{end}}}}x", "{{else if .s}}".repeat(links));
     assert_eq!(render(GO, &chain(90), known()).unwrap(), "x");
     let error = render(GO, &chain(1_001), known()).unwrap_err();
@@ -164,7 +164,7 @@ fn copies_of_a_template_are_charged() {
 }
 
 #[test]
-fn functions_give_what_sprig_gives() {
+fn functions_return_the_same_as_sprig() {
     let rows: Vec<(String, Option<String>)> = serde_json::from_str(include_str!("tests/functions.json")).unwrap();
     assert!(rows.len() > 50);
     let mut wrong = Vec::new();
@@ -184,7 +184,7 @@ fn functions_give_what_sprig_gives() {
 
 /// In Go, indexing a `map[string]string` never gives `<no value>`.
 #[test]
-fn a_label_or_value_that_is_missing_is_empty_where_a_generator_made_the_map() {
+fn missing_labels_and_values_of_generator_maps_are_empty() {
     let cluster = json!({
         "name": "a", "nameNormalized": "a", "metadata": {"labels": {"env": "dev"}}, "values": {"k": "v"},
     });
@@ -209,7 +209,7 @@ fn a_label_or_value_that_is_missing_is_empty_where_a_generator_made_the_map() {
 
 /// As in Go's `net/url`: a text before a colon that is not a valid scheme is refused.
 #[test]
-fn the_first_segment_of_a_path_has_no_colon() {
+fn relative_urls_with_a_colon_in_the_first_segment_are_refused() {
     for url in ["git@github.com:o/r.git", "1a:b"] {
         assert!(
             render(GO, &format!("{{{{ (urlParse \"{url}\").path }}}}"), json!({"a": 1})).is_err(),
@@ -223,7 +223,7 @@ fn the_first_segment_of_a_path_has_no_colon() {
 }
 
 #[test]
-fn every_function_argo_cd_offers_is_known_and_refused_ones_say_so() {
+fn every_argo_cd_function_is_implemented_or_refused_by_name() {
     let names = include_str!("tests/names.txt");
     let unknown: Vec<&str> = names.lines().filter(|name| !functions::is_known(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
@@ -250,7 +250,7 @@ fn every_function_argo_cd_offers_is_known_and_refused_ones_say_so() {
 }
 
 #[test]
-fn random_functions_give_other_values_of_the_right_shape() {
+fn random_functions_return_different_values_of_the_right_form() {
     let text = "{{ randAlphaNum 20 }}|{{ randAlpha 20 }}|{{ randNumeric 20 }}|{{ uuidv4 }}|{{ randInt 3 5 }}";
     let (one, two) = (render(GO, text, known()).unwrap(), render(GO, text, known()).unwrap());
     assert_ne!(one, two);
@@ -264,7 +264,7 @@ fn random_functions_give_other_values_of_the_right_shape() {
 }
 
 #[test]
-fn plain_tags_are_put_in_as_argo_cd_does_it() {
+fn fast_template_tags_are_replaced_as_in_argo_cd() {
     let given =
         json!({"one": "two", "three": "four", "{{one}}": "x", "n": 3, " sp": "never", "quoted": "\"hello\" world"});
     let rows = [
@@ -306,7 +306,7 @@ fn a_parameter_is_never_rendered_again() {
 }
 
 #[test]
-fn missing_keys_are_told_only_where_that_is_set() {
+fn missing_keys_are_errors_only_with_missingkey_error() {
     assert_eq!(render(GO, "{{.x}}", json!({"a": 1})).unwrap(), "<no value>");
     let error = render(STRICT, "{{.x}}", json!({"a": 1})).unwrap_err();
     assert!(
@@ -317,7 +317,7 @@ fn missing_keys_are_told_only_where_that_is_set() {
 }
 
 #[test]
-fn arguments_of_a_missing_field_are_not_looked_at() {
+fn arguments_of_a_missing_field_are_ignored() {
     for (text, given) in [
         ("{{.e.d toString}}", json!({"no": false})),
         ("{{(index .l0 0).a lt}}", json!({"l0": [null]})),
@@ -334,7 +334,7 @@ fn arguments_of_a_missing_field_are_not_looked_at() {
 
 /// Rust's own formatter panics on a precision above 65,535; Go takes up to a million.
 #[test]
-fn floats_have_as_many_digits_as_go_gives_them() {
+fn floats_print_with_any_precision_as_in_go() {
     let given = json!({"f": 1.5, "small": 5e-324});
     for (verb, of, begin, end, length) in [
         ("%.70000f", ".f", "1.500", "000", 70_002),
@@ -356,7 +356,7 @@ fn floats_have_as_many_digits_as_go_gives_them() {
 }
 
 #[test]
-fn keys_texts_and_raw_json_are_rendered_and_nulls_left_out() {
+fn keys_and_strings_are_rendered_and_null_fields_left_out() {
     let tree = json!({"{{.k}}": {"n": 1, "list": ["{{.v}}", null, 2], "gone": null}, "plain": true});
     let observed = CompiledTemplate::value(GO, &tree)
         .unwrap()
@@ -418,7 +418,7 @@ fn an_application_gets_the_sets_namespace_and_the_cascade_finalizer() {
 }
 
 #[test]
-fn the_cascade_finalizer_yields_to_others_to_the_policy_and_to_empty_parameters() {
+fn the_cascade_finalizer_is_added_only_where_argo_cd_adds_it() {
     let mut own = spec(template());
     own.template["metadata"]["finalizers"] = json!(["mine"]);
     assert_eq!(
@@ -484,7 +484,7 @@ fn fields_the_gateway_decides_on_must_have_their_type() {
 }
 
 #[test]
-fn a_generators_template_wins_where_it_says_something() {
+fn nonempty_fields_of_a_generators_template_win() {
     let base = json!({
         "metadata": {"name": "name", "namespace": "namespace", "labels": {"label_name": "label_value"}},
         "spec": {"project": "p", "source": {"repoURL": "r", "helm": {"valuesObject": {"a": 1}}},
@@ -510,7 +510,7 @@ fn a_generators_template_wins_where_it_says_something() {
 }
 
 #[test]
-fn values_of_a_child_generator_may_wait_for_its_own_parameters() {
+fn values_of_a_child_generator_may_use_its_own_parameters_later() {
     let raw = json!({"git": {"repoURL": "{{.url}}", "values": {"now": "{{.url}}", "later": "{{.path.path}}"}}});
     let observed = render_generator(GO, &raw, &params(json!({"url": "u"})), &budget()).unwrap();
     assert_eq!(
@@ -528,7 +528,7 @@ fn values_of_a_child_generator_may_wait_for_its_own_parameters() {
 }
 
 #[test]
-fn bombs_are_refused_soon() {
+fn resource_exhaustion_attacks_are_refused_quickly() {
     let bombs = [
         "{{ repeat 1000000000 \"x\" }}",
         "{{ repeat -1 \"x\" }}",
@@ -616,7 +616,7 @@ fn expressions_and_documents_within_the_bounds_are_read() {
 
 /// SECURITY: `.*[^a]|a` scans all of the remaining text for each letter.
 #[test]
-fn searches_end_with_the_time() {
+fn regex_searches_stop_when_cancelled() {
     let budget = GenerationBudget::new(GenerationLimits::default());
     budget.cancel();
     let all = [
@@ -641,7 +641,7 @@ fn long_chains_of_maps_need_no_deep_stack() {
 }
 
 #[test]
-fn what_is_rendered_counts_against_the_set() {
+fn rendered_bytes_are_charged_to_the_budget() {
     let budget = GenerationBudget::new(GenerationLimits {
         bytes: 100,
         ..GenerationLimits::default()
@@ -677,7 +677,7 @@ fn a_thousand_applications_render_fast() {
 }
 
 #[test]
-fn what_is_asked_of_a_controller_once_is_no_part_of_a_template() {
+fn transient_annotations_are_removed_from_templates() {
     let mut written = template();
     let last = "kubectl.kubernetes.io/last-applied-configuration";
     written["metadata"]["annotations"] = json!({
@@ -690,9 +690,9 @@ fn what_is_asked_of_a_controller_once_is_no_part_of_a_template() {
     );
 }
 
-/// SECURITY: an error becomes an answer and a line of the log.
+/// SECURITY: error texts go into responses and logs.
 #[test]
-fn errors_are_short_whatever_a_template_makes() {
+fn error_messages_have_a_maximum_length() {
     let long = "{{ fail (repeat 1000000 \"x\") }}";
     for text in [long.to_owned(), format!("{{{{ {} }}}}", "y".repeat(100_000))] {
         let error = render(GO, &text, known()).unwrap_err().to_string();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_branches_are_no_ranges() {
+    fn versions_and_branches_are_not_ranges() {
         for (text, expected) in [
             ("1.x", true),
             ("x", true),

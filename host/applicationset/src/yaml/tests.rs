@@ -13,7 +13,7 @@ fn within(text: &str, duplicate_keys: DuplicateKeys, allowed: u64) -> Result<Val
     })
 }
 
-fn free(text: &str) -> Result<Value, Error<u64>> {
+fn unlimited(text: &str) -> Result<Value, Error<u64>> {
     within(text, DuplicateKeys::LastWins, u64::MAX)
 }
 
@@ -53,12 +53,12 @@ fn documents_are_read_as_argo_cd_reads_them() {
         ("[&k b, {*k : 1}]", json!(["b", {"b": 1}])),
         ("{\"a\": [1, null, \"\\u00e4\"]}", json!({"a": [1, null, "ä"]})),
     ] {
-        assert_eq!(free(text), Ok(wanted), "{text}");
+        assert_eq!(unlimited(text), Ok(wanted), "{text}");
     }
 }
 
 #[test]
-fn mistakes_are_said_with_their_place() {
+fn syntax_errors_have_their_position() {
     for (text, what) in [
         ("a: [", "line "),
         ("a: b\n c: d: e", "line 2"),
@@ -72,7 +72,7 @@ fn mistakes_are_said_with_their_place() {
         ("a: !!int '5'", "a tag other than `!!str`"),
         ("{<<: 1}", "`<<` takes a mapping"),
     ] {
-        match free(text) {
+        match unlimited(text) {
             Err(Error::Syntax(observed)) => assert!(observed.contains(what), "{text}: {observed}"),
             other => panic!("{text}: {other:?}"),
         }
@@ -80,9 +80,9 @@ fn mistakes_are_said_with_their_place() {
 }
 
 #[test]
-fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
+fn duplicate_keys_are_refused_or_the_last_wins() {
     let text = "a: 1\nb: 2\na: 3";
-    assert_eq!(free(text), Ok(json!({"a": 3, "b": 2})));
+    assert_eq!(unlimited(text), Ok(json!({"a": 3, "b": 2})));
     assert_eq!(
         within(text, DuplicateKeys::Refused, u64::MAX),
         Err(Error::Syntax(
@@ -99,25 +99,25 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
             Ok(json!({"a": 1, "b": 3, "c": 5}))
         );
     }
-    assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
+    assert_eq!(unlimited("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
     // SECURITY: which of the two Go uses is random.
     for text in ["{true: a, 'true': b}", "{'8': a, 010: b}", "{<<: {'true': a}, yes: b}"] {
-        let said = free(text).unwrap_err();
+        let error = unlimited(text).unwrap_err();
         assert!(
-            matches!(&said, Error::Syntax(what) if what.contains("stands twice")),
-            "{said:?}"
+            matches!(&error, Error::Syntax(what) if what.contains("stands twice")),
+            "{error:?}"
         );
     }
 }
 
 #[test]
-fn it_is_counted_as_it_weighs() {
+fn the_heap_size_of_values_is_charged() {
     for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
-        let wanted = free(text).unwrap();
+        let wanted = unlimited(text).unwrap();
         // A key is charged as the value it could be.
         let bytes = heap_size::of(&wanted) + 3 * heap_size::VALUE_BYTES;
         assert_eq!(within(text, DuplicateKeys::Refused, bytes), Ok(wanted), "{text}");
-        let less = heap_size::of(&free(text).unwrap()) - 1;
+        let less = heap_size::of(&unlimited(text).unwrap()) - 1;
         assert!(
             matches!(within(text, DuplicateKeys::Refused, less), Err(Error::Limit(_))),
             "{text}"
@@ -125,9 +125,9 @@ fn it_is_counted_as_it_weighs() {
     }
 }
 
-/// SECURITY: a few lines can stand for gigabytes.
+/// SECURITY: a few lines can expand to gigabytes.
 #[test]
-fn aliases_stop_before_they_fill_the_memory() {
+fn aliases_stop_at_the_memory_limit() {
     let level = |name: &str, of: &str| format!("{name}: &{name} [{of}]\n");
     let mut laughs = level("a", "x, x, x, x, x, x, x, x, x, x");
     for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip("abcdefgh".chars()) {
@@ -153,7 +153,7 @@ fn aliases_stop_before_they_fill_the_memory() {
 }
 
 #[test]
-fn small_values_without_aliases_stop_as_well() {
+fn small_values_without_aliases_stop_at_the_limit() {
     let nothing = "[~,~,~,~]\n---\n".to_owned();
     assert!(within(&nothing, DuplicateKeys::LastWins, 1_000).is_ok());
     let nothing = format!("[{}]", "~,".repeat(100_000));
@@ -164,21 +164,24 @@ fn small_values_without_aliases_stop_as_well() {
 }
 
 #[test]
-fn nesting_ends() {
+fn nesting_depth_is_limited() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-    assert!(free(&nested(MAX_NESTING - 1)).is_ok());
-    assert!(matches!(free(&nested(MAX_NESTING + 1)), Err(Error::Syntax(_))));
+    assert!(unlimited(&nested(MAX_NESTING - 1)).is_ok());
+    assert!(matches!(unlimited(&nested(MAX_NESTING + 1)), Err(Error::Syntax(_))));
     let aliased = |levels: usize| {
         let anchored = format!("- &a {}\n", nested(MAX_NESTING / 2));
         format!("{anchored}- {}*a{}\n", "[".repeat(levels), "]".repeat(levels))
     };
-    assert!(free(&aliased(MAX_NESTING / 2 - 1)).is_ok());
-    assert!(matches!(free(&aliased(MAX_NESTING / 2 + 1)), Err(Error::Syntax(_))));
+    assert!(unlimited(&aliased(MAX_NESTING / 2 - 1)).is_ok());
+    assert!(matches!(
+        unlimited(&aliased(MAX_NESTING / 2 + 1)),
+        Err(Error::Syntax(_))
+    ));
 }
 
-/// SECURITY: found by `cargo xtask differential yaml`. Each gave another value here.
+/// SECURITY: found by `cargo xtask differential yaml`. A YAML 1.2 reader gives other values.
 #[test]
-fn what_readers_of_version_1_2_read_otherwise() {
+fn values_match_argo_cd_where_yaml_1_2_differs() {
     for (text, wanted) in [
         ("a: |\n x", json!({"a": "x"})),
         ("a: >\n x", json!({"a": "x"})),
@@ -195,13 +198,13 @@ fn what_readers_of_version_1_2_read_otherwise() {
         // U+2028 ends a line.
         ("a: b\u{2028}c: d", json!({"a": "b", "c": "d"})),
     ] {
-        assert_eq!(free(text), Ok(wanted), "{text:?}");
+        assert_eq!(unlimited(text), Ok(wanted), "{text:?}");
     }
 }
 
-/// SECURITY: as above; Argo CD reads something else, or nothing.
+/// SECURITY: Argo CD reads each of these differently, or refuses it.
 #[test]
-fn what_could_be_read_otherwise_is_refused() {
+fn ambiguous_yaml_is_refused() {
     for (text, what) in [
         ("a: \"\\/\"", "the escape `\\/`"),
         ("[a?b]", "`?` in a text between brackets"),
@@ -225,7 +228,7 @@ fn what_could_be_read_otherwise_is_refused() {
         ("&&", "line 1"),
         ("\"a\\", "line 1"),
     ] {
-        match free(text) {
+        match unlimited(text) {
             Err(Error::Syntax(observed)) => assert!(observed.contains(what), "{text:?}: {observed}"),
             other => panic!("{text:?}: {other:?}"),
         }
@@ -233,10 +236,10 @@ fn what_could_be_read_otherwise_is_refused() {
 }
 
 #[test]
-fn everyday_marks_are_read() {
+fn common_punctuation_is_accepted() {
     let text = "a: Hi!, you\nb: 100%\nc: [x!, z]\nd: \"a?b\"\ne: a?b\nf: {g: 'x?y', h: 'a/b'}\n";
     let wanted = json!({
         "a": "Hi!, you", "b": "100%", "c": ["x!", "z"], "d": "a?b", "e": "a?b", "f": {"g": "x?y", "h": "a/b"},
     });
-    assert_eq!(free(text), Ok(wanted));
+    assert_eq!(unlimited(text), Ok(wanted));
 }

@@ -104,7 +104,7 @@ fn paths_are_read_as_kube_apiserver_reads_them() {
 }
 
 #[test]
-fn a_watch_is_what_go_takes_for_one() {
+fn the_watch_parameter_is_read_as_kube_apiserver_reads_it() {
     for (query, verb) in [
         ("watch=true", "watch"),
         ("watch=1", "watch"),
@@ -181,7 +181,7 @@ fn a_selector_names_one_object() {
 }
 
 #[test]
-fn what_runs_a_program_is_no_read() {
+fn exec_attach_portforward_and_proxy_need_create() {
     let pod = "/api/v1/namespaces/n/pods/p";
     for (method, path, upgrade, expected) in [
         ("GET", "exec", Some(Protocol::WebSocket), "create+get /v1 pods/exec n p"),
@@ -297,7 +297,7 @@ fn a_plain_read_runs_nothing() {
 }
 
 #[test]
-fn it_is_written_as_the_policy_reads_it() {
+fn attributes_serialize_as_policies_read_them() {
     let path = "/api/v1/namespaces/default/pods/web-0/exec";
     let read = Attributes::read(&Method::GET, path, Some("command=sh"), Some(Protocol::WebSocket));
     let expected = serde_json::json!({
@@ -312,7 +312,7 @@ fn it_is_written_as_the_policy_reads_it() {
 /// Request lines made of meaningful pieces: none panics, and the attributes always follow from the
 /// path.
 #[test]
-fn no_line_panics() {
+fn no_request_line_panics() {
     let pieces = [
         "/",
         "api",

@@ -11,7 +11,7 @@ fn check(pattern: &str, text: &str, separators: &str, expected: bool) {
 }
 
 #[test]
-fn stars_and_marks_stop_at_separators() {
+fn stars_and_question_marks_stop_at_separators() {
     for (pattern, text, separators, expected) in [
         ("", "", "", true),
         ("", "b", "", false),
@@ -37,7 +37,7 @@ fn stars_and_marks_stop_at_separators() {
 }
 
 #[test]
-fn groups_nest_and_may_stay_open() {
+fn alternatives_nest_and_may_stay_unclosed() {
     for (pattern, text, expected) in [
         ("{abc,abcd}a", "abcda", true),
         ("{a,ab}{bc,f}", "abc", true),
@@ -78,10 +78,10 @@ fn classes_are_one_list_or_one_range() {
     check("[!a]", "/", "/", true);
 }
 
-/// Found by the differential test: for these the library ends the pattern there, or only the text
+/// Found by the differential test: at a NUL the library ends the pattern, or only the literal
 /// before it, or matches nothing next to a letter outside ASCII.
 #[test]
-fn a_pattern_has_no_nul() {
+fn patterns_with_nul_are_refused() {
     for pattern in ["a\0c", "*\0", "\0", "{a,b\0}", "[a\0]", "\\\0"] {
         let error = Pattern::compile(pattern, &[]).map(drop).expect_err(pattern);
         assert_eq!(error, Error::Nul, "{pattern:?}");
@@ -92,7 +92,7 @@ fn a_pattern_has_no_nul() {
 
 /// Found by the differential test.
 #[test]
-fn three_stars_are_two_where_there_are_separators() {
+fn three_stars_are_a_double_and_a_single_star_with_separators() {
     check("/a***app", "/app", "", true);
     check("/a***app", "/app", "/", false);
     check("/a**app", "/app", "/", true);
@@ -101,7 +101,7 @@ fn three_stars_are_two_where_there_are_separators() {
 }
 
 #[test]
-fn says_what_does_not_compile() {
+fn syntax_errors_have_the_texts_of_the_library() {
     for (pattern, words) in [
         ("e[[a*", "unexpected end of input"),
         ("[", "unexpected end of input"),
@@ -121,7 +121,7 @@ fn says_what_does_not_compile() {
 }
 
 #[test]
-fn bounds_are_no_syntax_errors() {
+fn exceeded_limits_are_not_syntax_errors() {
     let long = Pattern::compile(&"a".repeat(MAX_PATTERN_BYTES + 1), &[]).map(drop);
     assert_eq!(long, Err(Error::TooLong(MAX_PATTERN_BYTES + 1)));
     let deep = Pattern::compile(&"{".repeat(MAX_DEPTH + 1), &[]).map(drop);
@@ -131,7 +131,7 @@ fn bounds_are_no_syntax_errors() {
 }
 
 #[test]
-fn ends_may_overlap_only_as_in_the_library() {
+fn prefix_and_suffix_overlap_only_in_library_mode() {
     let compat = Pattern::compile("prod/*/x", &[]).unwrap();
     let exact = Pattern::compile_exact("prod/*/x", &[]).unwrap();
     assert!(compat.matches("prod/x") && !exact.matches("prod/x"));
@@ -182,7 +182,7 @@ fn fast_and_general_matchers_agree() {
 }
 
 #[test]
-fn quoting_leaves_one_text() {
+fn quoted_text_is_a_literal_pattern() {
     for text in ["[foo*]", "{foo*}", "*?\\[]{}", "plain", "a,b", ""] {
         let pattern = Pattern::compile(&quote_meta(text), &[]).unwrap();
         assert_eq!(pattern.literal(), Some(text));
@@ -259,7 +259,7 @@ fn sources_are_compared_normalized() {
 }
 
 #[test]
-fn witnesses_match_and_meet() {
+fn witnesses_match_their_pattern_and_common_ones_match_both() {
     for pattern in ["p/*", "*/app", "a*b*c", "{x,y}/*", "[!a]?", "prod/*/x", "**"] {
         let pattern = Pattern::compile(pattern, &[]).unwrap();
         assert!(!pattern.witnesses().is_empty(), "{pattern:?}");

@@ -93,9 +93,9 @@ fn alias_bombs_are_refused() {
     );
 }
 
-/// SECURITY: a long text that aliases repeat thousands of times.
+/// SECURITY: aliases could repeat a long text thousands of times.
 #[test]
-fn long_texts_behind_aliases_count_as_well() {
+fn long_texts_repeated_by_aliases_count_against_the_limit() {
     for long in [
         format!("a: &a {}\n", "x".repeat(100_000)),
         format!("a: &a {{{}: 1}}\n", "x".repeat(1_000)),
@@ -135,7 +135,7 @@ fn keys_must_be_text() {
 }
 
 #[test]
-fn debug_and_mistakes_never_show_values() {
+fn debug_output_and_errors_never_show_values() {
     let parsed = parse("password: hunter2\ntoken: \"hunter3\n");
     let shown = format!("{parsed:?}");
     assert!(!shown.contains("hunter"), "{shown}");
@@ -143,7 +143,7 @@ fn debug_and_mistakes_never_show_values() {
 }
 
 #[test]
-fn plain_scalars_mean_what_the_core_schema_says() {
+fn plain_scalars_have_the_type_of_the_core_schema() {
     use super::ScalarType::{Boolean, Null, Number, Text};
     for (text, meaning) in [
         ("a: ", Null),

@@ -40,7 +40,7 @@ fn project(rules: &[(&str, &str, &str)]) -> Project {
     }
 }
 
-fn switched(value: &str) -> ConfigMap {
+fn in_cluster_enabled(value: &str) -> ConfigMap {
     let text = Text {
         value: value.into(),
         location: Location::new("cm.yaml", 1),
@@ -51,7 +51,7 @@ fn switched(value: &str) -> ConfigMap {
 }
 
 #[test]
-fn a_destination_leads_to_exactly_one_cluster() {
+fn a_destination_resolves_to_exactly_one_cluster() {
     let clusters = [
         cluster("a", "https://a", ""),
         cluster("twin", "https://b", ""),
@@ -83,19 +83,19 @@ fn a_destination_leads_to_exactly_one_cluster() {
 }
 
 #[test]
-fn the_own_cluster_is_known_unless_redefined_or_switched_off() {
+fn in_cluster_is_known_unless_redefined_or_disabled() {
     let other = cluster("a", "https://a", "");
     let own = |clusters: &[Cluster]| clusters.first().map(|first| (first.name.clone(), first.server.clone()));
     let known = known_clusters(&ConfigMap::default(), vec![other.clone()]);
     assert_eq!(own(&known), Some(("in-cluster".into(), IN_CLUSTER_SERVER.into())));
     let redefined = vec![other.clone(), cluster("home", IN_CLUSTER_SERVER, "p")];
-    let known = known_clusters(&switched("False"), redefined.clone());
+    let known = known_clusters(&in_cluster_enabled("False"), redefined.clone());
     assert_eq!(own(&known), Some(("home".into(), IN_CLUSTER_SERVER.into())));
     assert_eq!(
         resolve(&to("in-cluster", ""), &known),
         Err(Error::UnknownName("in-cluster".into()))
     );
-    assert_eq!(known_clusters(&switched("false"), redefined), [other]);
+    assert_eq!(known_clusters(&in_cluster_enabled("false"), redefined), [other]);
 }
 
 #[test]
@@ -116,14 +116,14 @@ fn negated_names_refuse_everywhere_negated_servers_only_in_their_namespace() {
 }
 
 #[test]
-fn a_broken_pattern_never_allows_and_refuses_when_negated() {
+fn an_invalid_pattern_never_allows_and_refuses_when_negated() {
     let here = cluster("a", "https://a", "");
     assert!(!both(&project(&[("", "[", "*")]), &here, "x", &[]));
     assert!(!both(&project(&[("", "*", "*"), ("", "![", "*")]), &here, "x", &[]));
 }
 
 #[test]
-fn project_scoped_clusters_are_told_by_a_known_name_or_server() {
+fn project_scoped_clusters_are_recognized_by_name_or_server() {
     let mut scoped = project(&[("", "*", "*")]);
     scoped.permit_only_project_scoped_clusters = true;
     let here = cluster("", "https://a", "");

@@ -44,7 +44,7 @@ fn samples(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn sets_are_read_in_every_namespace_and_broken_ones_left_out() {
+fn application_sets_of_every_namespace_are_read_and_invalid_ones_left_out() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n---\napiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: web, namespace: team, labels: {a: b}}\nspec: {goTemplate: true}\n---\napiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: broken}\n---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: one\n  ownerReferences:\n    - {apiVersion: argoproj.io/v1alpha1, kind: ApplicationSet, name: web, uid: u, controller: true}\nspec: {}\n---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: two\n  ownerReferences:\n    - {apiVersion: argoproj.io/v1alpha1, kind: ApplicationSet, name: web, uid: u}\nspec: {}\n";
     let loaded = load_text(text, "f.yaml", "argocd");
     let resources = loaded.value.unwrap();
@@ -70,7 +70,7 @@ fn sets_are_read_in_every_namespace_and_broken_ones_left_out() {
 }
 
 #[test]
-fn the_good_sample_is_read_whole() {
+fn the_good_sample_is_read_completely() {
     let resources = good(&samples("good"));
     assert_eq!(resources.control_plane_namespace, "argocd");
     let policy = &resources.rbac_cm.data["policy.csv"];
@@ -118,7 +118,7 @@ fn the_good_sample_is_read_whole() {
 }
 
 #[test]
-fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
+fn every_mistake_of_the_broken_sample_is_reported_with_its_position() {
     let found = lines(&samples("broken"));
     let expected = [
         "a-syntax.yaml:5",
@@ -138,14 +138,18 @@ fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
             "missing `{line}` in {found:#?}"
         );
     }
-    let is_told = |line: &&String| !line.contains("no ConfigMap `argocd-cm`");
-    assert_eq!(found.iter().filter(is_told).count(), expected.len(), "{found:#?}");
+    let is_about_sample = |line: &&String| !line.contains("no ConfigMap `argocd-cm`");
+    assert_eq!(
+        found.iter().filter(is_about_sample).count(),
+        expected.len(),
+        "{found:#?}"
+    );
     assert!(!found.iter().any(|line| line.contains("hunter2")), "{found:#?}");
     assert!(load(&samples("broken"), "argocd").value.is_none());
 }
 
 #[test]
-fn a_cluster_of_a_project_that_is_set_aside_is_not_entered() {
+fn clusters_of_an_invalid_project_are_left_out() {
     let cluster = |name: &str, project: &str| {
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  labels: {{argocd.argoproj.io/secret-type: cluster}}\n\
@@ -175,7 +179,7 @@ fn a_cluster_of_a_project_that_is_set_aside_is_not_entered() {
 }
 
 #[test]
-fn text_lines_lead_to_the_right_policy_line() {
+fn values_have_the_line_on_which_their_text_starts() {
     for (header, first) in [("|", 6), ("|-", 6), (">", 6), ("|2 # why", 6)] {
         let text = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata:\n  k: {header}\n    one\n    two\n"
@@ -307,7 +311,7 @@ fn oversized_objects_are_refused() {
 }
 
 #[test]
-fn cut_files_are_refused_or_warned_about() {
+fn truncated_files_are_refused_or_warned_about() {
     let whole = fs::read_to_string(samples("good/argocd-rbac-cm.yaml")).unwrap();
     let refused = (1..whole.len())
         .filter(|cut| whole.is_char_boundary(*cut))
@@ -350,7 +354,7 @@ fn mounted_config_maps_are_read_once_and_link_loops_end() {
 }
 
 #[test]
-fn folders_are_read_in_depth_and_a_missing_one_is_refused() {
+fn folders_are_read_recursively_and_a_missing_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     fs::copy(samples("good/argocd-rbac-cm.yaml"), folder.path().join("a/b/rbac.YML")).unwrap();
@@ -359,7 +363,7 @@ fn folders_are_read_in_depth_and_a_missing_one_is_refused() {
 }
 
 #[test]
-fn cluster_secrets_need_a_server_of_their_own() {
+fn cluster_secrets_need_a_unique_server() {
     let cluster = |name: &str, server: &str| {
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  labels: {{argocd.argoproj.io/secret-type: cluster}}\nstringData:\n  name: {name}\n  server: {server}\n---\n"
@@ -396,17 +400,17 @@ fn cluster_secrets_need_a_server_of_their_own() {
         findings.contains("warning: two cluster secrets name the server `https://x`"),
         "{findings}"
     );
-    // An ambiguous name does not become another cluster's.
+    // A cluster that shares its name with one that is left out is left out as well.
     let (servers, _) =
         known(&(twins + &cluster("e", "https://e").replacen("  name: e\n  server", "  name: a\n  server", 1)));
     assert_eq!(servers, [own]);
-    // The control plane's own cluster is not reached by default instead.
+    // Two Secrets for the control plane's own cluster leave it out; the default does not apply.
     let (servers, _) = known(&(cluster("a", own) + &cluster("b", own)));
     assert_eq!(servers, [""; 0]);
 }
 
 #[test]
-fn broken_destination_patterns_are_warned_about() {
+fn invalid_destination_patterns_are_warned_about() {
     let text = "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: p}\nspec:\n  destinations:\n  - {server: '*', namespace: '*'}\n  - {server: '![', namespace: '!x'}\n";
     let loaded = load_text(text, "f.yaml", "argocd");
     assert!(loaded.value.is_some());

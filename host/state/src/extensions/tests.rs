@@ -160,7 +160,7 @@ fn tls_material_comes_from_secrets_and_stays_hidden() {
     );
     assert!(spec.identity.request_header);
     assert!(!format!("{spec:?}").contains("PRIVATE"), "{spec:?}");
-    assert_ne!(spec.tls, good(&text).0.tls, "each load makes another key");
+    assert_ne!(spec.tls, good(&text).0.tls, "each call generates another key");
     let alone = refused(&text.replace("  clientKey: $tls:key\n", ""));
     assert_eq!(
         alone,
@@ -172,7 +172,7 @@ fn tls_material_comes_from_secrets_and_stays_hidden() {
 }
 
 #[test]
-fn references_lead_to_secrets_or_are_refused_by_name() {
+fn secret_references_are_resolved_or_refused_by_name() {
     let text =
         |value: &str| format!("services:\n- url: http://a\n  headers:\n  - name: Authorization\n    value: {value}\n");
     let (spec, _) = good(&text("$token"));

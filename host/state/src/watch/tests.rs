@@ -47,18 +47,18 @@ async fn atomic_replacement_new_files_and_removal_are_changes() {
 }
 
 #[tokio::test]
-async fn a_mounted_config_map_that_is_swapped_is_a_change() {
+async fn swapping_a_mounted_config_map_is_a_change() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |version: &str, text: &str| {
+    let write_version = |version: &str, text: &str| {
         fs::create_dir(folder.path().join(version)).unwrap();
         fs::write(folder.path().join(version).join("a.yaml"), text).unwrap();
     };
-    place("..v1", "a");
+    write_version("..v1", "a");
     symlink("..v1", folder.path().join("..data")).unwrap();
     symlink("..data/a.yaml", folder.path().join("a.yaml")).unwrap();
     let mut watch = start(folder.path(), FileEvents::IfAvailable).await;
     for version in ["..v2", "..v3"] {
-        place(version, version);
+        write_version(version, version);
         symlink(version, folder.path().join("..data_tmp")).unwrap();
         fs::rename(folder.path().join("..data_tmp"), folder.path().join("..data")).unwrap();
         expect_change(&mut watch).await;
@@ -66,7 +66,7 @@ async fn a_mounted_config_map_that_is_swapped_is_a_change() {
 }
 
 #[tokio::test]
-async fn a_folder_that_appears_later_is_a_change() {
+async fn creating_the_watched_folder_is_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let later = folder.path().join("later");
     let mut watch = start(&later, FileEvents::IfAvailable).await;
@@ -77,7 +77,7 @@ async fn a_folder_that_appears_later_is_a_change() {
 }
 
 #[test]
-fn hidden_files_and_reading_are_no_change_but_same_size_contents_are() {
+fn hidden_files_and_reads_are_no_change_but_other_contents_of_equal_size_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, "a").unwrap();
@@ -98,7 +98,7 @@ fn hidden_files_and_reading_are_no_change_but_same_size_contents_are() {
 }
 
 #[test]
-fn the_configuration_of_an_agent_is_no_hidden_file() {
+fn agent_configurations_in_hidden_folders_are_watched() {
     let folder = tempfile::tempdir().unwrap();
     let agent = folder.path().join(".gitlab/agents/a");
     fs::create_dir_all(&agent).unwrap();
@@ -111,7 +111,7 @@ fn the_configuration_of_an_agent_is_no_hidden_file() {
 }
 
 #[test]
-fn link_loops_end() {
+fn symbolic_link_loops_terminate() {
     let folder = tempfile::tempdir().unwrap();
     symlink(folder.path(), folder.path().join("again")).unwrap();
     symlink("missing", folder.path().join("dangling")).unwrap();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_means_the_same() {
+    fn emitted_yaml_reads_back_as_the_same_value() {
         let value = json!({
             "a": ["*", "https://kubernetes.default.svc", "ns:name", "yes", "1", "", " x", "# no", "é\u{7}", "- a"],
             "b": {"c": [], "d": {}, "e": [[1, [2]], {"f": null}, true]},

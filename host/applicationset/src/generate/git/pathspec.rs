@@ -64,7 +64,7 @@ mod tests {
     use super::Pathspec;
 
     #[test]
-    fn files_match_as_git_lists_them() {
+    fn patterns_match_files_as_in_git() {
         for (pattern, path, expected) in [
             ("config.json", "config.json", true),
             ("config.json", "a/config.json", false),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_leaves_the_repository_is_refused() {
+    fn patterns_outside_the_repository_and_pathspec_magic_are_refused() {
         for (pattern, why) in [
             ("..", "is outside repository"),
             ("a/../../b", "is outside repository"),

@@ -2,18 +2,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Error, World, list, matrix};
+use super::{Error, Fixture, list, matrix};
 use crate::budget::Excess;
 use crate::generate::generate;
 use crate::inputs::Metadata;
 use crate::{ClusterInput, Exceeded, GenerationBudget};
 use tollgate_config::GenerationLimits;
 
-fn world(limits: GenerationLimits) -> World {
-    World {
+fn fixture(limits: GenerationLimits) -> Fixture {
+    Fixture {
         limits,
         files: vec![("apps/one/x", "a: b"), ("apps/two/x", "a: b")],
-        ..World::default()
+        ..Fixture::default()
     }
 }
 
@@ -22,17 +22,17 @@ fn many(key: &str, count: usize) -> Value {
 }
 
 #[test]
-fn a_matrix_stops_at_the_bound() {
+fn a_matrix_stops_at_the_parameter_limit() {
     let limits = GenerationLimits {
         parameters: 30,
         ..GenerationLimits::default()
     };
     // 5 of one child, 4 of the other, 20 combinations.
     let fits = matrix(json!([many("a", 5), many("b", 4)]));
-    assert_eq!(world(limits).fast(fits).unwrap().len(), 20);
+    assert_eq!(fixture(limits).fast(fits).unwrap().len(), 20);
     let large = matrix(json!([many("a", 5), many("b", 5)]));
     assert!(matches!(
-        world(limits).fast(large),
+        fixture(limits).fast(large),
         Err(Error::Exceeded(Exceeded::Parameters(Excess {
             observed: 31,
             allowed: 30
@@ -41,33 +41,33 @@ fn a_matrix_stops_at_the_bound() {
 }
 
 #[test]
-fn matrices_of_matrices_stop_before_they_fill_the_memory() {
+fn nested_matrices_stop_at_the_limits() {
     let pair = |one: &str, other: &str| matrix(json!([many(one, 1000), many(other, 1000)]));
-    let error = World::default()
+    let error = Fixture::default()
         .go(matrix(json!([pair("a", "b"), pair("c", "d")])))
         .unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Parameters { .. })), "{error}");
     let large = "x".repeat(1_000_000);
-    let error = World::default()
+    let error = Fixture::default()
         .go(matrix(json!([list(json!([{"a": large}])), many("b", 1000)])))
         .unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
 }
 
 #[test]
-fn aliases_and_long_keys_stop_before_they_fill_the_memory() {
+fn aliases_and_long_keys_stop_at_the_byte_limit() {
     let text = "x".repeat(1_000_000);
     let aliases = format!("- a: &a {text}\n{}", "- a: *a\n".repeat(1000));
-    let error = World::default()
+    let error = Fixture::default()
         .fast(json!({"list": {"elementsYaml": aliases}}))
         .unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
     let members: serde_json::Map<String, Value> = (0..1000).map(|index| (index.to_string(), json!(1))).collect();
-    let world = World {
-        made: vec![serde_json::Map::from_iter([(text, Value::Object(members))])],
-        ..World::default()
+    let fixture = Fixture {
+        plugin_params: vec![serde_json::Map::from_iter([(text, Value::Object(members))])],
+        ..Fixture::default()
     };
-    let error = world.fast(json!({"plugin": {}})).unwrap_err();
+    let error = fixture.fast(json!({"plugin": {}})).unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
 }
 
@@ -78,13 +78,13 @@ fn generators_are_counted_with_their_children() {
         ..GenerationLimits::default()
     };
     let fits = json!({"generators": [matrix(json!([many("a", 1), many("b", 1)])), {"list": {}, "selector": {}}, many("c", 1)]});
-    assert_eq!(world(limits).made(fits.clone()).unwrap().len(), 2);
+    assert_eq!(fixture(limits).params(fits.clone()).unwrap().len(), 2);
     let limits = GenerationLimits {
         generators: 4,
         ..limits
     };
     assert!(matches!(
-        world(limits).made(fits),
+        fixture(limits).params(fits),
         Err(Error::Exceeded(Exceeded::Generators(Excess {
             observed: 5,
             allowed: 4
@@ -100,39 +100,41 @@ fn files_and_directories_are_counted() {
     };
     for items in ["files", "directories"] {
         let git = |path: &str| json!({"git": {"repoURL": "https://r", items: [{"path": path}]}});
-        let error = world(limits).fast(git("apps/*")).unwrap_err();
+        let error = fixture(limits).fast(git("apps/*")).unwrap_err();
         assert!(matches!(error, Error::Exceeded(Exceeded::Parameters { .. })), "{error}");
-        assert_eq!(world(limits).fast(git("apps/one")).unwrap().len(), 1, "{items}");
+        assert_eq!(fixture(limits).fast(git("apps/one")).unwrap().len(), 1, "{items}");
     }
 }
 
 #[test]
-fn time_ends() {
+fn generation_stops_at_the_deadline() {
     let limits = GenerationLimits {
         time: Duration::ZERO,
         ..GenerationLimits::default()
     };
-    let error = world(limits).fast(many("a", 1)).unwrap_err();
+    let error = fixture(limits).fast(many("a", 1)).unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Time(_))), "{error}");
 }
 
 /// SECURITY: numbers, empty strings and empty mappings have no characters to count, but take
 /// memory.
 #[test]
-fn small_values_stop_before_they_fill_the_memory() {
+fn small_values_count_against_the_byte_limit() {
     let zeros: serde_json::Map<String, Value> = (0..1000).map(|index| (index.to_string(), json!(0))).collect();
     let nothing: Vec<Value> = (0..1000).map(|_| json!({})).collect();
     for element in [json!({"a": zeros}), json!({"a": nothing}), json!({"a": vec![""; 1000]})] {
         let one = list(json!([element]));
         for combined in [matrix(json!([one, many("b", 50)])), matrix(json!([many("b", 50), one]))] {
-            assert_eq!(World::default().go(combined).unwrap().len(), 50);
+            assert_eq!(Fixture::default().go(combined).unwrap().len(), 50);
         }
-        let error = World::default().go(matrix(json!([one, many("b", 5000)]))).unwrap_err();
+        let error = Fixture::default()
+            .go(matrix(json!([one, many("b", 5000)])))
+            .unwrap_err();
         assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
     }
     let zeros = "0,".repeat(3_000_000);
     let made = |text: String| {
-        let made = World::default().go(json!({"list": {"elementsYaml": text}}));
+        let made = Fixture::default().go(json!({"list": {"elementsYaml": text}}));
         made.map(|made| made.len())
     };
     let error = made(format!("[{{a: [{zeros}]}}]")).unwrap_err();
@@ -143,7 +145,7 @@ fn small_values_stop_before_they_fill_the_memory() {
     assert!(error.to_string().contains("what aliases bring"), "{error}");
     let few = format!("- a: &a [{}]\n{}", "0,".repeat(1000), "- b: *a\n".repeat(50));
     assert_eq!(
-        World::default()
+        Fixture::default()
             .go(json!({"list": {"elementsYaml": few}}))
             .unwrap()
             .len(),
@@ -152,7 +154,7 @@ fn small_values_stop_before_they_fill_the_memory() {
 }
 
 #[test]
-fn what_a_merge_copies_and_compares_is_counted() {
+fn copies_and_comparisons_of_a_merge_are_counted() {
     let merge = |keys: Value, children: Value| json!({"merge": {"mergeKeys": keys, "generators": children}});
     let limits = GenerationLimits {
         bytes: 8 * 1024 * 1024,
@@ -163,8 +165,8 @@ fn what_a_merge_copies_and_compares_is_counted() {
         let sets: Vec<Value> = (0..count).map(|index| json!({"key-0": index.to_string()})).collect();
         merge(keys, json!([list(sets.clone().into()), list(sets.into())]))
     };
-    assert_eq!(world(limits).go(both(500, keys(1))).unwrap().len(), 500);
-    let error = world(limits).go(both(500, keys(5_000))).unwrap_err();
+    assert_eq!(fixture(limits).go(both(500, keys(1))).unwrap().len(), 500);
+    let error = fixture(limits).go(both(500, keys(5_000))).unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
 }
 
@@ -172,18 +174,18 @@ fn what_a_merge_copies_and_compares_is_counted() {
 #[test]
 fn copies_of_the_template_for_each_generator_are_counted() {
     let set = |generators: usize| {
-        World::set(json!({
+        Fixture::set(json!({
             "generators": vec![json!({"list": {"elements": []}}); generators],
             "template": {"metadata": {"name": "a"}, "spec": {"x": vec![0; 1000]}},
         }))
     };
-    let world = World::default();
+    let fixture = Fixture::default();
     let generated = |generators: usize| {
         let limits = GenerationLimits {
             bytes: 1024 * 1024,
             ..GenerationLimits::default()
         };
-        generate(&set(generators), &world.inputs(), &GenerationBudget::new(limits))
+        generate(&set(generators), &fixture.inputs(), &GenerationBudget::new(limits))
     };
     assert!(generated(10).unwrap().is_empty());
     assert!(matches!(generated(20), Err(Error::Exceeded(Exceeded::Bytes { .. }))));
@@ -217,9 +219,9 @@ fn five_thousand_plain_applications_fit() {
         }),
     };
     let names: Vec<Value> = (0..5000).map(|index| json!({"name": format!("checkout-{index}"), "cluster": "production", "url": "https://production.clusters.example.com:6443"})).collect();
-    let world = World {
+    let fixture = Fixture {
         clusters: (0..100).map(cluster).collect(),
-        ..World::default()
+        ..Fixture::default()
     };
     let few: Vec<Value> = (0..50).map(|index| json!({"app": format!("checkout-{index}"), "path": format!("apps/checkout-{index}/overlays/production")})).collect();
     for spec in [
@@ -235,7 +237,7 @@ fn five_thousand_plain_applications_fit() {
         }),
     ] {
         let budget = GenerationBudget::new(GenerationLimits::default());
-        let made = generate(&World::set(spec), &world.inputs(), &budget).unwrap();
+        let made = generate(&Fixture::set(spec), &fixture.inputs(), &budget).unwrap();
         assert_eq!(made.len(), 5000);
     }
 }

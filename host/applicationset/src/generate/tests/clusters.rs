@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use super::{World, cluster, own_cluster};
+use super::{Fixture, cluster, own_cluster};
 use crate::ClusterInput;
 
-fn world() -> World {
-    World {
+fn fixture() -> Fixture {
+    Fixture {
         clusters: vec![
             cluster("staging", &[("env", "dev")], &[]),
             cluster(
@@ -17,7 +17,7 @@ fn world() -> World {
             ),
             own_cluster(),
         ],
-        ..World::default()
+        ..Fixture::default()
     }
 }
 
@@ -26,8 +26,8 @@ fn names(made: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn every_cluster_is_given_by_name_and_the_own_one_last() {
-    let made = world().fast(json!({"clusters": {}})).unwrap();
+fn clusters_are_sorted_by_name_and_in_cluster_is_last() {
+    let made = fixture().fast(json!({"clusters": {}})).unwrap();
     assert_eq!(
         made,
         [
@@ -60,12 +60,12 @@ fn every_cluster_is_given_by_name_and_the_own_one_last() {
 
 #[test]
 fn labels_and_annotations_are_mappings_with_go_templates() {
-    let mut world = world();
-    world.clusters.push(ClusterInput {
+    let mut fixture = fixture();
+    fixture.clusters.push(ClusterInput {
         secret: Some(crate::inputs::Metadata::default()),
         ..cluster("bare", &[], &[])
     });
-    let made = world.go(json!({"clusters": {}})).unwrap();
+    let made = fixture.go(json!({"clusters": {}})).unwrap();
     assert_eq!(names(&made), ["Prod_1/West", "bare", "staging", "in-cluster"]);
     assert_eq!(
         made[0]["metadata"],
@@ -79,9 +79,9 @@ fn labels_and_annotations_are_mappings_with_go_templates() {
 }
 
 #[test]
-fn a_selector_leaves_the_own_cluster_out() {
-    let world = world();
-    let select = |selector: Value| world.fast(json!({"clusters": {"selector": selector}}));
+fn a_selector_excludes_an_in_cluster_without_a_secret() {
+    let fixture = fixture();
+    let select = |selector: Value| fixture.fast(json!({"clusters": {"selector": selector}}));
     let made = select(json!({"matchLabels": {"env": "prod"}})).unwrap();
     assert_eq!(names(&made), ["Prod_1/West"]);
     let made = select(json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]})).unwrap();
@@ -100,37 +100,37 @@ fn a_selector_leaves_the_own_cluster_out() {
 }
 
 #[test]
-fn an_own_cluster_with_a_secret_is_as_any_other() {
-    let mut world = world();
-    world.clusters.pop();
-    world.clusters.push(ClusterInput {
+fn an_in_cluster_with_a_secret_is_treated_like_other_clusters() {
+    let mut fixture = fixture();
+    fixture.clusters.pop();
+    fixture.clusters.push(ClusterInput {
         server: "https://kubernetes.default.svc".to_owned(),
         ..cluster("home", &[("env", "prod")], &[])
     });
-    let made = world
+    let made = fixture
         .fast(json!({"clusters": {"selector": {"matchLabels": {"env": "prod"}}}}))
         .unwrap();
     assert_eq!(names(&made), ["Prod_1/West", "home"]);
 }
 
 #[test]
-fn of_clusters_with_one_name_the_last_counts() {
-    let mut world = world();
-    world.clusters.push(ClusterInput {
+fn of_clusters_with_equal_names_the_last_wins() {
+    let mut fixture = fixture();
+    fixture.clusters.push(ClusterInput {
         server: "https://second.example".to_owned(),
         ..cluster("staging", &[], &[])
     });
-    let made = world.fast(json!({"clusters": {}})).unwrap();
+    let made = fixture.fast(json!({"clusters": {}})).unwrap();
     assert_eq!(names(&made), ["Prod_1/West", "staging", "in-cluster"]);
     assert_eq!(made[1]["server"], "https://second.example");
 }
 
 #[test]
-fn values_are_templates_of_what_was_made() {
-    let world = world();
+fn values_are_templates_over_the_generated_parameters() {
+    let fixture = fixture();
     let fast =
         json!({"clusters": {"values": {"a": "{{name}}-{{metadata.labels.env}}", "b": "{{values.a}}", "c": "x"}}});
-    let made = world.fast(fast).unwrap();
+    let made = fixture.fast(fast).unwrap();
     assert_eq!(made[1]["values.a"], "staging-dev");
     assert_eq!(made[1]["values.b"], "{{values.a}}");
     assert_eq!(made[1]["values.c"], "x");
@@ -138,24 +138,24 @@ fn values_are_templates_of_what_was_made() {
     assert_eq!(made[2]["values.a"], "in-cluster-{{metadata.labels.env}}");
     let selected = json!({"matchLabels": {"env": "dev"}});
     let go = json!({"clusters": {"selector": selected, "values": {"a": "{{.name}}-{{.metadata.labels.env}}"}}});
-    assert_eq!(world.go(go).unwrap()[0]["values"], json!({"a": "staging-dev"}));
+    assert_eq!(fixture.go(go).unwrap()[0]["values"], json!({"a": "staging-dev"}));
     let missing = json!({"clusters": {"values": {"a": "{{.none}}"}}});
-    let error = world.go(missing).unwrap_err().to_string();
+    let error = fixture.go(missing).unwrap_err().to_string();
     assert!(error.starts_with("`spec.generators[0].clusters.values.a`: "), "{error}");
     let wrong = json!({"clusters": {"values": {"a": "{{"}}});
-    let error = world.go(wrong).unwrap_err().to_string();
+    let error = fixture.go(wrong).unwrap_err().to_string();
     assert!(error.starts_with("`spec.generators[0].clusters.values.a`: "), "{error}");
 }
 
 #[test]
 fn a_flat_list_is_one_set_of_parameters() {
-    let made = world()
+    let made = fixture()
         .go(json!({"clusters": {"flatList": true, "values": {"a": "{{.name}}"}}}))
         .unwrap();
     assert_eq!(made.len(), 1);
     let all = made[0]["clusters"].as_array().unwrap();
     assert_eq!(names(all), ["Prod_1/West", "staging", "in-cluster"]);
     assert_eq!(all[2]["values"]["a"], "in-cluster");
-    let none = World::default().go(json!({"clusters": {"flatList": true}})).unwrap();
+    let none = Fixture::default().go(json!({"clusters": {"flatList": true}})).unwrap();
     assert_eq!(none, [json!({"clusters": []})]);
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{World, cluster, list, matrix, merge, parameters};
+use super::{Fixture, cluster, list, matrix, merge, parameters};
 use crate::{ApplicationSet, GenerationBudget};
 
 fn fails(made: Result<Vec<Value>, super::Error>) -> String {
@@ -19,14 +19,14 @@ fn a_matrix_gives_every_combination() {
         json!({"a": "2", "b": "x"}),
         json!({"a": "2", "b": "y"}),
     ];
-    let world = World::default();
-    assert_eq!(world.fast(matrix(children.clone())).unwrap(), expected);
-    assert_eq!(world.go(matrix(children)).unwrap(), expected);
+    let fixture = Fixture::default();
+    assert_eq!(fixture.fast(matrix(children.clone())).unwrap(), expected);
+    assert_eq!(fixture.go(matrix(children)).unwrap(), expected);
 }
 
 #[test]
-fn a_matrix_has_two_children_of_one_kind_each() {
-    let world = World::default();
+fn a_matrix_needs_two_children_with_one_generator_each() {
+    let fixture = Fixture::default();
     let one = || list(json!([{"a": "1"}]));
     let path = "`spec.generators[0].matrix";
     for (children, why) in [
@@ -57,16 +57,16 @@ fn a_matrix_has_two_children_of_one_kind_each() {
         ),
     ] {
         assert!(
-            fails(world.fast(matrix(children))).starts_with(&format!("{path}{why}")),
+            fails(fixture.fast(matrix(children))).starts_with(&format!("{path}{why}")),
             "{why}"
         );
     }
 }
 
 #[test]
-fn without_go_templates_a_key_of_both_must_mean_the_same() {
-    let world = World::default();
-    let both = |one: Value, other: Value| world.fast(matrix(json!([list(json!([one])), list(json!([other]))])));
+fn without_go_templates_equal_keys_must_have_equal_values() {
+    let fixture = Fixture::default();
+    let both = |one: Value, other: Value| fixture.fast(matrix(json!([list(json!([one])), list(json!([other]))])));
     assert_eq!(
         both(json!({"a": "1"}), json!({"a": "1", "b": "2"})).unwrap(),
         [json!({"a": "1", "b": "2"})]
@@ -76,7 +76,7 @@ fn without_go_templates_a_key_of_both_must_mean_the_same() {
         "`spec.generators[0].matrix`: found duplicate key a with different value, a: 1 ,b: 2"
     );
     let yaml = json!({"list": {"elementsYaml": "- {count: 1000000, l: [a, 1], m: {z: ~, x: true}}"}});
-    let made = world.fast(matrix(json!([yaml, list(json!([{}]))]))).unwrap();
+    let made = fixture.fast(matrix(json!([yaml, list(json!([{}]))]))).unwrap();
     assert_eq!(
         made,
         [json!({"count": "1e+06", "l": "[a 1]", "m": "map[x:true z:<nil>]"})]
@@ -88,7 +88,7 @@ fn with_go_templates_the_first_child_wins_and_mappings_are_merged() {
     let first = list(json!([{"a": 1, "deep": {"x": {"y": "first"}, "l": [1]}, "none": null, "empty": ""}]));
     let second =
         list(json!([{"a": 2, "deep": {"x": {"y": "second", "z": 2}, "l": [1, 2]}, "none": 1, "empty": "e", "b": {}}]));
-    let made = World::default().go(matrix(json!([first, second]))).unwrap();
+    let made = Fixture::default().go(matrix(json!([first, second]))).unwrap();
     assert_eq!(
         made,
         [json!({"a": 1, "deep": {"x": {"y": "first", "z": 2}, "l": [1]}, "none": null, "empty": "", "b": {}})]
@@ -96,29 +96,29 @@ fn with_go_templates_the_first_child_wins_and_mappings_are_merged() {
 }
 
 #[test]
-fn parameters_of_the_first_child_are_put_into_the_second() {
-    let world = World {
+fn parameters_of_the_first_child_are_rendered_into_the_second() {
+    let fixture = Fixture {
         clusters: vec![
             cluster("a", &[("env", "dev")], &[]),
             cluster("b", &[("env", "prod")], &[]),
         ],
-        ..World::default()
+        ..Fixture::default()
     };
     let envs = || list(json!([{"env": "prod"}, {"env": "none"}]));
     let chosen = |template: &str| json!({"clusters": {"selector": {"matchLabels": {"env": template}}, "values": {"v": format!("{template}")}}});
-    let made = world.fast(matrix(json!([envs(), chosen("{{env}}")]))).unwrap();
+    let made = fixture.fast(matrix(json!([envs(), chosen("{{env}}")]))).unwrap();
     assert_eq!(made.len(), 1);
     assert_eq!((&made[0]["name"], &made[0]["values.v"]), (&json!("b"), &json!("prod")));
-    let made = world.go(matrix(json!([envs(), chosen("{{.env}}")]))).unwrap();
+    let made = fixture.go(matrix(json!([envs(), chosen("{{.env}}")]))).unwrap();
     assert_eq!(made.len(), 1);
     assert_eq!(
         (&made[0]["name"], &made[0]["values"]["v"]),
         (&json!("b"), &json!("prod"))
     );
     // The first child cannot use parameters of the second.
-    let error = fails(world.fast(matrix(json!([chosen("{{env}}"), envs()]))));
+    let error = fails(fixture.fast(matrix(json!([chosen("{{env}}"), envs()]))));
     assert!(error.contains("is not a value labels have"), "{error}");
-    let error = fails(world.go(matrix(json!([envs(), chosen("{{.other}}")]))));
+    let error = fails(fixture.go(matrix(json!([envs(), chosen("{{.other}}")]))));
     assert!(
         error.starts_with("`spec.generators[0].matrix.generators[1]`: "),
         "{error}"
@@ -126,13 +126,15 @@ fn parameters_of_the_first_child_are_put_into_the_second() {
 }
 
 #[test]
-fn values_of_the_second_child_may_name_what_it_makes_itself() {
-    let world = World {
+fn values_of_the_second_child_may_use_its_own_parameters() {
+    let fixture = Fixture {
         clusters: vec![cluster("b", &[("env", "prod")], &[])],
-        ..World::default()
+        ..Fixture::default()
     };
     let second = json!({"clusters": {"selector": {"matchLabels": {"env": "prod"}}, "values": {"a": "{{.name}}", "b": "{{.app}}"}}});
-    let made = world.go(matrix(json!([list(json!([{"app": "x"}])), second]))).unwrap();
+    let made = fixture
+        .go(matrix(json!([list(json!([{"app": "x"}])), second])))
+        .unwrap();
     assert_eq!(made[0]["values"], json!({"a": "b", "b": "x"}));
 }
 
@@ -140,21 +142,21 @@ fn values_of_the_second_child_may_name_what_it_makes_itself() {
 fn elements_yaml_of_the_second_child_is_a_template() {
     let first = list(json!([{"elements": [{"name": "one"}, {"name": "two"}]}]));
     let second = json!({"list": {"elementsYaml": "{{ .elements | toJson }}"}});
-    let made = World::default().go(matrix(json!([first, second]))).unwrap();
+    let made = Fixture::default().go(matrix(json!([first, second]))).unwrap();
     let names: Vec<&Value> = made.iter().map(|params| &params["name"]).collect();
     assert_eq!(names, ["one", "two"]);
 }
 
 #[test]
-fn post_selectors_of_children_count_and_are_no_templates() {
-    let world = World::default();
+fn post_selectors_of_children_apply_and_are_not_templates() {
+    let fixture = Fixture::default();
     let second = |value: &str| json!({"list": {"elements": [{"b": "x"}, {"b": "y"}]}, "selector": {"matchLabels": {"b": value}}});
-    let made = world
+    let made = fixture
         .fast(matrix(json!([list(json!([{"a": "x"}])), second("x")])))
         .unwrap();
     assert_eq!(made, [json!({"a": "x", "b": "x"})]);
     assert!(
-        world
+        fixture
             .fast(matrix(json!([list(json!([{"a": "x"}])), second("{{a}}")])))
             .unwrap()
             .is_empty()
@@ -162,18 +164,18 @@ fn post_selectors_of_children_count_and_are_no_templates() {
 }
 
 #[test]
-fn combinations_nest_once() {
-    let world = World::default();
+fn matrix_and_merge_nest_only_once() {
+    let fixture = Fixture::default();
     let pair = |one: &str, other: &str| {
         matrix(json!([
             list(json!([{one: "1"}, {one: "2"}])),
             list(json!([{other: "3"}]))
         ]))
     };
-    let made = world.fast(matrix(json!([pair("a", "b"), pair("c", "d")]))).unwrap();
+    let made = fixture.fast(matrix(json!([pair("a", "b"), pair("c", "d")]))).unwrap();
     assert_eq!(made.len(), 4);
     assert_eq!(made[1], json!({"a": "1", "b": "3", "c": "2", "d": "3"}));
-    let made = world
+    let made = fixture
         .go(merge(
             json!(["a"]),
             json!([pair("a", "b"), list(json!([{"a": "2", "b": "9"}]))]),
@@ -185,14 +187,14 @@ fn combinations_nest_once() {
         list(json!([{}]))
     ]));
     assert_eq!(
-        fails(world.fast(deep)),
+        fails(fixture.fast(deep)),
         "`spec.generators[0].matrix.generators[0].matrix.generators[0].matrix`: child generator generated no \
          parameters: matrix and merge can be nested only once"
     );
 }
 
 #[test]
-fn keys_do_not_become_generators_by_templates() {
+fn rendered_keys_do_not_become_generators() {
     let first = list(json!([{"kind": "list", "a": "1"}]));
     let second = json!({"{{kind}}": {"elements": [{"b": "2"}]}});
     let spec = json!({"generators": [matrix(json!([first, second]))]});
@@ -200,15 +202,15 @@ fn keys_do_not_become_generators_by_templates() {
     // Such a set cannot be sent; a stored one generates nothing.
     assert!(ApplicationSet::read(object.clone()).is_err());
     let stored = ApplicationSet::read_stored(object).unwrap();
-    let world = World::default();
-    let error = parameters(&stored.spec, &world.inputs(), &GenerationBudget::new(world.limits)).unwrap_err();
+    let fixture = Fixture::default();
+    let error = parameters(&stored.spec, &fixture.inputs(), &GenerationBudget::new(fixture.limits)).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("child generator generated no parameters"), "{error}");
 }
 
 #[test]
 fn a_merge_overlays_the_first_child_by_keys() {
-    let world = World::default();
+    let fixture = Fixture::default();
     let children = json!([
         list(json!([{"s": "1", "a": "x", "b": "x"}, {"s": "2", "a": "y"}, {"s": "3"}])),
         list(json!([{"s": "2", "a": "z", "c": "new"}, {"s": "9", "a": "lost"}])),
@@ -219,21 +221,21 @@ fn a_merge_overlays_the_first_child_by_keys() {
         json!({"s": "2", "a": "last", "c": "new"}),
         json!({"s": "3"}),
     ];
-    assert_eq!(world.fast(merge(json!(["s"]), children.clone())).unwrap(), expected);
-    assert_eq!(world.go(merge(json!(["s", "s"]), children)).unwrap(), expected);
+    assert_eq!(fixture.fast(merge(json!(["s"]), children.clone())).unwrap(), expected);
+    assert_eq!(fixture.go(merge(json!(["s", "s"]), children)).unwrap(), expected);
 }
 
 #[test]
-fn merged_mappings_keep_what_is_not_overlaid_with_go_templates() {
+fn with_go_templates_merged_mappings_keep_their_other_keys() {
     let base = list(json!([{"s": {"k": 1.0, "l": 2}, "values": {"a": 1, "b": 2}}]));
     let over = list(json!([{"s": {"l": 2, "k": 1}, "values": {"b": 3, "c": [4]}}]));
-    let made = World::default().go(merge(json!(["s"]), json!([base, over]))).unwrap();
+    let made = Fixture::default().go(merge(json!(["s"]), json!([base, over]))).unwrap();
     assert_eq!(made[0]["values"], json!({"a": 1, "b": 3, "c": [4]}));
 }
 
 #[test]
-fn a_merge_that_cannot_be_is_refused() {
-    let world = World::default();
+fn invalid_merge_generators_are_refused() {
+    let fixture = Fixture::default();
     let one = |elements: Value| list(elements);
     for (keys, children, why) in [
         (
@@ -262,7 +264,7 @@ fn a_merge_that_cannot_be_is_refused() {
             "Merge requires all param sets to be unique. Duplicate key was {\"a\":\"b\",\"b\":null}",
         ),
     ] {
-        let error = fails(world.fast(merge(keys, children)));
+        let error = fails(fixture.fast(merge(keys, children)));
         assert!(
             error.starts_with("`spec.generators[0].merge`: ") && error.ends_with(why),
             "{error}"

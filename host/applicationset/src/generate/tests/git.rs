@@ -1,12 +1,12 @@
 use serde_json::{Value, json};
 
 use super::super::git::sanitize_name;
-use super::{World, matrix};
+use super::{Fixture, matrix};
 
 const URL: &str = "https://git.example/r.git";
 
-fn world() -> World {
-    World {
+fn fixture() -> Fixture {
+    Fixture {
         files: vec![
             (
                 "apps/one/config.yaml",
@@ -18,7 +18,7 @@ fn world() -> World {
             ("apps/one/deep/x", ""),
             ("root.json", "{\"name\": \"root\", \"path\": \"lost\"}"),
         ],
-        ..World::default()
+        ..Fixture::default()
     }
 }
 
@@ -31,10 +31,10 @@ fn files(items: Value) -> Value {
 }
 
 #[test]
-fn directories_are_given_with_their_parts() {
-    let world = world();
+fn directories_have_path_parameters() {
+    let fixture = fixture();
     let generator = directories(json!([{"path": "apps/*"}, {"path": "apps/empty", "exclude": true}]));
-    let made = world.fast(generator.clone()).unwrap();
+    let made = fixture.fast(generator.clone()).unwrap();
     let paths: Vec<&Value> = made.iter().map(|params| &params["path"]).collect();
     assert_eq!(paths, ["apps/Two_x", "apps/one", "apps/one-b"]);
     assert_eq!(
@@ -47,7 +47,7 @@ fn directories_are_given_with_their_parts() {
             "path[1]": "Two_x",
         })
     );
-    let made = world.go(generator).unwrap();
+    let made = fixture.go(generator).unwrap();
     assert_eq!(
         made[0],
         json!({"path": {
@@ -58,14 +58,14 @@ fn directories_are_given_with_their_parts() {
         }})
     );
     assert_eq!(
-        *world.read.lock().unwrap(),
+        *fixture.accesses.lock().unwrap(),
         [format!("{URL}@HEAD"), format!("{URL}@HEAD")]
     );
 }
 
 #[test]
-fn directories_come_as_a_walk_finds_them() {
-    let made = world()
+fn directories_are_in_the_order_of_a_directory_walk() {
+    let made = fixture()
         .fast(directories(json!([{"path": "apps/*"}, {"path": "apps/*/*"}])))
         .unwrap();
     let paths: Vec<&Value> = made.iter().map(|params| &params["path"]).collect();
@@ -78,26 +78,26 @@ fn directories_come_as_a_walk_finds_them() {
 /// Argo CD also generates from directories in submodules, which are not read here.
 #[test]
 fn patterns_that_reach_into_a_submodule_are_refused() {
-    let mut world = world();
-    world.files.push(("vendor/lib/SUBMODULE", ""));
+    let mut fixture = fixture();
+    fixture.files.push(("vendor/lib/SUBMODULE", ""));
     for items in [
         json!([{"path": "*/*/*"}]),
         json!([{"path": "apps/*"}, {"path": "vendor/lib/*"}]),
     ] {
-        let error = world.fast(directories(items)).unwrap_err().to_string();
+        let error = fixture.fast(directories(items)).unwrap_err().to_string();
         assert!(error.contains("`vendor/lib` is a submodule"), "{error}");
     }
     for items in [
         json!([{"path": "*/*"}]),
         json!([{"path": "apps/*"}, {"path": "vendor/lib/*", "exclude": true}]),
     ] {
-        world.fast(directories(items)).unwrap();
+        fixture.fast(directories(items)).unwrap();
     }
 }
 
 #[test]
 fn objects_of_files_are_flattened_without_go_templates() {
-    let made = world().fast(files(json!([{"path": "apps/**/config.yaml"}]))).unwrap();
+    let made = fixture().fast(files(json!([{"path": "apps/**/config.yaml"}]))).unwrap();
     assert_eq!(made.len(), 5);
     let path = json!({
         "path": "apps/one",
@@ -122,8 +122,8 @@ fn objects_of_files_are_flattened_without_go_templates() {
 }
 
 #[test]
-fn objects_of_files_are_as_they_are_with_go_templates() {
-    let made = world()
+fn objects_of_files_are_kept_unchanged_with_go_templates() {
+    let made = fixture()
         .go(files(json!([{"path": "apps/one/config.yaml"}, {"path": "root.json"}])))
         .unwrap();
     assert_eq!(
@@ -160,11 +160,11 @@ fn objects_of_files_are_as_they_are_with_go_templates() {
 #[test]
 fn files_are_left_out_by_any_exclude() {
     let items = json!([{"path": "apps/one", "exclude": true}, {"path": "*.yaml"}, {"path": "apps/one/*"}]);
-    let made = world().fast(files(items)).unwrap();
+    let made = fixture().fast(files(items)).unwrap();
     let paths: Vec<&Value> = made.iter().map(|params| &params["path"]).collect();
     assert_eq!(paths, ["apps/Two_x", "apps/Two_x", "apps/Two_x", "apps/empty"]);
     assert!(
-        world()
+        fixture()
             .fast(files(json!([{"path": "*", "exclude": true}])))
             .unwrap()
             .is_empty()
@@ -175,7 +175,7 @@ fn files_are_left_out_by_any_exclude() {
 fn path_parameters_can_have_a_prefix() {
     let mut generator = directories(json!([{"path": "apps/one"}]));
     generator["git"]["pathParamPrefix"] = json!("p");
-    let made = world().fast(generator.clone()).unwrap();
+    let made = fixture().fast(generator.clone()).unwrap();
     assert_eq!(
         made[0],
         json!({
@@ -186,25 +186,28 @@ fn path_parameters_can_have_a_prefix() {
             "p.path[1]": "one",
         })
     );
-    let made = world().go(generator).unwrap();
+    let made = fixture().go(generator).unwrap();
     assert_eq!(made[0]["p"]["path"]["basename"], "one");
     assert_eq!(made[0].get("path"), None);
 }
 
 #[test]
-fn values_name_what_was_found() {
+fn values_are_templates_over_the_file_parameters() {
     let mut generator = files(json!([{"path": "apps/one/config.yaml"}]));
     generator["git"]["values"] = json!({"v": "{{name}}/{{path.basename}}/{{path[0]}}"});
-    assert_eq!(world().fast(generator.clone()).unwrap()[0]["values.v"], "one/one/apps");
+    assert_eq!(
+        fixture().fast(generator.clone()).unwrap()[0]["values.v"],
+        "one/one/apps"
+    );
     generator["git"]["values"] = json!({"v": "{{.name}}/{{index .path.segments 0}}"});
-    assert_eq!(world().go(generator).unwrap()[0]["values"]["v"], "one/apps");
+    assert_eq!(fixture().go(generator).unwrap()[0]["values"]["v"], "one/apps");
 }
 
 #[test]
-fn a_git_generator_that_cannot_be_is_refused() {
-    let world = World {
+fn invalid_git_generators_are_refused() {
+    let fixture = Fixture {
         files: vec![("text", "just text"), ("list", "[1]"), ("broken", "a: [")],
-        ..World::default()
+        ..Fixture::default()
     };
     for (generator, why) in [
         (
@@ -244,23 +247,23 @@ fn a_git_generator_that_cannot_be_is_refused() {
             "`spec.generators[0].git`: there is no repository `https://git.example/missing`",
         ),
     ] {
-        let error = world.fast(generator).unwrap_err().to_string();
+        let error = fixture.fast(generator).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }
 
 #[test]
-fn a_repository_is_opened_once_by_revision() {
-    let world = world();
+fn a_repository_is_opened_once_per_revision() {
+    let fixture = fixture();
     let mut second = files(json!([{"path": "{{path}}/config.yaml"}]));
     second["git"]["pathParamPrefix"] = json!("file");
     second["git"]["revision"] = json!("HEAD");
-    let made = world
+    let made = fixture
         .fast(matrix(json!([directories(json!([{"path": "apps/*"}])), second])))
         .unwrap();
     assert_eq!(made.len(), 5);
     assert_eq!(made[0]["path"], made[0]["file.path"]);
-    assert_eq!(*world.read.lock().unwrap(), [format!("{URL}@HEAD")]);
+    assert_eq!(*fixture.accesses.lock().unwrap(), [format!("{URL}@HEAD")]);
 }
 
 #[test]

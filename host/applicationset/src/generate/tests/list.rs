@@ -1,11 +1,11 @@
 use serde_json::json;
 
-use super::{World, list};
+use super::{Fixture, list};
 
 #[test]
-fn elements_are_texts_without_go_templates() {
-    let world = World::default();
-    let made = world
+fn without_go_templates_element_values_must_be_strings() {
+    let fixture = Fixture::default();
+    let made = fixture
         .fast(list(json!([{"a": "1", "values": {"b": "2"}}, {}, null])))
         .unwrap();
     assert_eq!(made, [json!({"a": "1", "values.b": "2"}), json!({}), json!({})]);
@@ -28,17 +28,20 @@ fn elements_are_texts_without_go_templates() {
             "`spec.generators[0].list.elements[1]` is text, expected an object",
         ),
     ] {
-        let error = world.fast(list(json!([{"a": "1"}, element]))).unwrap_err().to_string();
+        let error = fixture
+            .fast(list(json!([{"a": "1"}, element])))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(why), "{error}");
     }
 }
 
 #[test]
-fn elements_are_as_they_are_with_go_templates() {
+fn with_go_templates_elements_are_kept_unchanged() {
     let element = json!({"a": 1, "values": {"b": [true, null]}});
-    let made = World::default().go(list(json!([element, null]))).unwrap();
+    let made = Fixture::default().go(list(json!([element, null]))).unwrap();
     assert_eq!(made, [element, json!({})]);
-    let error = World::default().go(list(json!([1]))).unwrap_err().to_string();
+    let error = Fixture::default().go(list(json!([1]))).unwrap_err().to_string();
     assert!(
         error.contains("`spec.generators[0].list.elements[0]` is a number"),
         "{error}"
@@ -46,7 +49,7 @@ fn elements_are_as_they_are_with_go_templates() {
 }
 
 #[test]
-fn elements_yaml_follows_in_both_engines() {
+fn elements_yaml_is_appended_in_both_engines() {
     let yaml = "- name: x\n  live: yes\n  size: 0755\n  date: 2001-01-02\n  deep: {a: [b]}\n-\n- &a {b: 1.5}\n- *a\n";
     let generator = json!({"list": {"elements": [{"name": "w"}], "elementsYaml": yaml}});
     let expected = [
@@ -56,16 +59,16 @@ fn elements_yaml_follows_in_both_engines() {
         json!({"b": 1.5}),
         json!({"b": 1.5}),
     ];
-    let world = World::default();
-    assert_eq!(world.fast(generator.clone()).unwrap(), expected);
-    assert_eq!(world.go(generator).unwrap(), expected);
+    let fixture = Fixture::default();
+    assert_eq!(fixture.fast(generator.clone()).unwrap(), expected);
+    assert_eq!(fixture.go(generator).unwrap(), expected);
     for (yaml, why) in [
         ("a: b", "is no list of mappings"),
         ("- a", "is no list of mappings"),
         ("x", "is no list of mappings"),
         ("- [", "line "),
     ] {
-        let error = world
+        let error = fixture
             .fast(json!({"list": {"elementsYaml": yaml}}))
             .unwrap_err()
             .to_string();
@@ -73,7 +76,7 @@ fn elements_yaml_follows_in_both_engines() {
         assert!(error.contains(why), "{error}");
     }
     assert!(
-        world
+        fixture
             .fast(json!({"list": {"elementsYaml": "# nothing"}}))
             .unwrap()
             .is_empty()
@@ -81,16 +84,16 @@ fn elements_yaml_follows_in_both_engines() {
 }
 
 #[test]
-fn post_selectors_choose_by_flattened_parameters() {
-    let world = World::default();
+fn post_selectors_match_flattened_parameters() {
+    let fixture = Fixture::default();
     let elements = json!([{"env": "prod", "url": "https://a.example/x"}, {"env": "dev"}]);
     let select = |selector: serde_json::Value| json!({"list": {"elements": elements}, "selector": selector});
     let urls = select(json!({"matchLabels": {"url": "https://a.example/x"}}));
-    assert_eq!(world.fast(urls).unwrap(), [elements[0].clone()]);
+    assert_eq!(fixture.fast(urls).unwrap(), [elements[0].clone()]);
     let absent = select(json!({"matchExpressions": [{"key": "url", "operator": "DoesNotExist"}]}));
-    assert_eq!(world.fast(absent).unwrap(), [elements[1].clone()]);
-    assert_eq!(world.fast(select(json!({}))).unwrap().len(), 2);
-    let error = world
+    assert_eq!(fixture.fast(absent).unwrap(), [elements[1].clone()]);
+    assert_eq!(fixture.fast(select(json!({}))).unwrap().len(), 2);
+    let error = fixture
         .fast(select(json!({"matchExpressions": [{"key": "a", "operator": "Like"}]})))
         .unwrap_err()
         .to_string();
@@ -101,12 +104,12 @@ fn post_selectors_choose_by_flattened_parameters() {
 }
 
 #[test]
-fn post_selectors_see_into_depth_and_numbers_as_go_prints_them() {
+fn post_selectors_match_nested_keys_and_values_as_go_prints_them() {
     let element = json!({"a": {"b.c": {"d": 1_234_567}, "e": [{"f": true}, "x"], "g": {}, "n": null}, "a.k": 0.000_01});
     let takes = |key: &str, value: &str| {
         let selector = json!({"matchLabels": {key: value}});
         let generator = json!({"list": {"elements": [element]}, "selector": selector});
-        !World::default().go(generator).unwrap().is_empty()
+        !Fixture::default().go(generator).unwrap().is_empty()
     };
     for (key, value) in [
         ("a.b.c.d", "1.234567e+06"),
@@ -121,6 +124,6 @@ fn post_selectors_see_into_depth_and_numbers_as_go_prints_them() {
     for key in ["a", "a.g", "a.e", "a.e.0", "a.e.2", "a.e.01", "a.e.1.x", "a.b"] {
         let selector = json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
         let generator = json!({"list": {"elements": [element]}, "selector": selector});
-        assert!(World::default().go(generator).unwrap().is_empty(), "{key}");
+        assert!(Fixture::default().go(generator).unwrap().is_empty(), "{key}");
     }
 }

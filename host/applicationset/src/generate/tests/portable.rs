@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, World, list, matrix};
+use super::{Error, Fixture, list, matrix};
 use crate::{GenerationBudget, generate, template};
 
-/// Each renders `dev` here and `prod` in some version of Argo CD.
+/// Templates that render `dev` here and `prod` in some version of Argo CD.
 const ATTACKS: [&str; 12] = [
     "{{ if eq (len \"\\xff\") 1 }}prod{{ else }}dev{{ end }}",
     "{{ if eq (len (substr 0 1 \"é\")) 1 }}prod{{ else }}dev{{ end }}",
@@ -28,11 +28,15 @@ fn elements() -> Value {
 }
 
 fn generated(spec: Value) -> Result<Vec<Value>, Error> {
-    let world = World::default();
-    generate(&World::set(spec), &world.inputs(), &GenerationBudget::new(world.limits))
+    let fixture = Fixture::default();
+    generate(
+        &Fixture::set(spec),
+        &fixture.inputs(),
+        &GenerationBudget::new(fixture.limits),
+    )
 }
 
-/// A set with a string at one place of its template.
+/// The spec of a set with `text` at `pointer`.
 fn with(pointer: &str, text: &str) -> Value {
     let mut spec = json!({
         "goTemplate": true,
@@ -52,7 +56,7 @@ fn with(pointer: &str, text: &str) -> Value {
     spec
 }
 
-const JUDGED: [&str; 8] = [
+const AUTHORIZED_FIELDS: [&str; 8] = [
     "/template/metadata/name",
     "/template/spec/project",
     "/template/spec/destination/server",
@@ -77,7 +81,7 @@ fn assert_divergent(outcome: Result<Vec<Value>, Error>, about: &str) {
 #[test]
 fn what_is_judged_is_what_argo_cd_renders() {
     for attack in ATTACKS {
-        for pointer in JUDGED {
+        for pointer in AUTHORIZED_FIELDS {
             assert_divergent(generated(with(pointer, attack)), &format!("{pointer}: {attack}"));
         }
         let mut patched = with("/template/spec/project", "dev");
@@ -101,7 +105,7 @@ fn what_is_judged_is_what_argo_cd_renders() {
         let outcome = generated(twice);
         assert!(outcome.is_err(), "twice: {attack}: {outcome:?}");
     }
-    for pointer in JUDGED {
+    for pointer in AUTHORIZED_FIELDS {
         for text in [
             "dev",
             "{{ .a }}",

@@ -1,12 +1,16 @@
 use serde_json::{Value, json};
 
-use super::{Error, World, cluster, list, own_cluster};
+use super::{Error, Fixture, cluster, list, own_cluster};
 use crate::budget::Excess;
 use crate::{Exceeded, GenerationBudget, generate};
 use tollgate_config::GenerationLimits;
 
-fn generated(world: &World, spec: Value) -> Result<Vec<Value>, Error> {
-    generate(&World::set(spec), &world.inputs(), &GenerationBudget::new(world.limits))
+fn generated(fixture: &Fixture, spec: Value) -> Result<Vec<Value>, Error> {
+    generate(
+        &Fixture::set(spec),
+        &fixture.inputs(),
+        &GenerationBudget::new(fixture.limits),
+    )
 }
 
 fn names(applications: &[Value]) -> Vec<&str> {
@@ -15,16 +19,16 @@ fn names(applications: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn applications_come_in_the_order_of_generators_and_their_parameters() {
-    let world = World {
+fn applications_are_in_the_order_of_generators_and_parameters() {
+    let fixture = Fixture {
         clusters: vec![own_cluster(), cluster("fake-cluster", &[], &[])],
-        ..World::default()
+        ..Fixture::default()
     };
     let spec = json!({
         "generators": [{"clusters": {}}, list(json!([{"name": "x"}, {"name": "y"}]))],
         "template": {"metadata": {"name": "{{name}}"}, "spec": {"project": "default"}},
     });
-    let applications = generated(&world, spec).unwrap();
+    let applications = generated(&fixture, spec).unwrap();
     assert_eq!(names(&applications), ["fake-cluster", "in-cluster", "x", "y"]);
     assert_eq!(applications[0]["kind"], "Application");
     assert_eq!(applications[0]["metadata"]["namespace"], "argocd");
@@ -32,8 +36,8 @@ fn applications_come_in_the_order_of_generators_and_their_parameters() {
 }
 
 #[test]
-fn a_generators_own_template_counts_for_what_it_makes() {
-    let world = World::default();
+fn a_generators_template_overrides_the_sets_template() {
+    let fixture = Fixture::default();
     let own = json!({"metadata": {"labels": {"own": "yes"}}, "spec": {"project": "other"}});
     let mut first = list(json!([{"name": "x"}]));
     first["list"]["template"] = own;
@@ -41,7 +45,7 @@ fn a_generators_own_template_counts_for_what_it_makes() {
         "generators": [first, list(json!([{"name": "y"}]))],
         "template": {"metadata": {"name": "{{name}}"}, "spec": {"project": "default"}},
     });
-    let applications = generated(&world, spec).unwrap();
+    let applications = generated(&fixture, spec).unwrap();
     assert_eq!(names(&applications), ["x", "y"]);
     assert_eq!(applications[0]["spec"]["project"], "other");
     assert_eq!(applications[0]["metadata"]["labels"]["own"], "yes");
@@ -49,8 +53,8 @@ fn a_generators_own_template_counts_for_what_it_makes() {
 }
 
 #[test]
-fn one_error_leaves_nothing() {
-    let world = World::default();
+fn one_error_fails_the_whole_generation() {
+    let fixture = Fixture::default();
     let spec = |name: &str| {
         json!({
             "goTemplate": true,
@@ -59,32 +63,32 @@ fn one_error_leaves_nothing() {
             "template": {"metadata": {"name": name}, "spec": {"project": "default"}},
         })
     };
-    let error = generated(&world, spec("{{.name}}")).unwrap_err();
+    let error = generated(&fixture, spec("{{.name}}")).unwrap_err();
     assert!(
         matches!(&error, Error::Template { path, .. } if path == "spec.generators[0].list"),
         "{error}"
     );
-    assert!(generated(&world, spec("same")).is_ok());
+    assert!(generated(&fixture, spec("same")).is_ok());
     let wrong =
         json!({"generators": [list(json!([{"a": "b"}])), {"matrix": {}}], "template": {"metadata": {"name": "{{a}}"}}});
-    let error = generated(&world, wrong).unwrap_err().to_string();
+    let error = generated(&fixture, wrong).unwrap_err().to_string();
     assert!(error.starts_with("`spec.generators[1].matrix`: "), "{error}");
 }
 
 #[test]
 fn applications_are_counted() {
-    let world = World {
+    let fixture = Fixture {
         limits: GenerationLimits {
             applications: 1,
             ..GenerationLimits::default()
         },
-        ..World::default()
+        ..Fixture::default()
     };
     let spec =
         |elements: Value| json!({"generators": [list(elements)], "template": {"metadata": {"name": "{{name}}"}}});
-    assert_eq!(generated(&world, spec(json!([{"name": "x"}]))).unwrap().len(), 1);
+    assert_eq!(generated(&fixture, spec(json!([{"name": "x"}]))).unwrap().len(), 1);
     assert!(matches!(
-        generated(&world, spec(json!([{"name": "x"}, {"name": "y"}]))),
+        generated(&fixture, spec(json!([{"name": "x"}, {"name": "y"}]))),
         Err(Error::Exceeded(Exceeded::Applications(Excess {
             observed: 2,
             allowed: 1
@@ -93,13 +97,13 @@ fn applications_are_counted() {
 }
 
 #[test]
-fn a_stored_generator_of_no_known_kind_generates_nothing_else_either() {
+fn an_unknown_generator_in_a_stored_set_fails_the_whole_generation() {
     let object = json!({"metadata": {"name": "s"}, "spec": {"generators": [list(json!([{"a": "b"}])), {}]}});
     let set = crate::ApplicationSet::read_stored(object).unwrap();
-    let world = World::default();
+    let fixture = Fixture::default();
     let error = generate(
         &set,
-        &world.inputs(),
+        &fixture.inputs(),
         &GenerationBudget::new(GenerationLimits::default()),
     )
     .unwrap_err()

@@ -26,7 +26,7 @@ fn project(change: &PlannedChange) -> Option<&Value> {
 }
 
 #[test]
-fn what_is_held_back_is_kept_to_be_judged() {
+fn held_back_changes_keep_the_generated_application() {
     for (sync, is_held) in [
         (ApplicationsSync::Sync, false),
         (ApplicationsSync::CreateUpdate, false),
@@ -42,7 +42,7 @@ fn what_is_held_back_is_kept_to_be_judged() {
 }
 
 #[test]
-fn what_is_ignored_is_kept_to_be_judged() {
+fn ignored_changes_keep_the_generated_application() {
     let ignores = |pointer: &str| json!([{"jsonPointers": [pointer]}]);
     let change = |pointer: &str, wanted| change(ignores(pointer), ApplicationsSync::Sync, wanted);
     let ignored = change("/spec/project", moved());
@@ -69,7 +69,7 @@ fn what_is_ignored_is_kept_to_be_judged() {
 }
 
 #[test]
-fn what_is_made_or_deleted_is_all_there_is() {
+fn created_and_deleted_applications_have_no_separate_generated_object() {
     let object = sent();
     for sync in [ApplicationsSync::Sync, ApplicationsSync::CreateOnly] {
         let plan = Plan::new(&set(&object, sync), existing(vec![owned("a")]), vec![generated("b")]);

@@ -48,11 +48,11 @@ fn applications_of_others_are_not_taken_over() {
         assert!(plan.changes.is_empty() && plan.problems.is_empty());
     }
     // A set that is not stored owns nothing.
-    let unborn = StoredState {
+    let unstored = StoredState {
         set: None,
         applications: vec![owned("a")],
     };
-    assert_eq!(plan(unborn, vec![generated("a")]).problems.len(), 1);
+    assert_eq!(plan(unstored, vec![generated("a")]).problems.len(), 1);
     // The counterpart: an Application of the set itself.
     assert!(
         plan(existing(vec![owned("a")]), vec![generated("a")])
@@ -63,7 +63,7 @@ fn applications_of_others_are_not_taken_over() {
 
 /// Deleting a set makes a cluster delete everything that refers to it, whatever the controller is.
 #[test]
-fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
+fn garbage_collected_applications_are_part_of_the_deletion() {
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o"});
     let all = || {
         vec![
@@ -108,7 +108,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
 
 /// Changing the set does not change such an Application.
 #[test]
-fn what_only_refers_to_a_set_is_not_the_sets() {
+fn applications_without_a_controller_reference_are_not_owned() {
     let owner = Owner::of("web", &stored());
     assert!(owner.is_controller_of(&owned("a")) && owner.garbage_collects(&owned("a")));
     assert!(!owner.is_controller_of(&attached("a", &[])) && owner.garbage_collects(&attached("a", &[])));
@@ -117,7 +117,7 @@ fn what_only_refers_to_a_set_is_not_the_sets() {
 }
 
 #[test]
-fn other_references_stay_when_the_sets_goes() {
+fn other_owner_references_are_kept() {
     let mut object = owned("a");
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "o"});
     object["metadata"]["ownerReferences"] = json!([other, reference("u1")]);

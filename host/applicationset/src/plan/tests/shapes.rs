@@ -28,7 +28,7 @@ fn with(pointer: &str, key: &str, value: Value) -> Value {
 }
 
 #[test]
-fn what_is_empty_is_as_left_out() {
+fn empty_values_equal_absent_ones() {
     for (pointer, key, value) in [
         ("/spec", "goTemplate", json!(false)),
         ("/spec", "goTemplateOptions", json!([])),
@@ -61,7 +61,7 @@ fn what_is_empty_is_as_left_out() {
 }
 
 #[test]
-fn what_means_something_is_a_difference() {
+fn meaningful_values_are_differences() {
     for (pointer, key, value) in [
         ("/spec", "goTemplate", json!(true)),
         ("/spec", "templatePatch", json!("")),
@@ -93,7 +93,7 @@ fn what_means_something_is_a_difference() {
 }
 
 #[test]
-fn a_set_in_another_shape_is_not_written() {
+fn an_equivalent_set_is_not_written() {
     let stored = |mut object: Value| {
         object["metadata"]["uid"] = json!("u1");
         object["metadata"]["namespace"] = json!("argocd");

@@ -25,7 +25,7 @@ impl Pack {
         self.put(&header, u64::try_from(content.len()).unwrap(), &content)
     }
 
-    fn by_name(&mut self, base: u64) -> u64 {
+    fn ref_delta(&mut self, base: u64) -> u64 {
         let content = [number(base), number(base), copies(base)].concat();
         let base_id = Kind::Sha1.null();
         let size = u64::try_from(content.len()).unwrap();
@@ -65,7 +65,7 @@ fn context() -> FetchContext {
     FetchContext::new("https://git.example/app", (Instant::now() + time, time))
 }
 
-fn asked(pack: Pack) -> Result<u64, Error> {
+fn memory_of(pack: Pack) -> Result<u64, Error> {
     unpack_memory(&mut pack.finish().as_slice(), &context())
 }
 
@@ -81,48 +81,48 @@ fn bomb(levels: usize, size: u64) -> Pack {
 }
 
 #[test]
-fn every_link_of_a_chain_counts() {
+fn every_delta_of_a_chain_counts() {
     const SIZE: u64 = 1024 * 1024;
     let pack = bomb(8, SIZE);
     let bytes = pack.end();
     assert!(bytes < 16 * 1024, "{bytes}");
-    let found = asked(pack).unwrap();
+    let found = memory_of(pack).unwrap();
     // Eight levels above the blob, and the buffer for the next object.
     assert!((10 * SIZE..11 * SIZE).contains(&found), "{found}");
 }
 
 /// SECURITY: less than a megabyte can take gigabytes.
 #[test]
-fn a_small_pack_that_takes_gigabytes_is_known() {
+fn a_small_pack_that_unpacks_to_gigabytes_is_detected() {
     let pack = bomb(16, MAX_UNPACKED_BYTES);
     assert!(pack.end() < 1024 * 1024, "{}", pack.end());
-    let found = asked(pack).unwrap();
+    let found = memory_of(pack).unwrap();
     assert!(found > (16 * MAX_UNPACKED_BYTES).max(MAX_UNPACKING_BYTES), "{found}");
 }
 
 #[test]
-fn siblings_are_not_held_together() {
+fn sibling_deltas_do_not_add_up() {
     const SIZE: u64 = 1024 * 1024;
     let mut pack = Pack::default();
     let base = pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
     for _ in 0..50 {
         pack.delta((base, SIZE), SIZE);
     }
-    let found = asked(pack).unwrap();
+    let found = memory_of(pack).unwrap();
     assert!((3 * SIZE..4 * SIZE).contains(&found), "{found}");
 }
 
 /// A delta whose base is only known by its id may continue any chain.
 #[test]
-fn deltas_by_name_count_upon_each_other() {
+fn ref_deltas_are_counted_as_one_chain() {
     const SIZE: u64 = 1024 * 1024;
     let mut pack = Pack::default();
     pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
     for _ in 0..8 {
-        let named = pack.by_name(SIZE);
+        let named = pack.ref_delta(SIZE);
         pack.delta((named, SIZE), SIZE);
     }
-    let found = asked(pack).unwrap();
+    let found = memory_of(pack).unwrap();
     assert!((18 * SIZE..19 * SIZE).contains(&found), "{found}");
 }
 
@@ -132,23 +132,23 @@ fn ordinary_packs_need_little() {
     for file in 0..100_u8 {
         pack.blob(&[file; 100]);
     }
-    let found = asked(pack).unwrap();
+    let found = memory_of(pack).unwrap();
     assert!(
         (100 * OBJECT_BYTES..100 * OBJECT_BYTES + 1024).contains(&found),
         "{found}"
     );
-    assert_eq!(asked(Pack::default()).unwrap(), 0);
+    assert_eq!(memory_of(Pack::default()).unwrap(), 0);
 }
 
 #[test]
-fn objects_beyond_the_bound_are_not_even_read() {
+fn objects_above_the_size_limit_are_refused() {
     let mut whole = Pack::default();
     whole.put(&Header::Blob, MAX_UNPACKED_BYTES + 1, b"");
     let mut made = Pack::default();
     let base = made.blob(b"x");
     made.delta((base, 1), MAX_UNPACKED_BYTES + 1);
     for pack in [whole, made] {
-        let error = asked(pack).unwrap_err();
+        let error = memory_of(pack).unwrap_err();
         assert!(
             matches!(&error, Error::TooLarge { observed, allowed, .. } if *observed == allowed + 1),
             "{error}"
@@ -157,14 +157,14 @@ fn objects_beyond_the_bound_are_not_even_read() {
 }
 
 #[test]
-fn chains_have_an_end() {
+fn delta_chains_have_a_maximum_depth() {
     let chain = |links: u32| {
         let mut pack = Pack::default();
         let mut base = pack.blob(b"x");
         for _ in 0..links {
             base = pack.delta((base, 1), 1);
         }
-        asked(pack)
+        memory_of(pack)
     };
     assert!(chain(MAX_DELTA_DEPTH).is_ok());
     let error = chain(MAX_DELTA_DEPTH + 1).unwrap_err().to_string();
@@ -172,7 +172,7 @@ fn chains_have_an_end() {
 }
 
 #[test]
-fn what_is_broken_is_told() {
+fn malformed_packs_are_protocol_errors() {
     // A wrong size, too large and too small; no base; no sizes; truncated.
     let mut more = Pack::default();
     more.put(&Header::Blob, 3, b"four");
@@ -192,7 +192,7 @@ fn what_is_broken_is_told() {
         &[0xff, 0xff, 0xff],
     );
     for pack in [more, less, baseless, endless] {
-        let error = asked(pack).unwrap_err();
+        let error = memory_of(pack).unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
     let mut whole = Pack::default();
@@ -204,11 +204,11 @@ fn what_is_broken_is_told() {
 }
 
 #[test]
-fn nothing_is_read_when_time_is_over() {
+fn an_interrupted_fetch_reads_nothing() {
     let mut pack = Pack::default();
     pack.blob(b"x");
-    let over = context();
-    over.interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
-    let error = unpack_memory(&mut pack.finish().as_slice(), &over).unwrap_err();
+    let interrupted = context();
+    interrupted.interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+    let error = unpack_memory(&mut pack.finish().as_slice(), &interrupted).unwrap_err();
     assert!(matches!(error, Error::Time { .. }), "{error}");
 }

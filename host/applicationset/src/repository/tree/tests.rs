@@ -8,13 +8,13 @@ use super::{CommitTree, open_options};
 use crate::{GenerationBudget, GitTree as _};
 use tollgate_config::GenerationLimits;
 
-/// A repository without checked-out files, for creating objects.
-struct Forge {
+/// A bare repository for creating objects.
+struct BareRepository {
     _folder: tempfile::TempDir,
     repository: gix::Repository,
 }
 
-impl Forge {
+impl BareRepository {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         gix::init_bare(folder.path()).unwrap();
@@ -64,12 +64,12 @@ fn budget() -> GenerationBudget {
 
 /// SECURITY: a thousand directories with a thousand files each take only three objects.
 #[test]
-fn a_directory_that_stands_in_many_places_counts_in_each() {
-    let forge = Forge::new();
-    let file = forge.blob("");
+fn a_directory_that_occurs_at_many_paths_counts_at_each() {
+    let repo = BareRepository::new();
+    let file = repo.blob("");
     let square = |width: u32| {
-        let inner = forge.tree((0..width).map(|name| (format!("f{name:04}"), EntryKind::Blob, file)));
-        forge.commit(forge.tree((0..width).map(|name| (format!("d{name:04}"), EntryKind::Tree, inner))))
+        let inner = repo.tree((0..width).map(|name| (format!("f{name:04}"), EntryKind::Blob, file)));
+        repo.commit(repo.tree((0..width).map(|name| (format!("d{name:04}"), EntryKind::Tree, inner))))
     };
     assert_eq!(square(100).directories(&budget()).unwrap().len(), 100);
     assert_eq!(square(100).files(&|_| true, &budget()).unwrap().len(), 10_000);
@@ -81,11 +81,11 @@ fn a_directory_that_stands_in_many_places_counts_in_each() {
 }
 
 #[test]
-fn paths_are_taken_from_the_budget() {
-    let forge = Forge::new();
-    let file = forge.blob("");
-    let leaf = forge.tree([("x".to_owned(), EntryKind::Blob, file)]);
-    let tree = forge.commit(forge.tree((0..100).map(|name| (format!("d{name:02}"), EntryKind::Tree, leaf))));
+fn paths_are_charged_to_the_budget() {
+    let repo = BareRepository::new();
+    let file = repo.blob("");
+    let leaf = repo.tree([("x".to_owned(), EntryKind::Blob, file)]);
+    let tree = repo.commit(repo.tree((0..100).map(|name| (format!("d{name:02}"), EntryKind::Tree, leaf))));
     let within = |bytes: u64| {
         GenerationBudget::new(GenerationLimits {
             bytes,
@@ -105,16 +105,15 @@ fn paths_are_taken_from_the_budget() {
 
 /// Directories that links lead through are read once, and count once.
 #[test]
-fn directories_behind_links_count_once() {
-    let forge = Forge::new();
-    let file = forge.blob("{}");
+fn directories_behind_symbolic_links_count_once() {
+    let repo = BareRepository::new();
+    let file = repo.blob("{}");
     let linked = |entries: usize, links: usize| {
-        let wide = forge.tree((0..entries).map(|name| (format!("f{name:06}"), EntryKind::Blob, file)));
-        let link = forge.blob("wide/f000000");
+        let wide = repo.tree((0..entries).map(|name| (format!("f{name:06}"), EntryKind::Blob, file)));
+        let link = repo.blob("wide/f000000");
         let links = (0..links).map(|name| (format!("l{name:04}"), EntryKind::Link, link));
         let root = links.chain([("wide".to_owned(), EntryKind::Tree, wide)]);
-        forge
-            .commit(forge.tree(root))
+        repo.commit(repo.tree(root))
             .files(&|path| path.starts_with('l'), &budget())
     };
     assert_eq!(linked(1_000, 2_000).unwrap().len(), 2_000);
@@ -126,13 +125,13 @@ fn directories_behind_links_count_once() {
 }
 
 #[test]
-fn links_end() {
-    let forge = Forge::new();
-    let link = |target: &str| forge.blob(target);
+fn symbolic_links_have_a_limit_and_stay_in_the_repository() {
+    let repo = BareRepository::new();
+    let link = |target: &str| repo.blob(target);
     let chain = |links: usize| {
         let steps = (0..links).map(|at| (format!("l{at:02}"), EntryKind::Link, link(&format!("l{:02}", at + 1))));
-        let end = (format!("l{links:02}"), EntryKind::Blob, forge.blob("{}"));
-        let tree = forge.commit(forge.tree(steps.chain([end])));
+        let end = (format!("l{links:02}"), EntryKind::Blob, repo.blob("{}"));
+        let tree = repo.commit(repo.tree(steps.chain([end])));
         tree.files(&|path| path == "l00", &budget())
     };
     assert_eq!(chain(40).unwrap()[0].content.as_ref(), b"{}");
@@ -150,16 +149,16 @@ fn links_end() {
         ("a/x/y", "to nothing"),
         ("a/back/a/back/a/x", "ok"),
     ] {
-        let a = forge.tree([
+        let a = repo.tree([
             ("back".to_owned(), EntryKind::Link, link("..")),
-            ("x".to_owned(), EntryKind::Blob, forge.blob("{}")),
+            ("x".to_owned(), EntryKind::Blob, repo.blob("{}")),
         ]);
         let entries = [
             ("a".to_owned(), EntryKind::Tree, a),
             ("self".to_owned(), EntryKind::Link, link(target)),
         ];
-        let tree = forge.commit(forge.tree(entries));
-        assert_eq!(tree.directories(&budget()).unwrap(), ["a"], "no way through a link");
+        let tree = repo.commit(repo.tree(entries));
+        assert_eq!(tree.directories(&budget()).unwrap(), ["a"], "links are not followed");
         match tree.files(&|path| path == "self", &budget()) {
             Ok(files) => assert!(why == "ok" && files.len() == 1, "{target}"),
             Err(refused) => assert!(refused.to_string().contains(why), "{target}: {refused}"),

@@ -1,4 +1,4 @@
-//! Tests of what makes projects change, and what does not.
+//! Tests of which inputs and functions make the projects of a set nondeterministic.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Nondeterminism, nondeterminism};
 use crate::{ApplicationSet, GeneratorKind};
 
-/// What makes the projects of such a set change.
+/// What makes the projects of such a set nondeterministic.
 fn found(go: bool, project: &str, generators: Value) -> Vec<Nondeterminism> {
     of(json!({
         "goTemplate": go,
@@ -33,19 +33,19 @@ fn matrix(one: Value, other: Value) -> Value {
     json!({"matrix": {"generators": [one, other]}})
 }
 
-fn read(path: &str, kind: GeneratorKind) -> Nondeterminism {
+fn by_generator(path: &str, kind: GeneratorKind) -> Nondeterminism {
     Nondeterminism::Generator {
         path: path.to_owned(),
         kind,
     }
 }
 
-fn made(path: &str) -> Nondeterminism {
+fn by_parameters(path: &str) -> Nondeterminism {
     Nondeterminism::Parameters(path.to_owned())
 }
 
 #[test]
-fn a_project_that_is_written_out_stays() {
+fn a_literal_project_is_deterministic() {
     let everything = json!([git(), {"clusters": {}}, matrix(list(json!({"p": "{{ now }}"})), git())]);
     assert_eq!(found(true, "dev", everything.clone()), []);
     assert_eq!(found(false, "", everything.clone()), []);
@@ -53,7 +53,7 @@ fn a_project_that_is_written_out_stays() {
 }
 
 #[test]
-fn elements_of_lists_stay() {
+fn elements_of_lists_are_deterministic() {
     let lists = || {
         let merge =
             json!({"merge": {"mergeKeys": ["p"], "generators": [list(json!({"p": "a"})), list(json!({"p": "b"}))]}});
@@ -69,7 +69,7 @@ fn elements_of_lists_stay() {
 }
 
 #[test]
-fn what_others_write_changes() {
+fn generators_with_external_inputs_are_nondeterministic() {
     let generators = json!([
         list(json!({"p": "a"})), git(), {"clusters": {}}, matrix(list(json!({})), git()),
         {"merge": {"mergeKeys": ["p"], "generators": [list(json!({})), matrix(git(), list(json!({})))]}},
@@ -78,27 +78,27 @@ fn what_others_write_changes() {
     assert_eq!(
         found(false, "{{p}}", generators),
         [
-            read("spec.generators[1].git", GeneratorKind::Git),
-            read("spec.generators[2].clusters", GeneratorKind::Clusters),
-            read("spec.generators[3].matrix.generators[1].git", GeneratorKind::Git),
-            read(
+            by_generator("spec.generators[1].git", GeneratorKind::Git),
+            by_generator("spec.generators[2].clusters", GeneratorKind::Clusters),
+            by_generator("spec.generators[3].matrix.generators[1].git", GeneratorKind::Git),
+            by_generator(
                 "spec.generators[4].merge.generators[1].matrix.generators[0].git",
                 GeneratorKind::Git
             ),
-            read("spec.generators[5].plugin", GeneratorKind::Plugin),
+            by_generator("spec.generators[5].plugin", GeneratorKind::Plugin),
         ]
     );
 }
 
 /// Each generator is checked with its own template.
 #[test]
-fn the_template_of_a_generator_counts() {
+fn templates_of_generators_are_checked() {
     let with = |project: Value| {
         let mut generator = git();
         generator["git"]["template"] = json!({"metadata": {}, "spec": {"project": project}});
         json!([generator])
     };
-    let path = [read("spec.generators[0].git", GeneratorKind::Git)];
+    let path = [by_generator("spec.generators[0].git", GeneratorKind::Git)];
     assert_eq!(found(false, "dev", with(json!("{{path.basename}}"))), path);
     assert_eq!(found(false, "{{path.basename}}", with(json!("dev"))), []);
     assert_eq!(found(false, "{{path.basename}}", with(json!(""))), path);
@@ -109,7 +109,7 @@ fn the_template_of_a_generator_counts() {
 }
 
 #[test]
-fn clocks_and_chance_change() {
+fn clock_and_random_functions_are_nondeterministic() {
     let lists = || json!([list(json!({"p": "a", "map": {"a": "b"}}))]);
     for (project, name) in [
         ("p{{ now | date \"2006\" }}", "now"),
@@ -145,7 +145,7 @@ fn clocks_and_chance_change() {
 /// SECURITY: a name that depends on the clock may one day be that of somebody else's Application,
 /// which Argo CD's controller then takes over, whatever its project.
 #[test]
-fn names_by_the_clock_or_by_chance_change() {
+fn names_from_clock_and_random_functions_are_reported() {
     let with = |go: bool, name: &str, patch: &str| {
         of(json!({
             "goTemplate": go,
@@ -192,7 +192,7 @@ fn names_by_the_clock_or_by_chance_change() {
     };
     let clock = || matrix(list(json!({})), list(json!({"p": "{{ now }}"})));
     let path = "spec.generators[0].matrix.generators[1].list";
-    assert_eq!(named("{{ .p }}", clock()), [made(path)]);
+    assert_eq!(named("{{ .p }}", clock()), [by_parameters(path)]);
     assert_eq!(named("a", clock()), []);
     assert_eq!(named("{{ .p }}", git()), []);
 }
@@ -200,13 +200,13 @@ fn names_by_the_clock_or_by_chance_change() {
 /// SECURITY: the parameters of one generator are rendered into the strings of another, and the
 /// result may be a template again.
 #[test]
-fn parameters_that_texts_make_change() {
+fn parameters_rendered_from_templates_are_reported() {
     let first = || list(json!({"x": "{{ now }}"}));
     let second = |text: &str| list(json!({"p": text}));
     let makes = |generators: Value| found(true, "{{ .p }}", json!([generators]));
     assert_eq!(
         makes(matrix(first(), second("{{ now }}"))),
-        [made("spec.generators[0].matrix.generators[1].list")]
+        [by_parameters("spec.generators[0].matrix.generators[1].list")]
     );
     assert_eq!(makes(matrix(first(), second("{{ .x }}"))), []);
     // The first child is not rendered as a template.
@@ -215,7 +215,7 @@ fn parameters_that_texts_make_change() {
     for text in ["{{ .x }}", "{{ \"{{ now }}\" }}", "{{ printf \"%s\" .x }}"] {
         assert_eq!(
             makes(matrix(first(), matrix(list(json!({"y": "1"})), second(text)))),
-            [made(deep)],
+            [by_parameters(deep)],
             "{text}"
         );
     }
@@ -227,7 +227,7 @@ fn parameters_that_texts_make_change() {
     let yaml = json!({"list": {"elementsYaml": "[{p: '{{ now }}'}]"}});
     assert_eq!(
         makes(matrix(first(), yaml.clone())),
-        [made("spec.generators[0].matrix.generators[1].list")]
+        [by_parameters("spec.generators[0].matrix.generators[1].list")]
     );
     assert_eq!(makes(yaml), []);
     // Without Go templates no function is called.

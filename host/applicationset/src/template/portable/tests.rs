@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn what_both_read_alike_is_taken() {
+fn templates_that_both_engines_read_alike_are_accepted() {
     for text in [
         "plain",
         "{{ .name }}-{{.env}}",
@@ -41,7 +41,7 @@ fn what_both_read_alike_is_taken() {
 
 /// SECURITY: Go reads each of these differently, or may do so.
 #[test]
-fn what_the_two_could_read_differently_is_refused() {
+fn templates_that_go_may_read_differently_are_refused() {
     for (text, wanted) in [
         // Tokens.
         ("{{ len \"\\xff\" }}", "an escape in a text"),
@@ -147,7 +147,7 @@ fn what_the_two_could_read_differently_is_refused() {
 /// SECURITY: strings that authorization does not depend on may contain anything, except what could
 /// change the parameters of those it does depend on.
 #[test]
-fn texts_beside_may_not_change_what_is_judged() {
+fn other_templates_may_not_change_authorized_parameters() {
     for text in [
         "{{ regexReplaceAll \"[^a-z]\" .a \"-\" }}{{ now }}{{ len \"\\xff\" }}",
         "{{ define \"x\" }}{{ .a }}{{ end }}{{ template \"x\" . }}",

@@ -97,7 +97,7 @@ fn an_agent_is_read_with_its_configuration() {
 }
 
 #[test]
-fn gitlab_s_own_file_configures_the_agent_of_its_folder() {
+fn a_gitlab_config_file_configures_the_agent_of_its_folder() {
     for path in [
         ".gitlab/agents/my-agent/config.yaml",
         "agents/my-agent/config.yaml",
@@ -119,7 +119,7 @@ fn gitlab_s_own_file_configures_the_agent_of_its_folder() {
 }
 
 #[test]
-fn nothing_else_of_a_hidden_folder_is_read() {
+fn other_files_of_hidden_folders_are_not_read() {
     let folder = folder(&[
         ("agent.yaml", &object("")),
         (".gitlab/ci/jobs.yaml", "build: {}"),
@@ -135,7 +135,7 @@ fn nothing_else_of_a_hidden_folder_is_read() {
 }
 
 #[test]
-fn other_files_of_that_name_are_objects() {
+fn config_files_outside_an_agent_folder_are_read_as_objects() {
     let folder = folder(&[("agents/config.yaml", GOOD), ("a/my-agent/config.yaml", GOOD)]);
     let errors = errors(folder.path());
     assert_eq!(errors.len(), 2, "{errors:?}");
@@ -146,7 +146,7 @@ fn other_files_of_that_name_are_objects() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_closes_its_agent_alone() {
+fn an_invalid_configuration_file_affects_only_its_agent() {
     let path = ".gitlab/agents/my-agent/config.yaml";
     for (text, expected) in [
         ("", "file is empty"),
@@ -183,7 +183,7 @@ fn a_configuration_without_user_access_shares_with_nobody() {
 }
 
 #[test]
-fn of_two_configurations_of_one_agent_neither_is_used() {
+fn neither_of_two_configurations_of_an_agent_is_used() {
     let good = folder(&[("agent.yaml", &object("")), ("agents/my-agent/config.yaml", GOOD)]);
     assert_eq!(errors(good.path()), Vec::<String>::new());
     let both = folder(&[
@@ -209,7 +209,7 @@ fn of_two_configurations_of_one_agent_neither_is_used() {
 }
 
 #[test]
-fn a_file_without_its_agent_is_said_so() {
+fn a_configuration_file_without_an_agent_is_warned_about() {
     let folder = folder(&[("agents/other/config.yaml", GOOD)]);
     let loaded = load(folder.path(), "argocd");
     let lines = lines(&loaded);
@@ -221,7 +221,7 @@ fn a_file_without_its_agent_is_said_so() {
 }
 
 #[test]
-fn one_number_of_two_agents_closes_both_and_nothing_else() {
+fn agents_with_a_duplicate_id_are_left_out_and_no_others() {
     let second = object("").replace("my-agent", "second");
     let third = object("").replace("my-agent", "third").replace("9999", "7");
     let blocked = "apiVersion: tollgate.dev/v1alpha1\nkind: UserDirectory\nmetadata: {name: people}\n\
@@ -242,7 +242,7 @@ fn one_number_of_two_agents_closes_both_and_nothing_else() {
 }
 
 #[test]
-fn two_objects_of_one_name_close_that_agent_alone() {
+fn agents_with_a_duplicate_name_are_left_out_and_no_others() {
     let twin = object("").replace("9999", "8");
     let other = object("").replace("my-agent", "other").replace("9999", "7");
     let text = format!("{}---\n{twin}---\n{other}", object(""));
@@ -288,7 +288,7 @@ fn an_agent_s_name_is_a_dns_label_and_no_number() {
 }
 
 #[test]
-fn access_as_is_exactly_one_known_thing() {
+fn access_as_has_exactly_one_known_key() {
     broken("user_access: {}", &["`spec.config.user_access.access_as` is missing"]);
     broken("user_access: {access_as: {}}", &["has 0 keys, exactly one is allowed"]);
     broken(
@@ -322,7 +322,7 @@ fn access_as_is_exactly_one_known_thing() {
 }
 
 #[test]
-fn lists_are_of_paths() {
+fn groups_and_projects_are_lists_of_paths() {
     let with = |list: &str| format!("user_access: {{access_as: {{user: {{}}}}, {list}}}");
     broken(
         &with("group: [{id: a}]"),
@@ -345,7 +345,7 @@ fn lists_are_of_paths() {
 }
 
 #[test]
-fn the_first_five_hundred_entries_count() {
+fn only_the_first_500_entries_count() {
     for (entries, findings) in [(500, 0), (501, 1)] {
         let list: Vec<String> = (0..entries)
             .map(|number| format!("{{id: g{number}}}, {{id: G{number}}}"))
@@ -363,7 +363,7 @@ fn the_first_five_hundred_entries_count() {
 }
 
 #[test]
-fn unknown_keys_of_a_configuration_are_said_and_close_nothing() {
+fn unknown_configuration_keys_are_only_warned_about() {
     let loaded = inline("user_access: {access_as: {user: {}}}, workspaces: {}, remote_development: {}");
     let lines = lines(&loaded);
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -375,7 +375,7 @@ fn unknown_keys_of_a_configuration_are_said_and_close_nothing() {
 }
 
 #[test]
-fn ci_access_has_gitlab_s_shape() {
+fn ci_access_has_the_fields_of_gitlab() {
     let good = "ci_access: {groups: [{id: a, default_namespace: n, environments: [prod], protected_branches_only: true, \
                 access_as: {ci_job: {}}}], projects: [{id: a/b, access_as: {impersonate: {username: u, uid: i, \
                 groups: [g], extra: [{key: k, val: [v]}]}}}], instance: {}}";
@@ -401,7 +401,7 @@ fn ci_access_has_gitlab_s_shape() {
 }
 
 #[test]
-fn an_object_with_mistakes_is_bound_to_nothing() {
+fn an_invalid_agent_object_has_no_binding() {
     for (from, to, expected) in [
         ("id: 9999", "id: 0", "`spec.id` is `0`, at least 1 is allowed"),
         ("id: 9999", "id: '9999'", "`spec.id` must be a whole number, found text"),
@@ -427,7 +427,7 @@ fn an_object_with_mistakes_is_bound_to_nothing() {
 }
 
 #[test]
-fn a_cluster_nobody_knows_is_said() {
+fn an_unknown_cluster_is_warned_about() {
     let loaded = load_text(&object("").replace("in-cluster", "production"), "f.yaml", "argocd");
     let lines = lines(&loaded);
     assert_eq!(
@@ -444,7 +444,7 @@ fn a_cluster_nobody_knows_is_said() {
 }
 
 #[test]
-fn configurations_are_known_by_their_path() {
+fn configuration_files_are_recognized_by_their_path() {
     use super::configured_agent;
     assert_eq!(configured_agent(".gitlab/agents/a/config.yaml"), Some("a"));
     assert_eq!(configured_agent("agents/a/config.yaml"), Some("a"));

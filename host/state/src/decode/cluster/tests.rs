@@ -1,5 +1,5 @@
-//! Tests of cluster Secrets: each way of authentication alone, every pair of ways, and the texts of
-//! mistakes.
+//! Tests of cluster Secrets: each authentication method alone, every pair of methods, and the texts
+//! of errors.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ fn certificate() -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// Every way of authentication, with the key that selects it.
-fn ways() -> Vec<(&'static str, Value)> {
+/// Every authentication method, with the key that selects it.
+fn auth_methods() -> Vec<(&'static str, Value)> {
     let (chain, key) = certificate();
     let pair = json!({ "certData": STANDARD.encode(chain), "keyData": STANDARD.encode(key) });
     vec![
@@ -101,8 +101,8 @@ fn ways() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn each_way_alone() {
-    let words: Vec<String> = ways()
+fn each_authentication_method_alone() {
+    let methods: Vec<String> = auth_methods()
         .iter()
         .map(|(_, config)| read(config).0.auth.as_ref().to_owned())
         .collect();
@@ -115,24 +115,24 @@ fn each_way_alone() {
         "unusable",
         "unusable",
     ];
-    assert_eq!(words, expected);
+    assert_eq!(methods, expected);
     assert_eq!(good(&json!({})).auth.as_ref(), "anonymous");
     assert_eq!(
         good(&json!({ "bearerToken": "", "awsAuthConfig": null })).auth.as_ref(),
         "anonymous"
     );
-    let ClusterAuth::Bearer(token) = &good(&ways()[0].1).auth else {
+    let ClusterAuth::Bearer(token) = &good(&auth_methods()[0].1).auth else {
         panic!()
     };
     assert_eq!(token.expose_secret(), "b34r3r");
-    let ClusterAuth::Basic { username, password } = &good(&ways()[1].1).auth else {
+    let ClusterAuth::Basic { username, password } = &good(&auth_methods()[1].1).auth else {
         panic!()
     };
     assert_eq!(
         (username.expose_secret(), password.expose_secret()),
         ("admin", "p4ssw0rd")
     );
-    let ClusterAuth::ClientCertificate { chain_pem, key_pem } = &good(&ways()[2].1).auth else {
+    let ClusterAuth::ClientCertificate { chain_pem, key_pem } = &good(&auth_methods()[2].1).auth else {
         panic!()
     };
     assert!(chain_pem.contains("BEGIN CERTIFICATE") && key_pem.expose_secret().contains("PRIVATE KEY"));
@@ -140,7 +140,7 @@ fn each_way_alone() {
         name,
         config,
         public: _,
-    } = &good(&ways()[3].1).auth
+    } = &good(&auth_methods()[3].1).auth
     else {
         panic!()
     };
@@ -149,7 +149,7 @@ fn each_way_alone() {
         name,
         config,
         public: _,
-    } = &good(&ways()[4].1).auth
+    } = &good(&auth_methods()[4].1).auth
     else {
         panic!()
     };
@@ -157,10 +157,10 @@ fn each_way_alone() {
 }
 
 #[test]
-fn every_two_ways_together_are_refused() {
-    let ways = ways();
-    for (at, (first, one)) in ways.iter().enumerate() {
-        for (second, other) in &ways[at + 1..] {
+fn every_pair_of_authentication_methods_is_refused() {
+    let auth_methods = auth_methods();
+    for (at, (first, one)) in auth_methods.iter().enumerate() {
+        for (second, other) in &auth_methods[at + 1..] {
             let mut both = one.as_object().unwrap().clone();
             both.extend(other.as_object().unwrap().clone());
             let message = bad(&Value::Object(both));
@@ -171,7 +171,7 @@ fn every_two_ways_together_are_refused() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_was_meant() {
+fn invalid_configs_have_specific_errors_without_secret_values() {
     for (config, expected) in [
         (json!({ "bearertoken": "x" }), "did you mean `bearerToken`?"),
         (json!({ "bearer_token": "x" }), "did you mean `bearerToken`?"),
@@ -249,7 +249,7 @@ fn mistakes_are_told_with_what_was_meant() {
 }
 
 #[test]
-fn text_that_is_not_json_or_has_a_key_twice() {
+fn invalid_json_and_duplicate_keys_are_refused() {
     let secret = |config: &str| manifest("prod", SERVER, &json!(null)).replace("\"null\"", &json!(config).to_string());
     for (config, expected) in [
         ("bearerToken: b34r3r", "`config` is not a JSON object"),
@@ -274,7 +274,7 @@ fn text_that_is_not_json_or_has_a_key_twice() {
 }
 
 #[test]
-fn programs_are_replaced_by_providers() {
+fn errors_for_exec_and_aws_authentication_suggest_a_provider() {
     let exec = |command: &str, args: &[&str]| {
         bad(&json!({ "execProviderConfig": {
             "command": command, "args": args, "env": { "X": "p4ssw0rd" },
@@ -343,8 +343,8 @@ fn tls_settings_are_kept() {
 }
 
 #[test]
-fn what_a_provider_may_be_granted_is_kept_beside() {
-    let config = good(&ways()[4].1);
+fn other_secret_values_are_kept_for_providers() {
+    let config = good(&auth_methods()[4].1);
     let names: Vec<&str> = config.values.keys().map(String::as_str).collect();
     assert_eq!(names, ["orgName", "token"]);
     assert_eq!(config.values["token"].expose_secret(), "t0p-s3cr3t");
@@ -354,9 +354,9 @@ fn what_a_provider_may_be_granted_is_kept_beside() {
 }
 
 #[test]
-fn one_bad_secret_leaves_the_others() {
+fn one_invalid_secret_does_not_affect_others() {
     let other = "https://other.example.com";
-    let text = manifest("prod", SERVER, &json!({ "bearer": 1 })) + &manifest("other", other, &ways()[0].1);
+    let text = manifest("prod", SERVER, &json!({ "bearer": 1 })) + &manifest("other", other, &auth_methods()[0].1);
     let (resources, lines) = load(&text);
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("warning: "), "{lines:?}");
@@ -366,7 +366,7 @@ fn one_bad_secret_leaves_the_others() {
 }
 
 #[test]
-fn the_control_planes_own_cluster_has_an_identity_of_its_own() {
+fn in_cluster_has_its_own_identity_unless_configured() {
     let own = "https://kubernetes.default.svc";
     let auth = |text: &str| {
         let resources = load(text).0;
@@ -375,17 +375,20 @@ fn the_control_planes_own_cluster_has_an_identity_of_its_own() {
     };
     assert_eq!(auth(""), "in-cluster");
     assert_eq!(auth(&manifest("own", own, &json!({}))), "in-cluster");
-    assert_eq!(auth(&manifest("own", &format!("{own}/"), &ways()[0].1)), "bearer");
+    assert_eq!(
+        auth(&manifest("own", &format!("{own}/"), &auth_methods()[0].1)),
+        "bearer"
+    );
     assert_eq!(auth(&manifest("own", own, &json!({ "x": 1 }))), "unusable");
     let off = "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}, data: {cluster.inClusterEnabled: 'false'}}\n---\n";
-    let text = format!("{off}{}", manifest("own", own, &ways()[0].1));
+    let text = format!("{off}{}", manifest("own", own, &auth_methods()[0].1));
     let resources = load_text(&text, "clusters.yaml", "argocd").value.unwrap();
     assert!(resources.clusters.is_empty() && resources.cluster_configs.is_empty());
 }
 
 #[test]
-fn nothing_of_a_secret_is_shown() {
-    for (way, config) in ways() {
+fn debug_output_and_findings_show_no_secret_value() {
+    for (method, config) in auth_methods() {
         let (resources, lines) = load(&manifest("prod", SERVER, &config));
         let shown = format!("{resources:?}{lines:?}");
         for value in [
@@ -396,7 +399,7 @@ fn nothing_of_a_secret_is_shown() {
             "organization\"",
             "x.example",
         ] {
-            assert!(!shown.contains(value), "{way}: `{value}`");
+            assert!(!shown.contains(value), "{method}: `{value}`");
         }
     }
 }

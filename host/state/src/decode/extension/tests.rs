@@ -38,7 +38,7 @@ fn refused(backend: &str, expected: &str) {
 }
 
 #[test]
-fn a_service_and_a_path_are_a_backend() {
+fn service_name_and_endpoint_make_the_backend_url() {
     check("{serviceName: svc}", "http://svc.argocd.svc/");
     check(
         "{serviceName: svc, endpoint: /some-backend}",
@@ -51,7 +51,7 @@ fn a_service_and_a_path_are_a_backend() {
 }
 
 #[test]
-fn anything_else_is_refused_with_its_place() {
+fn other_backends_are_refused_with_their_position() {
     for service in [
         "'https://svc'",
         "'svc.other'",
@@ -91,7 +91,7 @@ fn anything_else_is_refused_with_its_place() {
 }
 
 #[test]
-fn without_a_backend_it_is_not_used() {
+fn an_extension_without_a_backend_is_ignored() {
     let resources = load("{sources: [{git: {url: u}}]}").value.unwrap();
     assert!(resources.extensions.is_empty());
 }

@@ -66,7 +66,7 @@ fn state(resources: &Resources, name: &str) -> Option<PersonState> {
 }
 
 #[test]
-fn what_has_a_mistake_is_as_it_was_and_all_else_as_it_is() {
+fn invalid_objects_keep_their_last_valid_content_and_others_are_current() {
     let people = format!("{PEOPLE}[{{id: 1, username: bob}}]");
     let folder = Folder::new(&[("map.yaml", &map("{a: '1'}")), ("people.yaml", &people)]);
     folder.write("map.yaml", &map("{a: 2}\n  b: ["));
@@ -74,7 +74,7 @@ fn what_has_a_mistake_is_as_it_was_and_all_else_as_it_is() {
     let last_known_good = folder.refused();
     assert_eq!(data(&last_known_good, "a").as_deref(), Some("1"));
     assert_eq!(state(&last_known_good, "bob"), Some(PersonState::Blocked));
-    // Once the mistakes are fixed, the load is in force as a whole.
+    // Once the mistakes are fixed, the whole load takes effect.
     folder.write("map.yaml", &map("{a: '3'}"));
     let loaded = folder.source.load().value.unwrap();
     assert_eq!(data(&loaded, "a").as_deref(), Some("3"));
@@ -82,7 +82,7 @@ fn what_has_a_mistake_is_as_it_was_and_all_else_as_it_is() {
 }
 
 #[test]
-fn what_was_withdrawn_stays_so_when_another_mistake_comes() {
+fn removed_keys_stay_removed_when_the_object_becomes_invalid() {
     let folder = Folder::new(&[
         ("map.yaml", &map("{a: '1'}")),
         ("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}"),
@@ -102,7 +102,7 @@ fn what_was_withdrawn_stays_so_when_another_mistake_comes() {
 }
 
 #[test]
-fn what_is_gone_is_gone_unless_its_file_cannot_be_read() {
+fn removed_objects_are_gone_unless_their_file_cannot_be_read() {
     let project = |name: &str| {
         format!("apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: {name}}}\nspec: {{}}\n---\n")
     };
@@ -122,7 +122,7 @@ fn what_is_gone_is_gone_unless_its_file_cannot_be_read() {
 }
 
 #[test]
-fn whom_an_object_with_a_mistake_blocks_is_blocked() {
+fn users_blocked_in_an_invalid_object_are_blocked() {
     let people = |users: &str| format!("{PEOPLE}[{users}]");
     let good = people("{id: 1, username: bob}, {id: 2, username: eve}");
     let folder = Folder::new(&[("people.yaml", &good)]);
@@ -135,9 +135,9 @@ fn whom_an_object_with_a_mistake_blocks_is_blocked() {
     assert_eq!(state(&last_known_good, "eve"), Some(PersonState::Active));
 }
 
-/// Like an API server's objects: each stands alone, without a file.
+/// Each object of an API server is an input of its own, without a file.
 #[test]
-fn what_an_api_server_tells_no_more_is_gone() {
+fn objects_an_api_server_no_longer_lists_are_gone() {
     let decoded = |text: &str| {
         let source = SourceMap::file(Arc::from("object"));
         let decoder = ObjectDecoder::new("argocd");

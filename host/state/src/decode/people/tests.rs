@@ -35,7 +35,7 @@ fn refused(specs: &[&str], expected: &str) {
 }
 
 #[test]
-fn directories_are_put_together() {
+fn user_directories_are_merged() {
     let loaded = read(&[
         "users: [{id: 1, username: alice}, {id: 2, username: bob, state: blocked}, {id: 3, username: eve, state: active}]",
         "groups: [{id: 1, path: A, members: [{username: alice, role: owner}]}, {id: 2, path: A/B/C}]",
@@ -60,7 +60,7 @@ fn directories_are_put_together() {
 }
 
 #[test]
-fn what_must_be_unique_is_refused_when_it_is_not() {
+fn duplicate_ids_names_and_paths_are_refused() {
     let alice = "users: [{id: 1, username: alice}]";
     refused(
         &[alice, "users: [{id: 1, username: bob}]"],
@@ -97,7 +97,7 @@ fn what_must_be_unique_is_refused_when_it_is_not() {
 }
 
 #[test]
-fn what_is_not_understood_refuses_the_load() {
+fn invalid_fields_refuse_the_load() {
     refused(&["user: []"], "`spec.user` is not known");
     refused(
         &["users: [{id: 1, username: a, stat: blocked}]"],
@@ -134,7 +134,7 @@ fn what_is_not_understood_refuses_the_load() {
 }
 
 #[test]
-fn a_member_nobody_knows_is_said_and_is_none() {
+fn unknown_members_are_warned_about_and_ignored() {
     let loaded = read(&["groups: [{id: 1, path: a, members: [{username: eve, role: owner}]}]"]);
     let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     let expected = "f.yaml:5:44: warning: `eve` is a member of `a` and no user of any directory";

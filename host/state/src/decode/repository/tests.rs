@@ -40,7 +40,7 @@ fn a_password_and_a_project_are_read() {
 }
 
 #[test]
-fn credentials_of_a_prefix_are_another_kind() {
+fn repo_creds_secrets_are_credential_templates() {
     let (resources, lines) = load(
         "repo-creds",
         &json!({ "url": "https://git.example/team", "bearerToken": "t0k3n" }),
@@ -52,13 +52,13 @@ fn credentials_of_a_prefix_are_another_kind() {
 }
 
 #[test]
-fn without_a_way_to_log_in_it_is_anonymous() {
+fn a_repository_without_credentials_is_anonymous() {
     let (resources, _) = load("repository", &json!({ "url": "https://git.example/a" }));
     assert!(matches!(resources.repositories["repo"].auth, RepositoryAuth::Anonymous));
 }
 
 #[test]
-fn what_is_not_git_is_not_read() {
+fn secrets_of_other_types_are_ignored() {
     for other in ["helm", "oci"] {
         let (resources, lines) = load("repository", &json!({ "url": "https://charts.example", "type": other }));
         assert!(
@@ -71,7 +71,7 @@ fn what_is_not_git_is_not_read() {
 }
 
 #[test]
-fn a_mistake_leaves_one_secret_out_and_warns() {
+fn an_invalid_secret_is_left_out_with_a_warning() {
     for (values, reason) in [
         (json!({ "username": "u" }), "it has no `url`"),
         (
@@ -101,7 +101,7 @@ fn a_mistake_leaves_one_secret_out_and_warns() {
 }
 
 #[test]
-fn ways_the_gateway_does_not_have_are_kept_as_such() {
+fn unsupported_authentication_methods_are_kept_as_unusable() {
     for key in ["sshPrivateKey", "githubAppPrivateKey", "proxy"] {
         let (resources, _) = load("repository", &json!({ "url": "https://git.example/a", key: "v4lue" }));
         let RepositoryAuth::Unusable { reason } = &resources.repositories["repo"].auth else {
@@ -112,7 +112,7 @@ fn ways_the_gateway_does_not_have_are_kept_as_such() {
 }
 
 #[test]
-fn who_is_not_verified_is_told() {
+fn disabled_tls_verification_is_warned_about() {
     let (resources, lines) = load(
         "repository",
         &json!({ "url": "https://git.example/a", "insecure": "true" }),

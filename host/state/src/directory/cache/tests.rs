@@ -39,7 +39,7 @@ fn trust_stamps(cache: &mut FolderCache) {
 }
 
 #[test]
-fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
+fn an_unchanged_folder_gives_the_same_pointer_and_findings() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.yaml"), application("a", "web")).unwrap();
     let mut cache = FolderCache::default();
@@ -52,7 +52,7 @@ fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
 }
 
 #[test]
-fn only_the_file_that_changed_gives_other_pointers() {
+fn only_objects_of_changed_files_get_new_pointers() {
     let folder = tempfile::tempdir().unwrap();
     for file in ["a", "b"] {
         let path = folder.path().join(format!("{file}.yaml"));
@@ -70,7 +70,7 @@ fn only_the_file_that_changed_gives_other_pointers() {
 }
 
 #[test]
-fn objects_that_say_the_same_in_a_changed_file_are_the_same_pointers() {
+fn unchanged_objects_of_a_changed_file_keep_their_pointers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.yaml");
     let text = |project: &str| format!("{}---\n{}", application("a", project), application("b", "web"));
@@ -84,7 +84,7 @@ fn objects_that_say_the_same_in_a_changed_file_are_the_same_pointers() {
 }
 
 #[test]
-fn times_are_believed_only_when_they_are_past() {
+fn modification_times_are_trusted_only_when_old_enough() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, application("a", "web")).unwrap();
@@ -105,7 +105,7 @@ fn times_are_believed_only_when_they_are_past() {
 }
 
 #[test]
-fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
+fn a_file_is_not_read_while_its_trusted_times_are_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, application("a", "web")).unwrap();
@@ -119,8 +119,8 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
     let digest = cache.files[&file].digest;
     cache.files.get_mut(&file).unwrap().digest = [0; 32];
     good(&mut cache, folder.path());
-    assert_eq!(cache.files[&file].digest, [0; 32], "it was read");
-    // Any other time makes it another file.
+    assert_eq!(cache.files[&file].digest, [0; 32], "the file was read");
+    // With any other time it is read again.
     fs::File::options()
         .write(true)
         .open(&file)
@@ -132,7 +132,7 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
 }
 
 #[test]
-fn a_mistake_refuses_until_it_is_mended() {
+fn an_invalid_file_refuses_every_load_until_fixed() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a.yaml"), folder.path().join("b.yaml"));
     fs::write(&a, application("a", "web")).unwrap();

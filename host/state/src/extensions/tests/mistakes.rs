@@ -1,9 +1,9 @@
-//! Mistakes: their class, their location, and what Argo CD lets pass.
+//! Errors in settings: their class, their location, and what Argo CD accepts.
 
 use super::*;
 
 #[test]
-fn settings_out_of_bounds_are_refused_where_they_stand() {
+fn invalid_settings_are_refused_with_their_line() {
     for (setting, message) in [
         (
             "connectionTimeout: 10",
@@ -84,7 +84,7 @@ fn settings_out_of_bounds_are_refused_where_they_stand() {
 }
 
 #[test]
-fn what_argo_cd_does_not_check_is_a_warning_when_compared_with_it() {
+fn settings_argo_cd_does_not_check_have_no_error_class() {
     for setting in [
         "connectionTimeout: 10",
         "scope: cluster",
@@ -105,7 +105,7 @@ fn what_argo_cd_does_not_check_is_a_warning_when_compared_with_it() {
 }
 
 #[test]
-fn classes_follow_argo_cds_order() {
+fn error_classes_follow_the_order_of_argo_cds_checks() {
     use ErrorClass as C;
     let main = "extension.config";
     let twice = "services: [{url: 'http://a', cluster: {name: c}}, {url: 'http://b', cluster: {server: s, name: c}}]";
@@ -205,7 +205,7 @@ fn classes_follow_argo_cds_order() {
 }
 
 #[test]
-fn unknown_keys_and_a_missing_dot_are_refused_and_argo_cd_takes_them() {
+fn unknown_keys_and_a_missing_dot_are_refused_but_accepted_by_argo_cd() {
     let keys = [(
         "extension.configfoo",
         "services: [{url: 'http://a', timeout: 3s}]\nconnectTimeout: 1s\n",

@@ -16,7 +16,7 @@ fn load(spec: &str) -> Loaded<Resources> {
 }
 
 #[test]
-fn it_is_what_an_entry_of_the_same_words_is() {
+fn an_argocd_extension_equals_the_same_entry_of_argocd_cm() {
     let object = load("{backend: {serviceName: 'svc:8080', endpoint: /api}}")
         .value
         .unwrap();
@@ -35,7 +35,7 @@ fn it_is_what_an_entry_of_the_same_words_is() {
 }
 
 #[test]
-fn a_name_in_both_is_argocd_cms() {
+fn argocd_cm_wins_over_an_object_of_the_same_name() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\ndata:\n  extension.config.metrics: \
                 '{services: [{url: \"http://m\"}]}'\n---\napiVersion: argoproj.io/v1alpha1\nkind: ArgoCDExtension\n\
                 metadata: {name: metrics}\nspec: {backend: {serviceName: svc}}\n";

@@ -1,9 +1,9 @@
-//! Services: addresses, fields, and the cluster each is for.
+//! Services: URLs, header fields, and the cluster of each.
 
 use super::*;
 
 #[test]
-fn urls_must_lead_somewhere() {
+fn service_urls_must_be_http_or_https_with_a_host() {
     for url in [
         "backend",
         "backend:8080",
@@ -83,7 +83,7 @@ fn services_are_chosen_by_the_canonical_cluster() {
     assert_eq!(
         chosen("one", "https://two"),
         expect("2"),
-        "the server is the better key"
+        "the server takes precedence over the name"
     );
     assert_eq!(chosen("five", "https://five"), None);
     assert_eq!(chosen("", ""), None);
@@ -97,7 +97,7 @@ fn services_are_chosen_by_the_canonical_cluster() {
 }
 
 #[test]
-fn services_are_compared_with_the_known_clusters() {
+fn services_of_unknown_or_repeated_clusters_are_warned_about() {
     let text = "services:\n- {url: 'http://1', cluster: {name: in-cluster}}\n- {url: 'http://2', cluster: {server: 'https://kubernetes.default.svc'}}\n- {url: 'http://3', cluster: {name: prod}}\n";
     let mut resources = resources(&[("extension.config.e", text)]);
     assert!(parse(&resources).diagnostics.is_empty());

@@ -1,4 +1,4 @@
-//! Tests of the errors for settings that lead nowhere: what they say and what they leave out.
+//! Tests that errors about a kubeconfig name the problem and show none of its secrets.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ async fn refused(kubeconfig: &str) -> String {
         ..KubernetesState::default()
     };
     let message = match connect(&settings).await {
-        Ok(_) => panic!("it is taken"),
+        Ok(_) => panic!("the kubeconfig is accepted"),
         Err(message) => message,
     };
     assert!(!message.contains("hunter2"), "{message}");
@@ -34,7 +34,7 @@ fn with_user(user: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_broken_line_is_not_repeated() {
+async fn errors_do_not_repeat_lines_of_the_kubeconfig() {
     let broken = format!("apiVersion: v1\nusers:\n- name: u\n  user:\n    token: {TOKEN}\n   bad: [{TOKEN}\n");
     assert_eq!(
         refused(&broken).await,
@@ -53,7 +53,7 @@ async fn a_broken_line_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn what_a_credential_plugin_prints_is_not_repeated() {
+async fn errors_do_not_repeat_output_of_a_credential_plugin() {
     let plugin = |script: &str| {
         with_user(&format!(
             "{{exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, \

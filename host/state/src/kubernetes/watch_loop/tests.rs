@@ -1,4 +1,4 @@
-//! Tests of watches that break: by a panic, by an answer, and repeatedly.
+//! Tests of watches that fail: by a panic, by an error response, and repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ fn health(shared: &SharedState) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_watch_that_panics_is_stale_and_begins_anew() {
+async fn a_watch_that_panics_is_stale_and_restarts() {
     let shared = listed();
     let started = Arc::new(AtomicUsize::new(0));
     let again = Arc::new(Notify::new());
@@ -39,7 +39,7 @@ async fn a_watch_that_panics_is_stale_and_begins_anew() {
         async move {
             let before = started.fetch_add(1, Ordering::SeqCst);
             // The third watch: Secrets.
-            assert!(number != 2 || before >= all, "a mistake of ours");
+            assert!(number != 2 || before >= all, "a simulated bug");
             if before >= all {
                 assert_eq!(
                     health(&shared),
@@ -56,25 +56,25 @@ async fn a_watch_that_panics_is_stale_and_begins_anew() {
     };
     let begin = Instant::now();
     tokio::select! {
-        () = supervise_watches(&shared, start) => unreachable!("it never ends"),
+        () = supervise_watches(&shared, start) => unreachable!("the supervisor never returns"),
         () = again.notified() => {}
     }
-    assert!(begin.elapsed() > Duration::from_millis(500), "not at once");
+    assert!(begin.elapsed() > Duration::from_millis(500), "the restart is delayed");
     assert_eq!(started.load(Ordering::SeqCst), all + 1);
     assert_eq!(health(&shared), [""; 0]);
 }
 
 #[tokio::test]
-async fn a_panic_of_all_makes_everything_stale() {
+async fn a_panic_outside_a_single_watch_makes_all_of_them_stale() {
     let shared = listed();
     let runs = AtomicUsize::new(0);
     let begin = Instant::now();
     restart_on_panic(&shared, || async {
-        assert!(runs.fetch_add(1, Ordering::SeqCst) > 0, "a mistake of ours");
+        assert!(runs.fetch_add(1, Ordering::SeqCst) > 0, "a simulated bug");
     })
     .await;
     assert_eq!(runs.load(Ordering::SeqCst), 2);
-    assert!(begin.elapsed() > Duration::from_millis(500), "not at once");
+    assert!(begin.elapsed() > Duration::from_millis(500), "the restart is delayed");
     assert_eq!(health(&shared).len(), shared.watches().len());
 }
 
@@ -86,11 +86,11 @@ fn gone(of: impl Fn(Box<Status>) -> Error) -> Error {
 }
 
 #[test]
-fn a_watch_that_never_stands_waits_longer_and_longer() {
-    let over = gone(Error::WatchError);
+fn a_watch_that_keeps_failing_backs_off() {
+    let watch = gone(Error::WatchError);
     let list = gone(|status| Error::InitialListFailed(kube::Error::Api(status)));
-    assert!(WatchFailure::is_expired(&over) && !WatchFailure::is_expired(&list));
-    for error in [over, list] {
+    assert!(WatchFailure::is_expired(&watch) && !WatchFailure::is_expired(&list));
+    for error in [watch, list] {
         let mut failures = Failures::default();
         let mut waits = Vec::new();
         for _ in 0..8 {
@@ -104,7 +104,7 @@ fn a_watch_that_never_stands_waits_longer_and_longer() {
 }
 
 #[test]
-fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
+fn a_stable_watch_restarts_at_once_only_if_it_expired() {
     let mut failures = Failures::default();
     for _ in 0..8 {
         failures.record_failure(false);
@@ -117,7 +117,7 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
         is_stale: false,
     };
     assert_eq!(failures.record_failure(true), at_once);
-    // The next one had no list.
+    // No list succeeded before the next failure.
     let next = failures.record_failure(true);
     assert!(next.wait > Duration::ZERO && next.is_stale, "{next:?}");
     failures.synced_at = long_ago;
@@ -125,15 +125,18 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
     assert!(next.wait < Duration::from_secs(3) && next.is_stale, "{next:?}");
 }
 
-/// Seen with an API server whose definitions were just installed: the gateway refused to serve.
+/// An API server whose CRDs were just installed expires the first list at once.
 #[test]
-fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
+fn a_list_that_expires_at_once_is_not_stale_the_first_time() {
     let mut failures = Failures::default();
     failures.record_synced();
     let first = failures.record_failure(true);
     assert!(first.wait > Duration::ZERO && !first.is_stale, "{first:?}");
     failures.record_synced();
-    assert!(failures.record_failure(true).is_stale, "again and again it is");
+    assert!(
+        failures.record_failure(true).is_stale,
+        "a repeated failure makes the watch stale"
+    );
     // A watch that worked in between starts afresh.
     failures.synced_at = Instant::now().checked_sub(STABLE_AFTER);
     assert!(!failures.record_failure(true).is_stale);
@@ -142,6 +145,6 @@ fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
     failures.record_synced();
     assert!(
         failures.record_failure(false).is_stale,
-        "another error is one each time"
+        "any other error makes the watch stale each time"
     );
 }

@@ -74,11 +74,11 @@ fn findings(store: &WatchStore) -> Vec<String> {
 }
 
 fn other() -> WatchFailure {
-    WatchFailure::other("the line is dead".to_owned())
+    WatchFailure::other("the connection is closed".to_owned())
 }
 
 #[test]
-fn what_is_not_used_is_not_kept() {
+fn unused_fields_are_dropped() {
     let kept = application("a", "1", &json!("web")).value;
     let expected = json!({
         "metadata": {"name": "a", "namespace": "argocd", "resourceVersion": "1", "uid": "uid-a"},
@@ -89,7 +89,7 @@ fn what_is_not_used_is_not_kept() {
 }
 
 #[test]
-fn a_part_of_another_type_is_kept_for_a_finding_to_name() {
+fn a_spec_of_a_wrong_type_is_kept_for_a_finding_to_name() {
     for odd in [
         json!(1),
         json!(-1),
@@ -106,7 +106,7 @@ fn a_part_of_another_type_is_kept_for_a_finding_to_name() {
 }
 
 #[test]
-fn a_status_that_changes_is_no_change() {
+fn a_changed_status_of_an_application_is_no_change() {
     let mut store = listed(ObjectKind::Application, vec![application("a", "1", &json!("web"))]);
     let before: Vec<_> = store.decoded_items().collect();
     let same = Event::Apply(application("a", "2", &json!("web")));
@@ -145,7 +145,7 @@ fn unmarked(set: Object<true>) -> Object {
 }
 
 #[test]
-fn sets_are_kept_whole() {
+fn application_sets_are_kept_whole() {
     let spec = json!({"template": {"spec": {"source": {"path": "{{ a }}"}}}, "n": [1, 1.5, true, null, "1"]});
     let store = listed(ObjectKind::ApplicationSet, vec![set("1", &spec, "ok")]);
     let items = store.decoded_items().next().unwrap();
@@ -197,7 +197,7 @@ fn annotations_are_kept_without_what_kubectl_applied() {
 }
 
 #[test]
-fn a_set_without_a_spec_is_left_out() {
+fn an_application_set_without_a_spec_is_left_out() {
     let store = listed(ObjectKind::ApplicationSet, vec![set("1", &json!("text"), "ok")]);
     assert_eq!(
         findings(&store),
@@ -287,7 +287,7 @@ fn objects_stay_until_the_next_list_is_complete() {
 }
 
 #[test]
-fn an_object_is_deleted_and_comes_back_as_another() {
+fn an_object_can_be_deleted_and_created_again() {
     let mut store = listed(ObjectKind::Application, vec![application("a", "1", &json!("web"))]);
     let gone = || Event::Delete(application("a", "2", &json!("web")));
     assert!(apply(&mut store, gone()));
@@ -297,7 +297,7 @@ fn an_object_is_deleted_and_comes_back_as_another() {
 }
 
 #[test]
-fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
+fn an_invalid_application_is_left_out_and_an_invalid_secret_is_an_error() {
     let broken = application("a", "1", &json!({"name": "web"}));
     let held_applications = listed(
         ObjectKind::Application,
@@ -324,7 +324,7 @@ fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
 }
 
 #[test]
-fn a_line_counts_within_its_text() {
+fn locations_count_lines_only_within_values_of_several_lines() {
     let map = object(&json!({
         "metadata": {"name": "argocd-rbac-cm", "namespace": "argocd", "resourceVersion": "1"},
         "data": {"policy.csv": "p, a, b\np, c, d\n", "policy.default": "role:readonly"},
@@ -337,9 +337,9 @@ fn a_line_counts_within_its_text() {
     let ObjectContent::RbacCm(map) = &decoded.content else {
         panic!("{decoded:?}")
     };
-    let place = |key: &str| map.data[key].location.to_string();
-    assert_eq!(place("policy.csv"), "kubernetes ConfigMap argocd/argocd-rbac-cm:1");
-    assert_eq!(place("policy.default"), "kubernetes ConfigMap argocd/argocd-rbac-cm");
+    let location = |key: &str| map.data[key].location.to_string();
+    assert_eq!(location("policy.csv"), "kubernetes ConfigMap argocd/argocd-rbac-cm:1");
+    assert_eq!(location("policy.default"), "kubernetes ConfigMap argocd/argocd-rbac-cm");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn only_optional_kinds_can_be_absent() {
 }
 
 #[test]
-fn one_of_several_namespaces_without_rights_stops_nothing() {
+fn a_forbidden_namespace_makes_only_its_own_watch_unavailable() {
     let settings = KubernetesState {
         applications: ApplicationNamespaces::Listed(["argocd", "team"].map(str::to_owned).into()),
         ..KubernetesState::default()
@@ -393,7 +393,7 @@ fn one_of_several_namespaces_without_rights_stops_nothing() {
     assert_eq!(team.state, WatchState::Unavailable(forbidden));
     assert!(list(&mut team, vec![application("a", "1", &json!("web"))]));
     assert_eq!(team.state, WatchState::Synced);
-    // Neither the control plane's own namespace nor another reason counts.
+    // In the control plane's own namespace, or with another status, the watch keeps syncing.
     let mut own = of("argocd");
     let forbidden = refused(&own, 403);
     own.fail(forbidden.clone());

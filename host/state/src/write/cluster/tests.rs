@@ -13,10 +13,10 @@ use crate::ObjectName;
 
 /// An API server with one AppProject; it checks versions as a real one does.
 #[derive(Clone)]
-struct Server(Arc<Mutex<(Value, Vec<Seen>)>>);
+struct Server(Arc<Mutex<(Value, Vec<RecordedRequest>)>>);
 
 /// Method, path and content of a request.
-type Seen = (Method, String, Value);
+type RecordedRequest = (Method, String, Value);
 
 impl Server {
     fn new(managed: &Value) -> Self {
@@ -34,7 +34,7 @@ impl Server {
             let server = server.clone();
             async move {
                 let (head, body) = request.into_parts();
-                let content = body.collect().await.expect("a content").to_bytes();
+                let content = body.collect().await.expect("a body").to_bytes();
                 let content = serde_json::from_slice(&content).unwrap_or_default();
                 Ok::<_, Infallible>(server.answer(&head, &content))
             }
@@ -77,7 +77,7 @@ impl Server {
         Response::builder().status(code).body(content).expect("an answer")
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn requests(&self) -> Vec<RecordedRequest> {
         self.0.lock().expect("a lock").1.clone()
     }
 }
@@ -93,7 +93,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 #[tokio::test]
-async fn a_change_is_a_patch_of_what_differs_with_a_version() {
+async fn a_change_is_a_merge_patch_of_the_differences_with_a_version() {
     let server = Server::new(&json!([]));
     let cluster = server.cluster();
     let stored = cluster.read(&key("shop")).await.expect("a project");
@@ -106,7 +106,7 @@ async fn a_change_is_a_patch_of_what_differs_with_a_version() {
         .await
         .expect("it is written");
     assert_eq!(after.version.as_str(), "2");
-    let (method, uri, content) = server.seen().pop().expect("a request");
+    let (method, uri, content) = server.requests().pop().expect("a request");
     assert_eq!(method, Method::PATCH);
     assert!(uri.ends_with("/appprojects/shop?&fieldManager=tollgate"), "{uri}");
     let expected = json!({
@@ -114,7 +114,7 @@ async fn a_change_is_a_patch_of_what_differs_with_a_version() {
         "spec": {"destinationServiceAccounts": [{"server": "*", "namespace": "n", "defaultServiceAccount": "a"}]},
     });
     assert_eq!(content, expected);
-    // The older version is refused, both here and when a write comes in between.
+    // The older version is refused.
     let old = cluster
         .replace(&key("shop"), &wanted, &stored.version)
         .await
@@ -123,16 +123,16 @@ async fn a_change_is_a_patch_of_what_differs_with_a_version() {
         matches!(old, Error::Conflict { ref found, .. } if found == "2"),
         "{old}"
     );
-    let count = server.seen().len();
+    let count = server.requests().len();
     let same = cluster
         .replace(&key("shop"), &after.object, &after.version)
         .await
         .expect("no change");
-    assert_eq!((same, server.seen().len()), (after, count + 1), "nothing is sent");
+    assert_eq!((same, server.requests().len()), (after, count + 1), "nothing is sent");
 }
 
 #[tokio::test]
-async fn refusals_say_what_they_are() {
+async fn refusals_of_the_api_server_have_their_own_errors() {
     let server = Server::new(&json!([]));
     let cluster = server.cluster();
     let missing = cluster.read(&key("none")).await.expect_err("none");
@@ -147,12 +147,12 @@ async fn refusals_say_what_they_are() {
         .await
         .expect_err("forbidden");
     assert!(matches!(denied, Error::Cluster { status: 403, .. }), "{denied}");
-    let (_, _, content) = server.seen().pop().expect("a request");
+    let (_, _, content) = server.requests().pop().expect("a request");
     assert_eq!(content["preconditions"]["resourceVersion"], "1");
 }
 
 #[tokio::test]
-async fn who_applies_the_entries_from_elsewhere_is_named() {
+async fn another_manager_that_applies_the_fields_is_named() {
     let fields = json!({"f:spec": {"f:destinationServiceAccounts": {}}});
     let entry_of =
         |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": fields});
@@ -173,8 +173,8 @@ async fn who_applies_the_entries_from_elsewhere_is_named() {
         error.to_string(),
         "AppProject `shop` is managed by somebody else: `argocd-controller`"
     );
-    assert!(server.seen().iter().all(|(method, ..)| method == Method::GET));
-    // A manager that only wrote it, and the gateway itself, do not own it.
+    assert!(server.requests().iter().all(|(method, ..)| method == Method::GET));
+    // A manager that only updated the fields does not own them, nor does the gateway itself.
     let managed = json!([entry_of("kubectl-edit", "Update"), entry_of("tollgate", "Apply")]);
     let server = Server::new(&managed);
     server
@@ -185,7 +185,7 @@ async fn who_applies_the_entries_from_elsewhere_is_named() {
 }
 
 #[test]
-fn fields_are_owned_from_their_roots_and_leaves() {
+fn owners_manage_a_patched_field_or_one_within_it() {
     let patch = json!({"spec": {"a": {"b": [1]}}});
     for (fields, expected) in [
         (json!({"f:spec": {"f:a": {"f:b": {}}}}), true),

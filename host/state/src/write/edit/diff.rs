@@ -31,7 +31,7 @@ mod tests {
     use super::diff;
 
     #[test]
-    fn items_of_both_stay() {
+    fn items_of_both_lists_are_in_no_hunk() {
         let list = |text: &str| -> Vec<Value> { text.chars().map(|c| c.to_string().into()).collect() };
         let check = |old: &str, new: &str, expected: &[(usize, usize, usize, usize)]| {
             let hunks = diff(&list(old), &list(new));

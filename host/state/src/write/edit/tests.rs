@@ -58,7 +58,7 @@ spec:
 ";
 
 #[test]
-fn an_item_comes_behind_the_last() {
+fn a_new_item_is_appended_after_the_last() {
     check(
         TWO,
         add,
@@ -70,7 +70,7 @@ fn an_item_comes_behind_the_last() {
 }
 
 #[test]
-fn an_item_goes_and_comments_between_items_stay() {
+fn removing_an_item_keeps_comments_between_items() {
     let without_first = TWO.replace(
         "    - server: 'https://a'   # quoted\n      namespace: n\n      defaultServiceAccount: one # one\n",
         "",
@@ -84,7 +84,7 @@ fn an_item_goes_and_comments_between_items_stay() {
 }
 
 #[test]
-fn a_list_can_get_empty_and_back() {
+fn a_list_can_be_emptied_and_filled_again() {
     let text = "spec:\n  a: 1\n  destinationServiceAccounts: # who\n  # the one\n  - server: '*'\n    namespace: n\n    defaultServiceAccount: x\n  b: 2\n";
     let empty = "spec:\n  a: 1\n  destinationServiceAccounts: [] # who\n  # the one\n  b: 2\n";
     check(text, clear, empty);
@@ -93,7 +93,7 @@ fn a_list_can_get_empty_and_back() {
 }
 
 #[test]
-fn a_list_that_is_not_there_comes_behind_the_other_keys() {
+fn a_missing_list_is_added_after_the_other_keys() {
     // Indented like the other lists of the object.
     check(
         "kind: AppProject\nspec:\n  destinations:\n  - server: x # y\nstatus: {}\n",
@@ -125,7 +125,7 @@ fn a_list_that_is_not_there_comes_behind_the_other_keys() {
 }
 
 #[test]
-fn lines_end_as_they_did() {
+fn line_endings_are_kept() {
     check(
         "spec:\r\n  destinationServiceAccounts:\r\n  - server: a\r\n    namespace: n\r\n    defaultServiceAccount: x\r\n",
         add,
@@ -134,7 +134,7 @@ fn lines_end_as_they_did() {
 }
 
 #[test]
-fn lists_in_brackets_stay_in_brackets() {
+fn flow_style_lists_keep_their_style() {
     let text = "spec: {a: 1, destinationServiceAccounts: [{server: a, namespace: n, defaultServiceAccount: x}]} # c\n";
     let two = "spec: {a: 1, destinationServiceAccounts: [{server: a, namespace: n, defaultServiceAccount: x}, {server: \"*\", namespace: \"n\", defaultServiceAccount: new}]} # c\n";
     check(text, add, two);
@@ -176,7 +176,7 @@ fn json_stays_json() {
 }
 
 #[test]
-fn one_object_of_many_is_changed() {
+fn only_the_selected_object_is_changed() {
     let item = "- kind: AppProject\n  metadata: {name: b}\n  spec:\n    destinationServiceAccounts:\n    - {server: a, namespace: n, defaultServiceAccount: x}\n";
     let text = format!("# first\na: 1\n---\nkind: List\nitems:\n{item}{item}metadata: {{}}\n---\nc:   3   # odd\n");
     let position = ObjectPosition {
@@ -187,7 +187,7 @@ fn one_object_of_many_is_changed() {
     let expected =
         format!("# first\na: 1\n---\nkind: List\nitems:\n{item}{after}metadata: {{}}\n---\nc:   3   # odd\n");
     assert_eq!(changed(&text, position, add), Ok(expected));
-    let gone = remove(&text, position).expect("an item goes");
+    let gone = remove(&text, position).expect("an item is removed");
     assert_eq!(
         gone,
         format!("# first\na: 1\n---\nkind: List\nitems:\n{item}metadata: {{}}\n---\nc:   3   # odd\n")
@@ -195,11 +195,11 @@ fn one_object_of_many_is_changed() {
 }
 
 #[test]
-fn documents_go_with_their_marker() {
+fn documents_are_removed_with_their_separator() {
     let text = "# a\na: 1\n---\n# b\nb: 2\n---\nc: 3\n";
     let of = |document| {
         let position = ObjectPosition { document, item: None };
-        remove(text, position).expect("it goes")
+        remove(text, position).expect("a document is removed")
     };
     assert_eq!(of(0), "---\n# b\nb: 2\n---\nc: 3\n");
     assert_eq!(of(1), "# a\na: 1\n---\nc: 3\n");
@@ -208,7 +208,7 @@ fn documents_go_with_their_marker() {
 }
 
 #[test]
-fn other_values_change_where_they_stand() {
+fn other_values_are_changed_in_place() {
     let text = "metadata:\n  name: a # who\n  labels:\n    old: \"1\" # gone\n    kept: '2'\nspec:\n  on: true\n";
     let mut wanted = documents(text).expect("a text").remove(0);
     wanted["metadata"]["labels"] = json!({"kept": "3", "new": "4"});
@@ -218,7 +218,7 @@ fn other_values_change_where_they_stand() {
 }
 
 #[test]
-fn what_is_written_elsewhere_is_refused() {
+fn changes_through_aliases_anchors_and_merge_keys_are_refused() {
     for (text, expected) in [
         (
             "x: &l\n- server: a\nspec:\n  destinationServiceAccounts: *l\n",
@@ -243,13 +243,13 @@ fn what_is_written_elsewhere_is_refused() {
     let text = "spec:\n  destinationServiceAccounts:\n  - &e {server: a}\nx: *e\n";
     assert_eq!(changed(text, FIRST, clear), Err(format!("line 3: {ANCHOR}")));
     assert!(changed(text, FIRST, add).is_ok());
-    // Merged keys do not override what is written.
+    // A key beside a merge key can be added.
     let text = "x: &s {a: 1}\nspec:\n  <<: *s\n";
     assert!(changed(text, FIRST, add).expect("it is added").starts_with(text));
 }
 
 #[test]
-fn layouts_of_no_kind_are_refused() {
+fn unsupported_layouts_are_refused() {
     for text in [
         "spec:\n  ? destinationServiceAccounts\n  : - server: a\n",
         "spec:\n  destinationServiceAccounts: !!seq\n  - server: a\n",

@@ -11,9 +11,9 @@ use crate::{ObjectName, directory};
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
 const SHOP: &str = "# of the shop\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: shop}\nspec:\n  description:   odd   # kept\n";
 
-struct World(tempfile::TempDir);
+struct StateFolder(tempfile::TempDir);
 
-impl World {
+impl StateFolder {
     fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in [("cm.yaml", CM)].iter().chain(files) {
@@ -22,7 +22,7 @@ impl World {
         Self(folder)
     }
 
-    fn folder(&self) -> FolderWriter {
+    fn writer(&self) -> FolderWriter {
         FolderWriter::new(self.0.path(), "argocd")
     }
 
@@ -64,44 +64,44 @@ fn with_entry(object: &Value, account: &str) -> Value {
 }
 
 /// Reads, adds an entry and writes.
-fn add(folder: &FolderWriter, account: &str) -> Result<Value, Error> {
-    let stored = folder.read(&key("shop"))?;
+fn add(writer: &FolderWriter, account: &str) -> Result<Value, Error> {
+    let stored = writer.read(&key("shop"))?;
     let wanted = with_entry(&stored.object, account);
-    Ok(folder.replace(&key("shop"), &wanted, &stored.version)?.object)
+    Ok(writer.replace(&key("shop"), &wanted, &stored.version)?.object)
 }
 
-fn create(folder: &FolderWriter, name: &str, object: &Value) -> Result<StoredObject, Error> {
+fn create(writer: &FolderWriter, name: &str, object: &Value) -> Result<StoredObject, Error> {
     let (key, object) = (key(name), object.clone());
-    let stored = folder.write(Write::Create { key, object })?;
+    let stored = writer.write(Write::Create { key, object })?;
     Ok(stored.expect("it is stored"))
 }
 
-fn delete(folder: &FolderWriter, name: &str, version: &ResourceVersion) -> Result<(), Error> {
+fn delete(writer: &FolderWriter, name: &str, version: &ResourceVersion) -> Result<(), Error> {
     let write = Write::Delete {
         key: key(name),
         before: json!({"metadata": {"resourceVersion": version.as_str()}}),
         propagation: Propagation::default(),
     };
-    folder.write(write).map(drop)
+    writer.write(write).map(drop)
 }
 
 #[test]
 fn a_write_changes_the_object_and_its_version() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let folder = world.folder();
-    let before = folder.read(&key("shop")).expect("a project");
-    let after = add(&folder, "a").expect("it is written");
-    let text = world.text("shop.yaml");
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let writer = state.writer();
+    let before = writer.read(&key("shop")).expect("a project");
+    let after = add(&writer, "a").expect("it is written");
+    let text = state.text("shop.yaml");
     assert!(text.starts_with(SHOP), "{text}");
     assert_eq!(after["spec"]["destinationServiceAccounts"][0]["server"], "https://a");
     assert_ne!(after["metadata"]["resourceVersion"], before.version.as_str());
     assert_eq!(before.object["metadata"]["resourceVersion"], before.version.as_str());
-    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
-    let loaded = directory::load(world.0.path(), "argocd").value.expect("it loads");
+    assert_eq!(state.names(), ["cm.yaml", "shop.yaml"]);
+    let loaded = directory::load(state.0.path(), "argocd").value.expect("it loads");
     assert_eq!(loaded.projects["shop"].destination_service_accounts.len(), 1);
     // Without a change nothing is written.
-    let stored = folder.read(&key("shop")).expect("a project");
-    let same = folder
+    let stored = writer.read(&key("shop")).expect("a project");
+    let same = writer
         .replace(&key("shop"), &stored.object, &stored.version)
         .expect("no change");
     assert_eq!(same, stored);
@@ -109,34 +109,34 @@ fn a_write_changes_the_object_and_its_version() {
 
 #[test]
 fn an_older_version_is_a_conflict() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let folder = world.folder();
-    let old = folder.read(&key("shop")).expect("a project");
-    add(&folder, "a").expect("it is written");
-    let text = world.text("shop.yaml");
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let writer = state.writer();
+    let old = writer.read(&key("shop")).expect("a project");
+    add(&writer, "a").expect("it is written");
+    let text = state.text("shop.yaml");
     for version in [old.version.clone(), ResourceVersion::new("")] {
-        let error = folder
+        let error = writer
             .replace(&key("shop"), &old.object, &version)
             .expect_err("a conflict");
         assert!(matches!(error, Error::Conflict { .. }), "{error}");
-        let error = delete(&folder, "shop", &version).expect_err("a conflict");
+        let error = delete(&writer, "shop", &version).expect_err("a conflict");
         assert!(matches!(error, Error::Conflict { .. }), "{error}");
     }
-    assert_eq!(world.text("shop.yaml"), text);
+    assert_eq!(state.text("shop.yaml"), text);
 }
 
 #[test]
-fn writers_at_once_lose_nothing() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
+fn concurrent_writers_lose_no_update() {
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
     let conflicts = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for writer in 0..4 {
-            let (world, conflicts) = (&world, &conflicts);
+            let (state, conflicts) = (&state, &conflicts);
             scope.spawn(move || {
                 for number in 0..5 {
                     let account = format!("w{writer}-{number}");
                     loop {
-                        match add(&world.folder(), &account) {
+                        match add(&state.writer(), &account) {
                             Ok(_) => break,
                             Err(Error::Conflict { .. }) => {
                                 conflicts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn writers_at_once_lose_nothing() {
             });
         }
     });
-    let stored = world.folder().read(&key("shop")).expect("a project");
+    let stored = state.writer().read(&key("shop")).expect("a project");
     let entries = stored.object["spec"]["destinationServiceAccounts"]
         .as_array()
         .expect("entries");
@@ -156,60 +156,60 @@ fn writers_at_once_lose_nothing() {
     accounts.sort_by_key(|account| account.as_str());
     accounts.dedup();
     assert_eq!(accounts.len(), 20, "{accounts:?}");
-    assert!(world.text("shop.yaml").starts_with(SHOP));
+    assert!(state.text("shop.yaml").starts_with(SHOP));
 }
 
 #[test]
 fn a_writer_that_is_killed_leaves_the_old_file() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let path = world.0.path().join("shop.yaml");
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let path = state.0.path().join("shop.yaml");
     // The new file is complete, and the writer dies before the rename.
-    let prepared = prepare(world.0.path(), &path, "half").expect("a file");
+    let prepared = prepare(state.0.path(), &path, "half").expect("a file");
     prepared.keep().expect("it stays");
-    let left = world.names();
+    let left = state.names();
     assert!(
         left.iter()
             .any(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX)),
         "{left:?}"
     );
-    assert_eq!(world.text("shop.yaml"), SHOP);
-    let loaded = directory::load(world.0.path(), "argocd");
+    assert_eq!(state.text("shop.yaml"), SHOP);
+    let loaded = directory::load(state.0.path(), "argocd");
     assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
     // The next writer continues and cleans up.
-    add(&world.folder(), "a").expect("it is written");
-    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
+    add(&state.writer(), "a").expect("it is written");
+    assert_eq!(state.names(), ["cm.yaml", "shop.yaml"]);
 }
 
 #[test]
-fn a_folder_that_would_not_load_is_not_written() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let folder = world.folder();
-    let stored = folder.read(&key("shop")).expect("a project");
+fn a_change_that_would_not_load_is_not_written() {
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let writer = state.writer();
+    let stored = writer.read(&key("shop")).expect("a project");
     let mut wanted = stored.object.clone();
     wanted["spec"]["destinationServiceAccounts"] = json!([{"server": 7}]);
-    let error = folder
+    let error = writer
         .replace(&key("shop"), &wanted, &stored.version)
         .expect_err("it would not load");
     assert!(matches!(&error, Error::InvalidState(_)), "{error}");
     assert!(error.to_string().starts_with("the state would not load: "), "{error}");
-    assert_eq!(world.text("shop.yaml"), SHOP);
+    assert_eq!(state.text("shop.yaml"), SHOP);
     // An existing mistake does not stop a good change.
-    std::fs::write(world.0.path().join("bad.yaml"), "a: [\n").expect("a file");
-    add(&folder, "a").expect("it is written");
+    std::fs::write(state.0.path().join("bad.yaml"), "a: [\n").expect("a file");
+    add(&writer, "a").expect("it is written");
 }
 
 #[cfg(unix)]
 #[test]
-fn links_are_refused() {
+fn symbolic_links_are_refused() {
     use std::os::unix::fs::symlink;
     // Mounted like a ConfigMap.
-    let mount = World::new(&[]);
+    let mount = StateFolder::new(&[]);
     let data = mount.0.path().join("..2030_01_01");
     std::fs::create_dir(&data).expect("a folder");
     std::fs::write(data.join("shop.yaml"), SHOP).expect("a file");
     symlink("..2030_01_01", mount.0.path().join("..data")).expect("a link");
     symlink("..data/shop.yaml", mount.0.path().join("shop.yaml")).expect("a link");
-    let error = add(&mount.folder(), "a").expect_err("a link");
+    let error = add(&mount.writer(), "a").expect_err("a link");
     let shown = error.to_string();
     assert!(
         matches!(error, Error::SymbolicLink(_)) && shown.contains("change it at its source"),
@@ -230,53 +230,53 @@ fn links_are_refused() {
 }
 
 #[test]
-fn objects_come_and_go() {
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let folder = world.folder();
+fn objects_are_created_listed_and_deleted() {
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let writer = state.writer();
     let object = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
         "metadata": {"name": "new"}, "spec": {"destinations": [{"server": "*", "namespace": "*"}]},
     });
-    let made = create(&folder, "new", &object).expect("it is new");
+    let made = create(&writer, "new", &object).expect("it is new");
     assert!(
-        world
+        state
             .text("appproject-argocd-new.yaml")
             .starts_with("apiVersion: argoproj.io/v1alpha1\nkind: ")
     );
     for name in ["new", "shop"] {
-        let error = create(&folder, name, &object).expect_err(name);
+        let error = create(&writer, name, &object).expect_err(name);
         assert!(matches!(error, Error::AlreadyExists(_)), "{error}");
     }
-    let all = folder.list(WritableKind::AppProject, "argocd").expect("a list");
+    let all = writer.list(WritableKind::AppProject, "argocd").expect("a list");
     let names: Vec<_> = all
         .iter()
         .map(|stored| stored.object["metadata"]["name"].clone())
         .collect();
     assert_eq!(names, ["new", "shop"]);
-    delete(&folder, "new", &made.version).expect("it goes");
-    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
-    assert!(matches!(folder.read(&key("new")), Err(Error::NotFound(_))));
+    delete(&writer, "new", &made.version).expect("it goes");
+    assert_eq!(state.names(), ["cm.yaml", "shop.yaml"]);
+    assert!(matches!(writer.read(&key("new")), Err(Error::NotFound(_))));
 }
 
 #[test]
-fn objects_are_found_where_the_load_finds_them() {
+fn list_items_are_found_and_duplicates_refused() {
     let list = "kind: AppProjectList\napiVersion: argoproj.io/v1alpha1\nitems:\n- metadata: {name: inner, namespace: argocd}\n- metadata: {name: other, namespace: else}\n";
     let twice = format!("{SHOP}---\n{SHOP}");
-    let world = World::new(&[("list.yml", list), ("twice.yaml", &twice)]);
-    let folder = world.folder();
-    let inner = folder.read(&key("inner")).expect("an item");
+    let state = StateFolder::new(&[("list.yml", list), ("twice.yaml", &twice)]);
+    let writer = state.writer();
+    let inner = writer.read(&key("inner")).expect("an item");
     assert_eq!(inner.object["kind"], "AppProject");
-    assert!(matches!(folder.read(&key("other")), Err(Error::NotFound(_))));
-    let error = folder.read(&key("shop")).expect_err("two of them");
+    assert!(matches!(writer.read(&key("other")), Err(Error::NotFound(_))));
+    let error = writer.read(&key("shop")).expect_err("two of them");
     assert!(matches!(error, Error::DefinedTwice { .. }), "{error}");
-    // An item still leaves out what its list says.
-    let world = World::new(&[("list.yml", list)]);
+    // The written item still omits the kind, which its list states.
+    let state = StateFolder::new(&[("list.yml", list)]);
     let wanted = with_entry(&inner.object, "a");
-    world
-        .folder()
+    state
+        .writer()
         .replace(&key("inner"), &wanted, &inner.version)
         .expect("it is written");
-    let text = world.text("list.yml");
+    let text = state.text("list.yml");
     assert!(
         !text.contains("resourceVersion") && text.matches("kind").count() == 1,
         "{text}"
@@ -286,12 +286,12 @@ fn objects_are_found_where_the_load_finds_them() {
 
 #[cfg(unix)]
 #[test]
-fn the_mode_stays() {
+fn the_file_mode_is_kept() {
     use std::os::unix::fs::PermissionsExt as _;
-    let world = World::new(&[("shop.yaml", SHOP)]);
-    let path: &Path = &world.0.path().join("shop.yaml");
+    let state = StateFolder::new(&[("shop.yaml", SHOP)]);
+    let path: &Path = &state.0.path().join("shop.yaml");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o640)).expect("a mode");
-    add(&world.folder(), "a").expect("it is written");
+    add(&state.writer(), "a").expect("it is written");
     let mode = std::fs::metadata(path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
 }

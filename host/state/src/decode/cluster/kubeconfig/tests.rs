@@ -31,7 +31,7 @@ fn auth(resources: &Resources) -> &ClusterAuth {
 }
 
 #[test]
-fn a_kubeconfig_stands_for_server_and_config() {
+fn a_kubeconfig_replaces_server_and_config() {
     let resources = secret(&kubeconfig(&json!({"token": "t0ken"})));
     let ClusterAuth::Bearer(token) = auth(&resources) else {
         panic!("{:?}", auth(&resources));
@@ -39,13 +39,13 @@ fn a_kubeconfig_stands_for_server_and_config() {
     assert_eq!(token.expose_secret(), "t0ken");
     let config = &resources.cluster_configs["https://k8s.example:6443"];
     assert_eq!(config.tls.server_name.as_deref(), Some("k8s"));
-    // This selects another of its contexts.
+    // `context` selects another context of the kubeconfig.
     let other = secret(&(kubeconfig(&json!({"token": "t0ken"})) + "  context: nobody\n"));
     assert_eq!(auth(&other).as_ref(), "anonymous");
 }
 
 #[test]
-fn what_cannot_be_used_closes_the_cluster_and_says_what_to_do() {
+fn unusable_kubeconfigs_leave_the_cluster_out_with_a_warning() {
     for (more, wanted) in [
         (
             kubeconfig(&json!({"exec": {"command": "aws", "apiVersion": "v1"}})),
@@ -77,7 +77,7 @@ fn what_cannot_be_used_closes_the_cluster_and_says_what_to_do() {
         let loaded = load_text(&text, "prod.yaml", "argocd");
         let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
         assert!(lines.iter().any(|line| line.contains(wanted)), "{wanted}: {lines:?}");
-        let resources = loaded.value.expect("one cluster does not stop the gateway");
+        let resources = loaded.value.expect("an unusable cluster does not refuse the load");
         assert!(!resources.cluster_configs.contains_key("https://k8s.example:6443"));
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of batches against an API server that fails at will.
+//! Tests of batches against an API server with injected faults.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,24 +15,24 @@ use crate::write::{ClusterWriter, Error, ObjectKey, ResourceVersion, WritableKin
 
 /// What the server does with a request instead of answering normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    /// It refuses.
-    Refuses,
-    /// It executes the request, and its answer is lost.
-    AnswersNothing,
+enum Fault {
+    /// It refuses the request.
+    Refused,
+    /// It executes the request, and the response is lost.
+    ResponseLost,
     /// A controller writes a status before the request.
-    StatusFirst,
+    StatusWrittenFirst,
     /// Somebody writes the spec before the request.
-    SpecFirst,
+    SpecWrittenFirst,
 }
 
 #[derive(Debug, Default)]
 struct Store {
     objects: BTreeMap<String, Value>,
     versions: u64,
-    /// Method, end of the path, and trouble of the one request that has trouble.
-    trouble: Vec<(Method, String, Trouble)>,
-    seen: Vec<String>,
+    /// Method, object name and fault of the requests that fail, each of them once.
+    faults: Vec<(Method, String, Fault)>,
+    requests: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,8 +53,8 @@ impl Server {
         server
     }
 
-    fn trouble(&self, method: Method, name: &str, trouble: Trouble) {
-        self.0.lock().unwrap().trouble.push((method, name.to_owned(), trouble));
+    fn inject(&self, method: Method, name: &str, fault: Fault) {
+        self.0.lock().unwrap().faults.push((method, name.to_owned(), fault));
     }
 
     fn writer(&self) -> Writer {
@@ -85,7 +85,7 @@ impl Server {
 
     fn count(&self, part: &str) -> usize {
         let store = self.0.lock().unwrap();
-        store.seen.iter().filter(|seen| seen.contains(part)).count()
+        store.requests.iter().filter(|request| request.contains(part)).count()
     }
 }
 
@@ -102,35 +102,35 @@ impl Store {
             _ => name,
         };
         let is_dry = content["dryRun"] == json!(["All"]);
-        self.seen
+        self.requests
             .push(format!("{}{} {name}", if is_dry { "dry " } else { "" }, head.method));
-        let at = self.trouble.iter().position(|(method, of, trouble)| {
-            *method == head.method && *of == name && (!is_dry || *trouble == Trouble::Refuses)
+        let at = self.faults.iter().position(|(method, of, fault)| {
+            *method == head.method && *of == name && (!is_dry || *fault == Fault::Refused)
         });
-        let trouble = at.map(|at| self.trouble.remove(at).2);
-        let (code, answer) = match trouble {
-            Some(Trouble::Refuses) => refusal(403, "Forbidden"),
+        let fault = at.map(|at| self.faults.remove(at).2);
+        let (code, answer) = match fault {
+            Some(Fault::Refused) => refusal(403, "Forbidden"),
             other => {
-                self.meanwhile(other, &name);
+                self.write_concurrently(other, &name);
                 self.act(&head.method, (&name, is_dry), content)
             }
         };
-        let (code, answer) = match trouble {
-            Some(Trouble::AnswersNothing) => refusal(504, "Timeout"),
+        let (code, answer) = match fault {
+            Some(Fault::ResponseLost) => refusal(504, "Timeout"),
             _ => (code, answer),
         };
         let body = Full::new(bytes::Bytes::from(answer.to_string()));
         Response::builder().status(code).body(body).unwrap()
     }
 
-    fn meanwhile(&mut self, trouble: Option<Trouble>, name: &str) {
+    fn write_concurrently(&mut self, fault: Option<Fault>, name: &str) {
         let version = self.next();
         let Some(object) = self.objects.get_mut(name) else {
             return;
         };
-        match trouble {
-            Some(Trouble::StatusFirst) => object["status"] = json!({"health": "Degraded"}),
-            Some(Trouble::SpecFirst) => object["spec"]["revision"] = json!("theirs"),
+        match fault {
+            Some(Fault::StatusWrittenFirst) => object["status"] = json!({"health": "Degraded"}),
+            Some(Fault::SpecWrittenFirst) => object["spec"]["revision"] = json!("theirs"),
             _ => return,
         }
         object["metadata"]["resourceVersion"] = json!(version);
@@ -140,7 +140,7 @@ impl Store {
         let version = self.next();
         let found = self.objects.get(name).cloned();
         let is_current =
-            |asked: &Value, found: &Value| asked.is_null() || *asked == found["metadata"]["resourceVersion"];
+            |expected: &Value, found: &Value| expected.is_null() || *expected == found["metadata"]["resourceVersion"];
         match (method, found) {
             (&Method::POST, Some(_)) => refusal(409, "AlreadyExists"),
             (&Method::POST, None) => {
@@ -244,7 +244,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn everything_is_done() {
+async fn all_writes_of_a_batch_are_applied() {
     let server = Server::with(&["b", "c"]);
     let writes = vec![create("a"), replace(&server, "b"), delete(&server, "c")];
     run(&server, writes).await.unwrap();
@@ -254,7 +254,7 @@ async fn everything_is_done() {
 }
 
 #[tokio::test]
-async fn a_failure_undoes_what_was_done_in_reverse() {
+async fn a_failure_undoes_earlier_writes_in_reverse_order() {
     let server = Server::with(&["b", "c", "d"]);
     let writes = vec![
         create("a"),
@@ -262,7 +262,7 @@ async fn a_failure_undoes_what_was_done_in_reverse() {
         replace(&server, "c"),
         delete(&server, "d"),
     ];
-    server.trouble(Method::PATCH, "c", Trouble::Refuses);
+    server.inject(Method::PATCH, "c", Fault::Refused);
     let failed = run(&server, writes).await.unwrap_err();
     assert_eq!(failed.key.name.name, "c");
     assert!(matches!(failed.error, Error::Cluster { status: 403, .. }), "{failed}");
@@ -272,11 +272,11 @@ async fn a_failure_undoes_what_was_done_in_reverse() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_is_said() {
+async fn writes_that_cannot_be_undone_are_reported() {
     let server = Server::with(&["b"]);
     let writes = vec![create("a"), replace(&server, "b")];
-    server.trouble(Method::PATCH, "b", Trouble::Refuses);
-    server.trouble(Method::DELETE, "a", Trouble::Refuses);
+    server.inject(Method::PATCH, "b", Fault::Refused);
+    server.inject(Method::DELETE, "a", Fault::Refused);
     let failed = run(&server, writes).await.unwrap_err();
     assert!(failed.undone.is_empty());
     let [left] = &failed.not_undone[..] else {
@@ -287,10 +287,10 @@ async fn what_cannot_be_undone_is_said() {
 }
 
 #[tokio::test]
-async fn deletions_that_will_be_refused_stop_all_before_it_begins() {
+async fn a_deletion_that_would_be_refused_stops_the_batch_before_any_write() {
     let server = Server::with(&["b", "c"]);
     let writes = vec![create("a"), replace(&server, "b"), delete(&server, "c")];
-    server.trouble(Method::DELETE, "c", Trouble::Refuses);
+    server.inject(Method::DELETE, "c", Fault::Refused);
     let failed = run(&server, writes).await.unwrap_err();
     assert_eq!((failed.key.name.name.as_str(), failed.undone.len()), ("c", 0));
     assert_eq!(server.count("POST") + server.count("PATCH"), 0);
@@ -298,21 +298,21 @@ async fn deletions_that_will_be_refused_stop_all_before_it_begins() {
 }
 
 #[tokio::test]
-async fn a_status_written_meanwhile_is_no_conflict_and_stays() {
+async fn a_concurrent_status_update_is_no_conflict_and_is_kept() {
     let server = Server::with(&["a", "b"]);
     let writes = vec![replace(&server, "a"), delete(&server, "b")];
-    server.trouble(Method::PATCH, "a", Trouble::StatusFirst);
-    server.trouble(Method::DELETE, "b", Trouble::StatusFirst);
+    server.inject(Method::PATCH, "a", Fault::StatusWrittenFirst);
+    server.inject(Method::DELETE, "b", Fault::StatusWrittenFirst);
     run(&server, writes).await.unwrap();
     assert_eq!(server.revisions(), pairs(&[("a", "v2")]));
     assert_eq!(server.object("a").unwrap()["status"], json!({"health": "Degraded"}));
 }
 
 #[tokio::test]
-async fn a_spec_written_meanwhile_is_a_conflict_and_stays() {
+async fn a_concurrent_spec_update_is_a_conflict_and_is_kept() {
     let server = Server::with(&["a"]);
     let writes = vec![replace(&server, "a")];
-    server.trouble(Method::PATCH, "a", Trouble::SpecFirst);
+    server.inject(Method::PATCH, "a", Fault::SpecWrittenFirst);
     let failed = run(&server, writes).await.unwrap_err();
     assert!(matches!(failed.error, Error::Conflict { .. }), "{failed}");
     let writes = vec![delete(&server, "a")];
@@ -324,11 +324,11 @@ async fn a_spec_written_meanwhile_is_a_conflict_and_stays() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_looked_for() {
+async fn a_lost_response_does_not_fail_the_batch() {
     let server = Server::with(&["b", "c"]);
     let writes = vec![create("a"), replace(&server, "b"), delete(&server, "c")];
     for (method, name) in [(Method::POST, "a"), (Method::PATCH, "b"), (Method::DELETE, "c")] {
-        server.trouble(method, name, Trouble::AnswersNothing);
+        server.inject(method, name, Fault::ResponseLost);
     }
     run(&server, writes).await.unwrap();
     assert_eq!(server.revisions(), pairs(&[("a", "v2"), ("b", "v2")]));
@@ -336,7 +336,7 @@ async fn an_answer_that_is_lost_is_looked_for() {
 
 /// Argo CD's controller also creates the Applications once it sees the set.
 #[tokio::test]
-async fn what_the_controller_made_is_made_and_what_others_made_is_not() {
+async fn an_application_created_by_the_controller_is_accepted_and_another_is_not() {
     let server = Server::with(&["a"]);
     run(&server, vec![create("a")]).await.unwrap();
     assert_eq!(server.revisions(), pairs(&[("a", "v2")]));

@@ -90,7 +90,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn whoever_loads_next_sees_all_of_a_batch_or_nothing() {
+fn the_next_load_completes_the_batch_of_a_killed_writer() {
     for steps in 0..=3 {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -104,7 +104,7 @@ fn whoever_loads_next_sees_all_of_a_batch_or_nothing() {
 }
 
 #[test]
-fn whoever_writes_next_completes_it_too() {
+fn the_next_write_completes_the_batch_too() {
     for steps in 0..=3 {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -141,7 +141,7 @@ fn is_in_place(change: &FileChange) -> bool {
 #[test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the environment says which of the two it is: arguments are the test runner's"
+    reason = "the environment identifies the child, since the test runner owns the arguments"
 )]
 fn a_writer_that_is_killed_leaves_all_or_nothing() {
     if let Ok(root) = std::env::var(CHILD) {
@@ -200,9 +200,9 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
     }
 }
 
-/// Before the journal is written, nothing of a batch counts.
+/// Until the journal is written, a batch has no effect.
 #[test]
-fn a_writer_that_dies_before_changes_nothing() {
+fn a_writer_killed_before_the_journal_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     for change in batch(root) {
@@ -214,7 +214,7 @@ fn a_writer_that_dies_before_changes_nothing() {
 }
 
 #[test]
-fn what_somebody_edited_since_stays() {
+fn files_edited_after_the_crash_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let changes = batch(root);
@@ -242,7 +242,7 @@ fn a_load_waits_for_a_writer_and_not_for_another_load() {
 }
 
 #[test]
-fn a_journal_that_leads_out_of_the_folder_is_refused() {
+fn a_journal_with_a_path_outside_the_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("state");
     fs::create_dir(&root).unwrap();

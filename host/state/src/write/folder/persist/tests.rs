@@ -1,4 +1,4 @@
-//! Tests of a disk that refuses one of several files.
+//! Tests of a batch in which one of several files cannot be written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn file_change(folder: &Path, file: &str, (old, new): (Option<&str>, Option<&str
 }
 
 #[test]
-fn what_was_put_in_place_before_a_failure_is_put_back() {
+fn a_failure_restores_files_that_were_already_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     std::fs::write(path.join("changed"), "old").unwrap();
