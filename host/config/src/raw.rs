@@ -405,25 +405,25 @@ mod tests {
     use super::parse;
     use crate::StateSource;
 
-    const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
+    const REQUIRED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
 
     fn findings(text: &str) -> Vec<String> {
-        let loaded = parse(&format!("{NEEDED}{text}"), "t.yaml", Path::new("/etc"));
+        let loaded = parse(&format!("{REQUIRED}{text}"), "t.yaml", Path::new("/etc"));
         assert_eq!(loaded.value.is_none(), !loaded.diagnostics.is_empty());
         loaded.diagnostics.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn the_least_settings_are_enough_and_open_nothing() {
+    fn the_minimal_settings_are_valid_and_let_nobody_in() {
         assert_eq!(findings(""), Vec::<String>::new());
-        let config = parse(NEEDED, "t.yaml", Path::new("/etc")).value.unwrap();
+        let config = parse(REQUIRED, "t.yaml", Path::new("/etc")).value.unwrap();
         assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
         assert!(!config.authentication.argocd_sessions && !config.authentication.anonymous);
         assert_eq!(config.state, StateSource::Directory("/etc/s".into()));
     }
 
     #[test]
-    fn every_mistake_is_named_with_its_place() {
+    fn every_mistake_is_reported_with_its_location() {
         let text = "listen: nowhere\nlimits:\n  headerBytes: 1\n  headerTimeout: 0s\nauthentication:\n  jwt:\n  \
                     - issuer: {url: 'http://idp.example.org', audiences: [a]}\n    claimMappings: {username: {claim: a, \
                     prefix: ''}}\n";
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_a_wrong_type_is_named() {
+    fn every_value_of_a_wrong_type_is_reported() {
         let found = findings(
             "limits:\n  headerBytes: many\n  bodyBytes: 1Gi\n  connections: 5\ndrain: [a]\nclusters:\n  forward: \
              \"yes\"\nkubernetes: {maxGroups: x, longestToken: [1]}\ndecisions: {kep: 1}\n",
@@ -460,7 +460,7 @@ mod tests {
 
     /// Rust's formatter panics on a width above 65,535.
     #[test]
-    fn a_long_value_of_a_wrong_type_is_named() {
+    fn a_long_value_of_a_wrong_type_is_reported() {
         let found = findings(&format!(
             "limits:\n  headerBytes: {}\n  bodyBytes: 1Gi\n",
             "x".repeat(70_000)
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_named_once_with_their_place() {
+    fn unknown_keys_are_reported_once_with_their_location() {
         let found = findings("limits: {headrBytes: 1}\n");
         assert_eq!(found.len(), 1);
         assert!(

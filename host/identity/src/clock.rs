@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn intervals_do_not_hear_of_wall_time() {
+    async fn intervals_do_not_depend_on_wall_time() {
         let clock = Clock::default();
         let mut sleep = Box::pin(clock.sleep(Duration::from_mins(1)));
         assert!(sleep.as_mut().now_or_never().is_none());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_set_back_lengthens_no_wait() {
+    async fn setting_the_clock_back_does_not_prolong_a_wait() {
         let clock = Clock::default();
         let end = clock.now() + Duration::from_mins(1);
         let mut sleep = Box::pin(clock.sleep_until(end));
@@ -124,7 +124,7 @@ mod tests {
         assert!(sleep.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_secs(2));
         sleep.await;
-        assert!(clock.now() < end, "whoever waited looks again");
+        assert!(clock.now() < end, "the wait ends although `end` is not reached");
         let mut again = Box::pin(clock.sleep_until(end));
         assert!(again.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_hours(5));

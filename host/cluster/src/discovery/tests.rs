@@ -31,7 +31,7 @@ fn unknown(resource: &str) -> String {
 }
 
 #[test]
-fn errors_say_which_cluster_and_what_was_asked() {
+fn errors_name_the_cluster_and_the_cause() {
     let error = Error::Unavailable {
         cluster: "prod".into(),
         source: EndpointError::Answer,

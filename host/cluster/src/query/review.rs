@@ -62,7 +62,7 @@ mod tests {
     use super::{ClusterQuery, ReviewStatus};
 
     #[test]
-    fn the_question_is_kubernetes_own() {
+    fn the_query_is_a_self_subject_access_review() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
         let query = ClusterQuery::review(&spec);
         let sent: Value = serde_json::from_slice(&query.content.unwrap()).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_yes_is_a_yes() {
+    fn only_allowed_true_means_allowed() {
         let allowed = |content: &[u8]| ReviewStatus::parse(content).map(|review| review.allowed);
         assert_eq!(
             allowed(br#"{"status": {"allowed": true, "reason": "RBAC"}}"#),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_unless_it_is_known_to_be_taken() {
+    fn extra_is_granted_only_for_checked_keys_and_accounts() {
         let (grants, _reports) = ExtraGrants::new();
         assert_eq!(grants.granted(SERVER, &account("a")), None);
 
@@ -161,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn doubts_are_of_clusters_that_are_believed_and_bounded() {
+    fn forbidden_reports_are_bounded_and_only_of_clusters_with_grants() {
         let (grants, mut reports) = ExtraGrants::new();
         grants.report_forbidden(SERVER, &account("a"));
-        assert!(reports.try_recv().is_err(), "nothing was sent there");
+        assert!(reports.try_recv().is_err(), "the cluster has no grants");
 
         grants.set([granted(&["t/user"], GrantedAccounts::All)]);
         for _ in 0..1_000 {

@@ -90,7 +90,7 @@ mod tests {
     use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
     #[test]
-    fn questions_are_as_the_api_server_looks_impersonation_up() {
+    fn checks_have_the_attributes_of_the_api_servers_own_checks() {
         let account = ServiceAccountName {
             namespace: "shop".to_owned(),
             name: "deployer".to_owned(),

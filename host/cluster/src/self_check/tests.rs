@@ -1,4 +1,4 @@
-//! What operators see of agents.
+//! Tests of the reports that operators get about agents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,13 +85,13 @@ fn each_agent_has_the_verdict_of_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_said_so() {
+async fn an_unknown_cluster_is_reported() {
     let verdicts = plan().ask().await;
     assert_eq!(verdicts["one"], ImpersonationVerdict::Unknown(CheckError::NoCluster));
 }
 
 #[test]
-fn a_plan_changes_with_its_agents_and_what_they_need() {
+fn plans_differ_if_their_agents_or_grants_differ() {
     assert_eq!(plan(), plan());
     let mut renamed = plan();
     renamed.agents[0].name = "c".to_owned();
@@ -104,8 +104,8 @@ fn a_plan_changes_with_its_agents_and_what_they_need() {
 }
 
 #[test]
-fn grants_are_looked_up_where_each_mode_has_them() {
-    let looked_up = |grant: &ImpersonationGrant| {
+fn each_impersonation_mode_has_its_own_verbs_and_api_groups() {
+    let permissions = |grant: &ImpersonationGrant| {
         [ImpersonationKind::Classic, ImpersonationKind::Constrained]
             .map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
     };
@@ -122,6 +122,6 @@ fn grants_are_looked_up_where_each_mode_has_them() {
     ];
     for (grant, resource, classic) in cases {
         let expected = [format!("impersonate {resource} {classic}"), constrained(resource)];
-        assert_eq!(looked_up(&grant), expected);
+        assert_eq!(permissions(&grant), expected);
     }
 }

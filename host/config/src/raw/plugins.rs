@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::raw::SettingLocations;
 
-    /// Checks what stands under `plugins`, which begins on line 2, two columns further in.
+    /// Checks settings below `plugins`. They start on line 2 and are indented by two columns.
     fn check(text: &str) -> (Plugins, Vec<String>) {
         let raw: RawPlugins = serde_saphyr::from_str(text).unwrap();
         let whole = format!("plugins:\n  {}", text.trim_end().replace('\n', "\n  "));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn good_settings_are_read() {
+    fn valid_settings_are_read() {
         let (plugins, findings) = check(
             "directory: plugins\nrequired: [baseline]\ngrants:\n  baseline:\n    imports: [log]\n    time: 50ms\n    \
              memoryBytes: 1048576\n    config: { keepCookies: true }\n    extensions: [metrics]\n",
@@ -154,17 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_by_line() {
+    fn mistakes_are_reported_with_their_location() {
         let (_, findings) = check(
             "required: [baseline]\ngrants:\n  a:\n    sha256: abc\n    imports: [sockets]\n    time: 11s\n    \
              memoryBytes: 1\n  b:\n    time: -1s\n",
         );
-        let places: Vec<&str> = findings
+        let locations: Vec<&str> = findings
             .iter()
             .map(|line| line.split(": error").next().unwrap())
             .collect();
-        let wanted = ["2:14", "5:15", "6:17", "7:13", "8:20", "10:13"].map(|place| format!("tollgate.yaml:{place}"));
-        assert_eq!(places, wanted, "{findings:#?}");
+        let expected =
+            ["2:14", "5:15", "6:17", "7:13", "8:20", "10:13"].map(|location| format!("tollgate.yaml:{location}"));
+        assert_eq!(locations, expected, "{findings:#?}");
     }
 
     #[test]

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_source_is_taken() {
+    fn exactly_one_source_is_required() {
         check("{directory: s}", &StateSource::Directory("/etc/s".into()));
         check("{kubernetes: {}}", &kubernetes(KubernetesState::default()));
         refused("{}", "`state` has neither `directory` nor `kubernetes`");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_and_the_namespaces_are_chosen() {
+    fn server_and_namespaces_can_be_configured() {
         let of_file = KubernetesState {
             kubeconfig: Some("/etc/k".into()),
             context: Some("c".to_owned()),

@@ -76,7 +76,7 @@ mod tests {
     use super::{generate_session_secret, generate_token, is_token};
 
     #[test]
-    fn tokens_are_random_and_can_be_found() {
+    fn tokens_are_random_and_recognizable() {
         let [one, two] = [generate_token().unwrap(), generate_token().unwrap()];
         let [one, two] = [one.expose_secret(), two.expose_secret()];
         assert_ne!(one, two);

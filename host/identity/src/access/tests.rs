@@ -1,4 +1,4 @@
 //! Fixtures shared by the tests of this module.
 
+pub(crate) mod fixture;
 pub(crate) mod platform_stub;
-pub(crate) mod world;

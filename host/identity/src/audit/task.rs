@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_far_apart_remove_nothing() {
+    fn clock_skew_above_the_limit_is_an_error() {
         let now = Timestamp::UNIX_EPOCH;
         let (near, far) = (Duration::from_mins(5), Duration::from_mins(6));
         for theirs in [None, Some(now), Some(now + near), Some(now - near)] {

@@ -17,7 +17,8 @@ use tollgate_core::user::User;
 const MINUTE: Duration = Duration::from_mins(1);
 const ID: Uuid = Uuid::from_u128(7);
 
-struct World {
+/// An audit log with a store on disk and a clock.
+struct Fixture {
     dir: TempDir,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -27,7 +28,7 @@ struct World {
     bob: User,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}/store", dir.path().display());
@@ -89,23 +90,23 @@ impl World {
         rows.map(|row| (row.action, row.count)).collect()
     }
 
-    /// Lets other tasks run until the store has these.
-    async fn until(&self, wanted: &[(&str, u64)]) {
-        let wanted: Vec<_> = wanted
+    /// Lets other tasks run until the store has exactly these actions and counts.
+    async fn until(&self, expected: &[(&str, u64)]) {
+        let expected: Vec<_> = expected
             .iter()
             .map(|(action, count)| ((*action).to_owned(), *count))
             .collect();
         let waiting = async {
-            while self.counts().await != wanted {
+            while self.counts().await != expected {
                 tokio::task::yield_now().await;
             }
         };
         if tokio::time::timeout(Duration::from_secs(20), waiting).await.is_err() {
-            assert_eq!(self.counts().await, wanted);
+            assert_eq!(self.counts().await, expected);
         }
     }
 
-    /// Changes the database behind the store's back.
+    /// Changes the database without the store.
     async fn sql(&self, text: &'static str) {
         let options = SqliteConnectOptions::new().filename(self.dir.path().join("store"));
         let mut connection = options.connect().await.unwrap();
@@ -140,34 +141,34 @@ fn version() -> Attributes {
 }
 
 #[tokio::test]
-async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
-    let world = World::start().await;
+async fn five_reads_in_a_minute_are_one_row_and_a_refusal_is_another() {
+    let fixture = Fixture::start().await;
     let version = version();
     for _ in 0..5 {
-        world.audit.record_access(world.entry(&version)).await.unwrap();
-        world.clock.advance(Duration::from_secs(1));
+        fixture.audit.record_access(fixture.entry(&version)).await.unwrap();
+        fixture.clock.advance(Duration::from_secs(1));
     }
     let refused = AccessEntry {
         outcome: AccessOutcome::Denied,
         reason: "policy",
         detail: Some("rule 3"),
-        ..world.entry(&version)
+        ..fixture.entry(&version)
     };
-    world.audit.record_access(refused).await.unwrap();
-    world.clock.advance(Duration::from_secs(61));
-    world.until(&[("access.allowed", 5), ("access.denied", 1)]).await;
-    let rows = world.rows().await;
+    fixture.audit.record_access(refused).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(61));
+    fixture.until(&[("access.allowed", 5), ("access.denied", 1)]).await;
+    let rows = fixture.rows().await;
     assert!(rows[0].last_at.duration_since(rows[0].first_at).as_secs() >= 4);
-    // What comes later is another row.
-    world.audit.record_access(world.entry(&version)).await.unwrap();
-    world
+    // A later read is another row.
+    fixture.audit.record_access(fixture.entry(&version)).await.unwrap();
+    fixture
         .until(&[("access.allowed", 5), ("access.denied", 1), ("access.allowed", 1)])
         .await;
 }
 
 #[tokio::test]
-async fn rows_say_who_did_what() {
-    let world = World::start().await;
+async fn rows_name_the_caller_and_the_request() {
+    let fixture = Fixture::start().await;
     let mut exec = pods("create");
     exec.subresource = Some("exec".to_owned());
     exec.upgrade = Some("websocket");
@@ -176,17 +177,17 @@ async fn rows_say_who_did_what() {
         reason: "policy",
         detail: Some("rule 3"),
         impersonated: None,
-        ..world.entry(&exec)
+        ..fixture.entry(&exec)
     };
-    world.audit.record_access(denied).await.unwrap();
-    world.audit.record_access(world.entry(&pods("list"))).await.unwrap();
-    let rows = world.rows().await;
+    fixture.audit.record_access(denied).await.unwrap();
+    fixture.audit.record_access(fixture.entry(&pods("list"))).await.unwrap();
+    let rows = fixture.rows().await;
     let about = |row: &AuditEvent| (row.user.clone(), row.user_id, row.agent_id, row.session.clone());
     let bob = (
         "bob".to_owned(),
         Some(102),
         AgentId::new(9999),
-        Some(world.session.to_string()),
+        Some(fixture.session.to_string()),
     );
     assert_eq!((about(&rows[0]), about(&rows[1])), (bob.clone(), bob));
     assert_eq!(
@@ -208,7 +209,7 @@ async fn rows_say_who_did_what() {
 }
 
 #[tokio::test]
-async fn what_changes_or_runs_something_is_never_only_counted() {
+async fn only_reads_are_aggregated() {
     let mut individual: Vec<_> = ["create", "update", "patch", "delete", "deletecollection", "post"]
         .map(pods)
         .into();
@@ -223,29 +224,29 @@ async fn what_changes_or_runs_something_is_never_only_counted() {
     post.verb = "post".to_owned();
     individual.extend([upgraded, post]);
     for attributes in &individual {
-        let world = World::start().await;
+        let fixture = Fixture::start().await;
         for _ in 0..2 {
-            world.audit.record_access(world.entry(attributes)).await.unwrap();
+            fixture.audit.record_access(fixture.entry(attributes)).await.unwrap();
         }
-        // Both are on disk without a flush.
+        // Both are stored without a flush.
         let row = || ("access.allowed".to_owned(), 1);
-        assert_eq!(world.counts().await, [row(), row()], "{attributes:?}");
+        assert_eq!(fixture.counts().await, [row(), row()], "{attributes:?}");
     }
     let mut log = pods("get");
     log.subresource = Some("log".to_owned());
     for attributes in [pods("get"), pods("list"), pods("watch"), log, version()] {
-        let world = World::start().await;
+        let fixture = Fixture::start().await;
         for _ in 0..2 {
-            world.audit.record_access(world.entry(&attributes)).await.unwrap();
+            fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
         }
         assert_eq!(
-            world.counts().await,
+            fixture.counts().await,
             [("access.allowed".to_owned(), 1)],
-            "the first is on disk"
+            "the first one is stored at once"
         );
-        world.audit.flush().await.unwrap();
+        fixture.audit.flush().await.unwrap();
         assert_eq!(
-            world.counts().await,
+            fixture.counts().await,
             [("access.allowed".to_owned(), 2)],
             "{attributes:?}"
         );
@@ -253,8 +254,8 @@ async fn what_changes_or_runs_something_is_never_only_counted() {
 }
 
 #[tokio::test]
-async fn reads_that_differ_are_counted_apart() {
-    let world = World::start().await;
+async fn different_reads_are_counted_separately() {
+    let fixture = Fixture::start().await;
     let base = pods("list");
     let mut others = [
         pods("get"),
@@ -271,69 +272,77 @@ async fn reads_that_differ_are_counted_apart() {
     let mut named = base.clone();
     named.name = Some("web-1".to_owned());
     for attributes in others.iter().chain([&base, &named]) {
-        world.audit.record_access(world.entry(attributes)).await.unwrap();
+        fixture.audit.record_access(fixture.entry(attributes)).await.unwrap();
     }
     let session = SessionId::new(AccessType::OidcIdToken, "x");
-    let mut other = world.entry(&base);
+    let mut other = fixture.entry(&base);
     other.holder = other.holder.map(|holder| SessionHolder {
         session: &session,
         ..holder
     });
-    world.audit.record_access(other).await.unwrap();
-    world.audit.flush().await.unwrap();
-    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    fixture.audit.record_access(other).await.unwrap();
+    fixture.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = fixture.counts().await.into_iter().map(|(_, count)| count).collect();
     counts.sort_unstable();
-    assert_eq!(counts, [1, 1, 1, 1, 1, 1, 1, 2], "names alone are not told apart");
+    assert_eq!(
+        counts,
+        [1, 1, 1, 1, 1, 1, 1, 2],
+        "reads that differ only in the name share a count"
+    );
 }
 
 #[tokio::test]
-async fn pieces_of_a_key_cannot_be_shifted() {
-    let world = World::start().await;
+async fn parts_of_a_key_are_separated_unambiguously() {
+    let fixture = Fixture::start().await;
     let mut one = pods("list");
     (one.resource, one.subresource) = (Some("a".to_owned()), Some("b".to_owned()));
     let mut other = pods("list");
     (other.resource, other.subresource) = (Some("a1:b".to_owned()), None);
     for attributes in [&one, &other] {
-        world.audit.record_access(world.entry(attributes)).await.unwrap();
+        fixture.audit.record_access(fixture.entry(attributes)).await.unwrap();
     }
-    assert_eq!(world.counts().await.len(), 2);
+    assert_eq!(fixture.counts().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_at_once_wait_for_one_row() {
-    let world = Arc::new(World::start().await);
+async fn concurrent_reads_wait_for_one_row() {
+    let fixture = Arc::new(Fixture::start().await);
     let tasks: Vec<_> = (0..200)
         .map(|_| {
-            let world = world.clone();
+            let fixture = fixture.clone();
             tokio::spawn(async move {
-                world.audit.record_access(world.entry(&pods("list"))).await.unwrap();
-                assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+                fixture.audit.record_access(fixture.entry(&pods("list"))).await.unwrap();
+                assert_eq!(
+                    fixture.rows().await.len(),
+                    1,
+                    "the call returns after its row was stored"
+                );
             })
         })
         .collect();
     for task in tasks {
         task.await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 200)]);
+    fixture.audit.flush().await.unwrap();
+    assert_eq!(fixture.counts().await, [("access.allowed".to_owned(), 200)]);
 }
 
 #[tokio::test]
 async fn counts_reach_the_store_within_a_second() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     for _ in 0..3 {
-        world.audit.record_access(world.entry(&version())).await.unwrap();
+        fixture.audit.record_access(fixture.entry(&version())).await.unwrap();
     }
-    world.clock.advance(Duration::from_millis(1_100));
-    world.until(&[("access.allowed", 3)]).await;
-    world.audit.record_access(world.entry(&version())).await.unwrap();
-    world.clock.advance(Duration::from_millis(1_100));
-    world.until(&[("access.allowed", 4)]).await;
+    fixture.clock.advance(Duration::from_millis(1_100));
+    fixture.until(&[("access.allowed", 3)]).await;
+    fixture.audit.record_access(fixture.entry(&version())).await.unwrap();
+    fixture.clock.advance(Duration::from_millis(1_100));
+    fixture.until(&[("access.allowed", 4)]).await;
 }
 
 #[tokio::test]
-async fn strangers_are_counted_and_never_dropped() {
-    let world = World::start().await;
+async fn requests_of_unknown_callers_are_aggregated_and_never_dropped() {
+    let fixture = Fixture::start().await;
     let requested = pods("delete");
     let refused = |client: u8, reason| AccessEntry {
         holder: None,
@@ -343,60 +352,72 @@ async fn strangers_are_counted_and_never_dropped() {
         reason,
         client: Ipv4Addr::new(198, 51, 100, client).into(),
         impersonated: None,
-        ..world.entry(&requested)
+        ..fixture.entry(&requested)
     };
     for _ in 0..3 {
-        world.audit.record_access(refused(1, "unknown_key")).await.unwrap();
+        fixture.audit.record_access(refused(1, "unknown_key")).await.unwrap();
     }
-    world.audit.record_access(refused(1, "no_credential")).await.unwrap();
-    world.audit.flush().await.unwrap();
+    fixture.audit.record_access(refused(1, "no_credential")).await.unwrap();
+    fixture.audit.flush().await.unwrap();
     assert_eq!(
-        world.counts().await,
+        fixture.counts().await,
         [("access.denied".to_owned(), 3), ("access.denied".to_owned(), 1)]
     );
-    let first = &world.rows().await[0];
+    let first = &fixture.rows().await[0];
     assert_eq!((first.user.as_str(), first.agent_id), ("", AgentId::new(1)));
     assert_eq!(first.details["client"], "198.51.100.1");
     assert_eq!(first.details["access_type"], "personal_access_token");
-    assert_eq!(first.details.get("verb"), None, "one count stands for all they ask");
+    assert_eq!(
+        first.details.get("verb"),
+        None,
+        "a count has no attributes of single requests"
+    );
 
     for agent in 2..50 {
         let named = AccessEntry {
             agent: AgentId::new(agent),
             ..refused(1, "no_credential")
         };
-        world.audit.record_access(named).await.unwrap();
+        fixture.audit.record_access(named).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
-    assert_eq!(counts, [3, 49], "agents they name are not told apart");
+    fixture.audit.flush().await.unwrap();
+    let counts: Vec<_> = fixture.counts().await.into_iter().map(|(_, count)| count).collect();
+    assert_eq!(counts, [3, 49], "entries for different agents share a count");
 
     for client in 2..=250 {
-        world.audit.record_access(refused(client, "unknown_key")).await.unwrap();
+        fixture
+            .audit
+            .record_access(refused(client, "unknown_key"))
+            .await
+            .unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let rows = world.rows().await;
-    assert_eq!(rows.len(), UNKNOWN_CALLER_LIMITS.total + 1, "those beyond are one row");
+    fixture.audit.flush().await.unwrap();
+    let rows = fixture.rows().await;
+    assert_eq!(
+        rows.len(),
+        UNKNOWN_CALLER_LIMITS.total + 1,
+        "entries above the limit share a row"
+    );
     let merged = rows.last().unwrap();
     assert_eq!(
         (merged.details["clients"].as_str(), merged.details.get("client")),
         (Some("many"), None)
     );
     assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 49 + 249);
-    world.clock.advance(MINUTE * 2);
-    world.audit.flush().await.unwrap();
-    world.audit.record_access(refused(251, "unknown_key")).await.unwrap();
-    assert_eq!(world.rows().await.last().unwrap().details["client"], "198.51.100.251");
+    fixture.clock.advance(MINUTE * 2);
+    fixture.audit.flush().await.unwrap();
+    fixture.audit.record_access(refused(251, "unknown_key")).await.unwrap();
+    assert_eq!(fixture.rows().await.last().unwrap().details["client"], "198.51.100.251");
 }
 
 #[tokio::test]
-async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
-    let most = KeyLimits { total: 3, per_owner: 2 };
-    let buckets = Buckets::new(MINUTE, most);
-    let world = World::start().await;
-    let now = world.clock.now();
+async fn keys_are_bounded_in_total_and_per_owner() {
+    let limits = KeyLimits { total: 3, per_owner: 2 };
+    let buckets = Buckets::new(MINUTE, limits);
+    let fixture = Fixture::start().await;
+    let now = fixture.clock.now();
     let list = pods("list");
-    let first = || row::aggregated_event(&world.entry(&list), now);
+    let first = || row::aggregated_event(&fixture.entry(&list), now);
     let count = |owner, discriminator, now| buckets.count(key(owner, discriminator), now, first).map(|_| ());
     assert_eq!((count("x", "a", now), count("x", "b", now)), (Some(()), Some(())));
     assert_eq!((count("x", "c", now), count("x", "a", now)), (None, Some(())));
@@ -408,64 +429,64 @@ async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
 
 #[tokio::test]
 async fn one_session_cannot_fill_the_disk_with_reads() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     for number in 0..READS.per_owner + 30 {
         let mut attributes = pods("list");
         attributes.namespace = Some(format!("{number}-{}", "n".repeat(4_000)));
-        world.audit.record_access(world.entry(&attributes)).await.unwrap();
+        fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let rows = world.rows().await;
+    fixture.audit.flush().await.unwrap();
+    let rows = fixture.rows().await;
     assert_eq!(rows.len(), READS.per_owner + 1);
     let rest = rows.last().unwrap();
     assert_eq!((rest.count, &rest.details["counted"]), (30, &json!(true)));
     assert_eq!(
         (rest.agent_id, &rest.session),
-        (AgentId::new(9999), &Some(world.session.to_string()))
+        (AgentId::new(9999), &Some(fixture.session.to_string()))
     );
     assert_eq!(rest.details.get("namespace"), None);
     // Entries of other sessions are still counted separately.
     let (session, list) = (SessionId::new(AccessType::OidcIdToken, "x"), pods("list"));
-    let mut other = world.entry(&list);
+    let mut other = fixture.entry(&list);
     other.holder = other.holder.map(|holder| SessionHolder {
         session: &session,
         ..holder
     });
-    world.audit.record_access(other).await.unwrap();
-    assert_eq!(world.rows().await.last().unwrap().details["namespace"], "default");
+    fixture.audit.record_access(other).await.unwrap();
+    assert_eq!(fixture.rows().await.last().unwrap().details["namespace"], "default");
 }
 
 #[tokio::test]
-async fn long_names_that_differ_are_counted_apart() {
-    let world = World::start().await;
+async fn different_long_names_are_counted_separately() {
+    let fixture = Fixture::start().await;
     for end in ["a", "b", "a"] {
         let mut attributes = pods("list");
         attributes.namespace = Some("n".repeat(4_000) + end);
-        world.audit.record_access(world.entry(&attributes)).await.unwrap();
+        fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    fixture.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = fixture.counts().await.into_iter().map(|(_, count)| count).collect();
     counts.sort_unstable();
     assert_eq!(counts, [1, 2]);
 }
 
 #[tokio::test]
-async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
-    let world = World::start().await;
+async fn refusals_of_one_kind_are_aggregated_above_a_limit() {
+    let fixture = Fixture::start().await;
     let exec = pods("create");
     let refused = |reason| AccessEntry {
         outcome: AccessOutcome::Denied,
         reason,
         detail: Some("rule 3"),
         impersonated: None,
-        ..world.entry(&exec)
+        ..fixture.entry(&exec)
     };
     let individual = usize::try_from(REFUSAL_ROWS_PER_KEY).unwrap();
     for _ in 0..individual + 500 {
-        world.audit.record_access(refused("unauthorized")).await.unwrap();
+        fixture.audit.record_access(refused("unauthorized")).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let rows = world.rows().await;
+    fixture.audit.flush().await.unwrap();
+    let rows = fixture.rows().await;
     assert_eq!(rows.len(), individual + 1);
     let (own, counted) = rows.split_at(individual);
     assert!(
@@ -477,15 +498,19 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
     assert_eq!((counted.count, counted.action.as_str()), (500, "access.denied"));
     assert_eq!(counted.details["counted"], true);
     assert_eq!((counted.user.as_str(), counted.agent_id), ("bob", AgentId::new(9999)));
-    assert_eq!(counted.details.get("name"), None, "one count stands for all they ask");
+    assert_eq!(
+        counted.details.get("name"),
+        None,
+        "a count has no attributes of single requests"
+    );
 
     // Entries with another reason, in another window or that are allowed get rows of their own.
-    world.audit.record_access(refused("policy")).await.unwrap();
-    world.audit.record_access(world.entry(&exec)).await.unwrap();
-    world.clock.advance(MINUTE * 2);
-    world.audit.record_access(refused("unauthorized")).await.unwrap();
-    world.audit.flush().await.unwrap();
-    let later = world.rows().await.split_off(individual + 1);
+    fixture.audit.record_access(refused("policy")).await.unwrap();
+    fixture.audit.record_access(fixture.entry(&exec)).await.unwrap();
+    fixture.clock.advance(MINUTE * 2);
+    fixture.audit.record_access(refused("unauthorized")).await.unwrap();
+    fixture.audit.flush().await.unwrap();
+    let later = fixture.rows().await.split_off(individual + 1);
     let texts: Vec<_> = later
         .iter()
         .map(|row| (row.action.as_str(), row.details.get("counted")))
@@ -501,24 +526,24 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
 }
 
 #[tokio::test]
-async fn a_session_that_names_many_agents_is_counted_too() {
-    let world = World::start().await;
+async fn refusals_of_a_session_for_many_agents_are_aggregated() {
+    let fixture = Fixture::start().await;
     let list = pods("list");
     let most = i64::from(REFUSAL_ROWS_PER_SESSION);
     for agent in 1..=most + 100 {
         let mut refused = AccessEntry {
             outcome: AccessOutcome::Denied,
             reason: "unauthorized",
-            ..world.entry(&list)
+            ..fixture.entry(&list)
         };
         refused.holder = refused.holder.map(|holder| SessionHolder {
             agent: AgentId::new(agent).unwrap(),
             ..holder
         });
-        world.audit.record_access(refused).await.unwrap();
+        fixture.audit.record_access(refused).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let rows = world.rows().await;
+    fixture.audit.flush().await.unwrap();
+    let rows = fixture.rows().await;
     assert_eq!(
         rows.iter().map(|row| row.count).sum::<u64>(),
         u64::try_from(most).unwrap() + 100
@@ -532,51 +557,61 @@ async fn a_session_that_names_many_agents_is_counted_too() {
 }
 
 #[tokio::test]
-async fn a_bucket_counts_as_stored_only_when_it_is() {
-    let world = World::start().await;
+async fn a_bucket_counts_as_stored_only_after_its_row_was_written() {
+    let fixture = Fixture::start().await;
     let list = pods("list");
-    // The first caller goes away while its row is being written, and the store fails.
-    world.sql("ALTER TABLE audit RENAME TO away").await;
-    assert!(world.audit.record_access(world.entry(&list)).now_or_never().is_none());
-    let _failed_or_nothing_to_do = world.audit.flush().await;
+    // The first caller is canceled while its row is being written, and the store fails.
+    fixture.sql("ALTER TABLE audit RENAME TO away").await;
     assert!(
-        world.audit.record_access(world.entry(&list)).await.is_err(),
-        "no row, no passing"
+        fixture
+            .audit
+            .record_access(fixture.entry(&list))
+            .now_or_never()
+            .is_none()
     );
-    world.sql("ALTER TABLE away RENAME TO audit").await;
-    world.audit.record_access(world.entry(&list)).await.unwrap();
-    assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+    let _failed_or_nothing_to_do = fixture.audit.flush().await;
+    assert!(
+        fixture.audit.record_access(fixture.entry(&list)).await.is_err(),
+        "a request without a row fails"
+    );
+    fixture.sql("ALTER TABLE away RENAME TO audit").await;
+    fixture.audit.record_access(fixture.entry(&list)).await.unwrap();
+    assert_eq!(
+        fixture.rows().await.len(),
+        1,
+        "the call returns after its row was stored"
+    );
 }
 
 #[tokio::test]
-async fn a_bucket_whose_only_reader_went_away_is_written_when_it_ends() {
+async fn a_bucket_whose_only_caller_was_canceled_is_written_when_it_ends() {
     let buckets = Buckets::new(MINUTE, READS);
-    let world = World::start().await;
-    let (now, list) = (world.clock.now(), pods("list"));
+    let fixture = Fixture::start().await;
+    let (now, list) = (fixture.clock.now(), pods("list"));
     let entry = buckets
-        .count(key("x", "a"), now, || row::aggregated_event(&world.entry(&list), now))
+        .count(key("x", "a"), now, || row::aggregated_event(&fixture.entry(&list), now))
         .unwrap();
     // The write was begun; the row may be stored or not.
     let id = buckets.opening_event(&entry).unwrap().id;
     drop(entry);
     assert!(buckets.drain_changed(now).is_empty());
-    let given: Vec<_> = buckets
+    let emitted: Vec<_> = buckets
         .drain_changed(now + MINUTE)
         .iter()
         .map(|event| event.id)
         .collect();
-    assert_eq!(given, [id]);
+    assert_eq!(emitted, [id]);
     assert!(buckets.drain_changed(now + MINUTE).is_empty());
 }
 
 #[tokio::test]
 async fn a_clock_set_back_does_not_keep_a_bucket_open() {
     let buckets = Buckets::new(MINUTE, READS);
-    let world = World::start().await;
-    let (now, list) = (world.clock.now(), pods("list"));
+    let fixture = Fixture::start().await;
+    let (now, list) = (fixture.clock.now(), pods("list"));
     let count = |at| {
         let entry = buckets
-            .count(key("x", "a"), at, || row::aggregated_event(&world.entry(&list), at))
+            .count(key("x", "a"), at, || row::aggregated_event(&fixture.entry(&list), at))
             .unwrap();
         let _first = entry.stored.set(());
         entry.stored
@@ -587,13 +622,13 @@ async fn a_clock_set_back_does_not_keep_a_bucket_open() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
+async fn an_ended_bucket_takes_no_entries_and_loses_none() {
     let buckets = Buckets::new(MINUTE, READS);
-    let world = World::start().await;
-    let (now, list) = (world.clock.now(), pods("list"));
+    let fixture = Fixture::start().await;
+    let (now, list) = (fixture.clock.now(), pods("list"));
     let count = |at| {
         buckets
-            .count(key("x", "a"), at, || row::aggregated_event(&world.entry(&list), at))
+            .count(key("x", "a"), at, || row::aggregated_event(&fixture.entry(&list), at))
             .unwrap()
     };
     let stored = |entry: &buckets::BucketEntry| {
@@ -608,36 +643,36 @@ async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
     // No event was emitted meanwhile, and the minute of the bucket is over.
     let second = stored(&count(now + MINUTE));
     assert_ne!(first.id, second.id);
-    let given: Vec<_> = buckets
+    let emitted: Vec<_> = buckets
         .drain_changed(now + MINUTE)
         .iter()
         .map(|event| (event.id, event.count))
         .collect();
-    assert_eq!(given, [(first.id, 3)]);
+    assert_eq!(emitted, [(first.id, 3)]);
     assert!(
         buckets.drain_changed(now + MINUTE * 3).is_empty(),
-        "what was given out is not given again"
+        "emitted events are not emitted again"
     );
 }
 
 #[tokio::test]
-async fn nothing_passes_whose_row_cannot_be_written() {
-    let world = World::start().await;
-    world.sql("ALTER TABLE audit RENAME TO away").await;
+async fn requests_fail_if_their_row_cannot_be_written() {
+    let fixture = Fixture::start().await;
+    fixture.sql("ALTER TABLE audit RENAME TO away").await;
     for attributes in [pods("list"), pods("delete")] {
-        assert!(world.audit.record_access(world.entry(&attributes)).await.is_err());
+        assert!(fixture.audit.record_access(fixture.entry(&attributes)).await.is_err());
     }
-    world.sql("ALTER TABLE away RENAME TO audit").await;
+    fixture.sql("ALTER TABLE away RENAME TO audit").await;
     for attributes in [pods("list"), pods("list"), pods("delete")] {
-        world.audit.record_access(world.entry(&attributes)).await.unwrap();
+        fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
     }
-    world.audit.flush().await.unwrap();
-    let mut counts = world.counts().await;
+    fixture.audit.flush().await.unwrap();
+    let mut counts = fixture.counts().await;
     counts.sort();
     let row = |count| ("access.allowed".to_owned(), count);
-    assert_eq!(counts, [row(1), row(2)], "refused for want of a row: not counted");
+    assert_eq!(counts, [row(1), row(2)], "failed requests are not counted");
     assert!(
-        world
+        fixture
             .metrics
             .text()
             .unwrap()
@@ -646,135 +681,149 @@ async fn nothing_passes_whose_row_cannot_be_written() {
 }
 
 #[tokio::test]
-async fn counts_the_store_did_not_take_are_given_again() {
-    let world = World::start().await;
+async fn counts_are_written_again_after_a_failed_write() {
+    let fixture = Fixture::start().await;
     for _ in 0..3 {
-        world.audit.record_access(world.entry(&version())).await.unwrap();
+        fixture.audit.record_access(fixture.entry(&version())).await.unwrap();
     }
-    world.sql("ALTER TABLE audit RENAME TO away").await;
-    world.clock.advance(MINUTE * 2);
-    assert!(world.audit.flush().await.is_err());
-    world.sql("ALTER TABLE away RENAME TO audit").await;
-    world.audit.flush().await.unwrap();
-    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 3)]);
-    assert_eq!(world.metrics.audit_pending.get(), 0);
+    fixture.sql("ALTER TABLE audit RENAME TO away").await;
+    fixture.clock.advance(MINUTE * 2);
+    assert!(fixture.audit.flush().await.is_err());
+    fixture.sql("ALTER TABLE away RENAME TO audit").await;
+    fixture.audit.flush().await.unwrap();
+    assert_eq!(fixture.counts().await, [("access.allowed".to_owned(), 3)]);
+    assert_eq!(fixture.metrics.audit_pending.get(), 0);
 }
 
 #[tokio::test]
-async fn a_request_that_goes_away_leaves_a_good_count() {
-    let world = World::start().await;
+async fn a_canceled_request_leaves_a_correct_count() {
+    let fixture = Fixture::start().await;
     let list = pods("list");
-    assert!(world.audit.record_access(world.entry(&list)).now_or_never().is_none());
-    world.audit.flush().await.unwrap();
-    world.audit.record_access(world.entry(&list)).await.unwrap();
-    world.audit.flush().await.unwrap();
-    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 2)]);
+    assert!(
+        fixture
+            .audit
+            .record_access(fixture.entry(&list))
+            .now_or_never()
+            .is_none()
+    );
+    fixture.audit.flush().await.unwrap();
+    fixture.audit.record_access(fixture.entry(&list)).await.unwrap();
+    fixture.audit.flush().await.unwrap();
+    assert_eq!(fixture.counts().await, [("access.allowed".to_owned(), 2)]);
 }
 
 #[tokio::test]
 async fn closed_streams_are_events() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let closed = |verb: &str, reason| EndedExchange {
-        session: world.session.clone(),
-        user: world.bob.clone(),
+        session: fixture.session.clone(),
+        user: fixture.bob.clone(),
         open: Arc::new(OpenExchange {
             end_trigger: Arc::new(EndTrigger::default()),
             kind: ExchangeKind::Stream,
             agent: AgentId::new(9999).unwrap(),
             expires_at: None,
-            since: world.clock.now(),
+            since: fixture.clock.now(),
             decision: ID,
             attributes: Arc::new(pods(verb)),
         }),
         reason,
-        at: world.clock.now(),
+        at: fixture.clock.now(),
     };
-    world.audit.queue_closed_stream(&closed("watch", EndReason::Revoked));
-    world.audit.queue_closed_stream(&closed("get", EndReason::Expired));
-    world.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
-    let rows = world.rows().await;
+    fixture.audit.queue_closed_stream(&closed("watch", EndReason::Revoked));
+    fixture.audit.queue_closed_stream(&closed("get", EndReason::Expired));
+    fixture.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
+    let rows = fixture.rows().await;
     let reasons: Vec<_> = rows.iter().map(|row| row.details["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["session revoked", "credential expired"]);
-    assert_eq!(rows[0].session, Some(world.session.to_string()));
+    assert_eq!(rows[0].session, Some(fixture.session.to_string()));
     assert_eq!(rows[0].details["audit_id"], ID.to_string());
 }
 
 #[tokio::test]
-async fn streams_that_sessions_end_are_written_once_each() {
-    let world = World::start().await;
-    let clock = world.clock.clone();
-    let sessions = SessionRegistry::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
+async fn streams_ended_with_their_session_are_written_once() {
+    let fixture = Fixture::start().await;
+    let clock = fixture.clock.clone();
+    let sessions = SessionRegistry::start(fixture.store.clone(), (clock, MINUTE), fixture.metrics.clone())
         .await
         .unwrap();
-    world.audit.record_closed_streams(&sessions);
+    fixture.audit.record_closed_streams(&sessions);
     let mut exec = pods("create");
     exec.upgrade = Some("websocket");
-    let holder = world.entry(&exec).holder.unwrap();
-    let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
+    let holder = fixture.entry(&exec).holder.unwrap();
+    let registered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
         let exchange = crate::sessions::NewExchange::new(Arc::new(attributes), ID, Ipv4Addr::LOCALHOST.into());
         sessions.register(holder, exchange).unwrap()
     });
     let owner = store::SessionOwner {
-        user: world.bob.clone(),
+        user: fixture.bob.clone(),
         agent_id: None,
     };
     let by = store::Actor {
         user_id: None,
         name: "root".to_owned(),
     };
-    sessions.revoke(&world.session, &owner, &by).await.unwrap();
-    drop(entered);
-    world
+    sessions.revoke(&fixture.session, &owner, &by).await.unwrap();
+    drop(registered);
+    fixture
         .until(&[("token.revoked", 1), ("stream.closed", 1), ("stream.closed", 1)])
         .await;
 }
 
 #[tokio::test]
-async fn texts_of_callers_are_short_and_have_no_query() {
-    let world = World::start().await;
+async fn texts_of_callers_are_truncated() {
+    let fixture = Fixture::start().await;
     let mut attributes = pods("delete");
     attributes.name = Some("é".repeat(4_000));
-    world.audit.record_access(world.entry(&attributes)).await.unwrap();
-    let rows = world.rows().await;
+    fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
+    let rows = fixture.rows().await;
     let name = rows[0].details["name"].as_str().unwrap();
     assert_eq!(name, "é".repeat(128));
 }
 
 #[tokio::test]
-async fn what_is_too_old_goes() {
-    let world = World::start().await;
-    world.audit.record_access(world.entry(&pods("delete"))).await.unwrap();
-    world.clock.advance(Duration::from_hours(24 * 29));
-    world.audit.record_access(world.entry(&pods("delete"))).await.unwrap();
-    assert_eq!(world.counts().await.len(), 2);
-    world.clock.advance(Duration::from_hours(25));
-    world.until(&[("access.allowed", 1)]).await;
+async fn events_older_than_the_retention_period_are_removed() {
+    let fixture = Fixture::start().await;
+    fixture
+        .audit
+        .record_access(fixture.entry(&pods("delete")))
+        .await
+        .unwrap();
+    fixture.clock.advance(Duration::from_hours(24 * 29));
+    fixture
+        .audit
+        .record_access(fixture.entry(&pods("delete")))
+        .await
+        .unwrap();
+    assert_eq!(fixture.counts().await.len(), 2);
+    fixture.clock.advance(Duration::from_hours(25));
+    fixture.until(&[("access.allowed", 1)]).await;
 }
 
 /// Removed rows do not come back when the clock is corrected.
 #[tokio::test]
 async fn a_clock_that_is_years_ahead_removes_nothing() {
-    let world = World::start().await;
-    let now = world.clock.now();
+    let fixture = Fixture::start().await;
+    let now = fixture.clock.now();
     let event = |at| {
         let pods = pods("create");
-        row::individual_event(&world.entry(&pods), at)
+        row::individual_event(&fixture.entry(&pods), at)
     };
-    world.store.record(&[event(now)]).await.unwrap();
+    fixture.store.record(&[event(now)]).await.unwrap();
     let day = Duration::from_hours(24);
     let years = now + 3_650 * day;
     // Neither a second start nor the events written meanwhile make the clock plausible.
     for rows in [1, 2] {
-        task::apply_retention(&world.audit, years, Duration::ZERO)
+        task::apply_retention(&fixture.audit, years, Duration::ZERO)
             .await
             .unwrap();
-        assert_eq!(world.rows().await.len(), rows);
-        world.store.record(&[event(years)]).await.unwrap();
+        assert_eq!(fixture.rows().await.len(), rows);
+        fixture.store.record(&[event(years)]).await.unwrap();
     }
     // Time that the process has run removes events.
     let later = now + 40 * day;
-    task::apply_retention(&world.audit, later, 40 * day).await.unwrap();
-    let rows = world.rows().await;
+    task::apply_retention(&fixture.audit, later, 40 * day).await.unwrap();
+    let rows = fixture.rows().await;
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.last_at > later), "{rows:?}");
 }
@@ -782,22 +831,22 @@ async fn a_clock_that_is_years_ahead_removes_nothing() {
 /// Reads do not pass forever while their counts cannot be written.
 #[tokio::test]
 async fn reads_are_refused_once_their_counts_have_waited_for_the_grace_period() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let pods = pods("list");
-    world.audit.record_access(world.entry(&pods)).await.unwrap();
-    world.sql("ALTER TABLE audit RENAME TO away").await;
+    fixture.audit.record_access(fixture.entry(&pods)).await.unwrap();
+    fixture.sql("ALTER TABLE audit RENAME TO away").await;
     // The bucket is open: its row is on disk.
-    world.audit.record_access(world.entry(&pods)).await.unwrap();
-    world.clock.advance(Duration::from_secs(11));
+    fixture.audit.record_access(fixture.entry(&pods)).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(11));
     let refused = async {
-        while world.audit.record_access(world.entry(&pods)).await.is_ok() {
+        while fixture.audit.record_access(fixture.entry(&pods)).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
-    world.sql("ALTER TABLE away RENAME TO audit").await;
+    fixture.sql("ALTER TABLE away RENAME TO audit").await;
     let passes = async {
-        while world.audit.record_access(world.entry(&pods)).await.is_err() {
+        while fixture.audit.record_access(fixture.entry(&pods)).await.is_err() {
             tokio::task::yield_now().await;
         }
     };

@@ -14,48 +14,53 @@ const AGENT: i64 = 9999;
 const GRACE: Duration = Duration::from_secs(10);
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
-/// A process with a store, which others may share.
-struct World {
+/// A registry over a store that other replicas may share.
+struct Replica {
     dir: Arc<TempDir>,
     clock: Clock,
     metrics: Arc<Metrics>,
     sessions: Arc<SessionRegistry>,
-    heard: Arc<Mutex<Vec<EndedExchange>>>,
+    closed_streams: Arc<Mutex<Vec<EndedExchange>>>,
 }
 
-impl World {
+impl Replica {
     async fn start() -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self::over(&dir, Clock::default()).await.unwrap()
+        Self::open(&dir, Clock::default()).await.unwrap()
     }
 
-    /// Another process over the same store.
-    async fn beside(&self) -> Self {
-        Self::over(&self.dir, self.clock.clone()).await.unwrap()
+    /// Another replica over the same store.
+    async fn another_replica(&self) -> Self {
+        Self::open(&self.dir, self.clock.clone()).await.unwrap()
     }
 
-    async fn over(dir: &Arc<TempDir>, clock: Clock) -> Result<Self, store::Error> {
+    async fn open(dir: &Arc<TempDir>, clock: Clock) -> Result<Self, store::Error> {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await?);
         let metrics = Arc::new(Metrics::default());
         let sessions = SessionRegistry::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hear = heard.clone();
-        sessions.on_stream_closed(move |closed| hear.lock().unwrap().push(closed));
+        let closed_streams = Arc::new(Mutex::new(Vec::new()));
+        let recorder = closed_streams.clone();
+        sessions.on_stream_closed(move |closed| recorder.lock().unwrap().push(closed));
         Ok(Self {
             dir: dir.clone(),
             clock,
             metrics,
             sessions,
-            heard,
+            closed_streams,
         })
     }
 
     fn register(&self, session: &SessionId, verb: &str) -> Result<ExchangeGuard, EndReason> {
-        self.enter_until(session, verb, None)
+        self.register_until(session, verb, None)
     }
 
-    fn enter_until(&self, session: &SessionId, verb: &str, left: Option<Duration>) -> Result<ExchangeGuard, EndReason> {
+    fn register_until(
+        &self,
+        session: &SessionId,
+        verb: &str,
+        left: Option<Duration>,
+    ) -> Result<ExchangeGuard, EndReason> {
         let user = bob();
         let holder = SessionHolder {
             session,
@@ -77,7 +82,7 @@ impl World {
         self.metrics.open_streams.get()
     }
 
-    /// Changes the database behind the store's back.
+    /// Changes the database without the store.
     async fn sql(&self, text: &'static str) {
         let options = SqliteConnectOptions::new().filename(self.dir.path().join("store"));
         let mut connection = options.connect().await.unwrap();
@@ -158,36 +163,36 @@ async fn until(condition: impl AsyncFn() -> bool) {
     };
     tokio::time::timeout(Duration::from_secs(20), waiting)
         .await
-        .expect("the condition in time");
+        .expect("the condition must hold in time");
 }
 
 #[tokio::test]
 async fn revoking_ends_everything_of_the_session_and_nothing_else() {
-    let world = World::start().await;
+    let replica = Replica::start().await;
     let (one, other) = (oidc("one"), oidc("other"));
-    let entered = ["create", "watch", "get"].map(|verb| world.register(&one, verb).unwrap());
-    let stays = world.register(&other, "watch").unwrap();
-    assert_eq!(world.open_streams(), 3);
-    let open = world.sessions.table.open(&one);
+    let registered = ["create", "watch", "get"].map(|verb| replica.register(&one, verb).unwrap());
+    let stays = replica.register(&other, "watch").unwrap();
+    assert_eq!(replica.open_streams(), 3);
+    let open = replica.sessions.table.open(&one);
     let streams = open.iter().filter(|open| open.kind != ExchangeKind::Request);
     assert_eq!(streams.count(), 2);
 
-    assert_eq!(world.revoke(&one).await.unwrap(), 2, "a watch and a tunnel");
-    for entered in &entered {
-        assert_eq!(entered.end_signal().end_reason(), Some(EndReason::Revoked));
-        assert_eq!(entered.end_signal().ended().await, EndReason::Revoked);
+    assert_eq!(replica.revoke(&one).await.unwrap(), 2, "a watch and a tunnel");
+    for registered in &registered {
+        assert_eq!(registered.end_signal().end_reason(), Some(EndReason::Revoked));
+        assert_eq!(registered.end_signal().ended().await, EndReason::Revoked);
     }
     assert_eq!(stays.end_signal().end_reason(), None);
-    assert_eq!(world.open_streams(), 1);
-    assert!(world.sessions.is_revoked(&one) && !world.sessions.is_revoked(&other));
-    assert_eq!(world.register(&one, "get").unwrap_err(), EndReason::Revoked);
-    world.register(&other, "get").unwrap();
+    assert_eq!(replica.open_streams(), 1);
+    assert!(replica.sessions.is_revoked(&one) && !replica.sessions.is_revoked(&other));
+    assert_eq!(replica.register(&one, "get").unwrap_err(), EndReason::Revoked);
+    replica.register(&other, "get").unwrap();
 
-    drop(entered);
-    assert_eq!(world.open_streams(), 1, "what was ended is not counted twice");
-    let mut heard = world.heard.lock().unwrap().clone();
-    heard.sort_by_key(|closed| <&str>::from(closed.open.kind));
-    let said: Vec<_> = heard
+    drop(registered);
+    assert_eq!(replica.open_streams(), 1, "ended streams are not counted twice");
+    let mut closed_streams = replica.closed_streams.lock().unwrap().clone();
+    closed_streams.sort_by_key(|closed| <&str>::from(closed.open.kind));
+    let summaries: Vec<_> = closed_streams
         .iter()
         .map(|closed| {
             (
@@ -198,30 +203,34 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
         })
         .collect();
     assert_eq!(
-        said,
+        summaries,
         [
             (ExchangeKind::Stream, "watch", "session revoked"),
             (ExchangeKind::Tunnel, "create", "session revoked")
         ]
     );
-    assert!(heard.iter().all(|closed| closed.session == one && closed.user == bob()));
+    assert!(
+        closed_streams
+            .iter()
+            .all(|closed| closed.session == one && closed.user == bob())
+    );
 }
 
 #[tokio::test]
 async fn revoking_again_changes_nothing() {
-    let world = World::start().await;
+    let replica = Replica::start().await;
     let id = oidc("one");
-    let _watch = world.register(&id, "watch").unwrap();
-    assert_eq!(world.revoke(&id).await.unwrap(), 1);
-    assert_eq!(world.revoke(&id).await.unwrap(), 0);
-    assert_eq!(world.heard.lock().unwrap().len(), 1);
-    assert_eq!(world.metrics.revocations.get(), 1);
+    let _watch = replica.register(&id, "watch").unwrap();
+    assert_eq!(replica.revoke(&id).await.unwrap(), 1);
+    assert_eq!(replica.revoke(&id).await.unwrap(), 0);
+    assert_eq!(replica.closed_streams.lock().unwrap().len(), 1);
+    assert_eq!(replica.metrics.revocations.get(), 1);
 }
 
 #[tokio::test]
-async fn a_revocation_takes_effect_in_every_process_within_a_second() {
-    let here = World::start().await;
-    let there = here.beside().await;
+async fn a_revocation_takes_effect_in_every_replica_within_a_second() {
+    let here = Replica::start().await;
+    let there = here.another_replica().await;
     let id = oidc("one");
     let watch = there.register(&id, "watch").unwrap();
     let stays = there.register(&oidc("other"), "watch").unwrap();
@@ -229,44 +238,47 @@ async fn a_revocation_takes_effect_in_every_process_within_a_second() {
     let ended = tokio::time::timeout(Duration::from_secs(1), watch.end_signal().ended()).await;
     assert_eq!(ended, Ok(EndReason::Revoked));
     assert_eq!(there.register(&id, "get").unwrap_err(), EndReason::Revoked);
-    assert_eq!(there.heard.lock().unwrap().len(), 1);
-    assert!(here.heard.lock().unwrap().is_empty(), "each process tells of its own");
+    assert_eq!(there.closed_streams.lock().unwrap().len(), 1);
+    assert!(
+        here.closed_streams.lock().unwrap().is_empty(),
+        "each replica reports its own streams"
+    );
     assert_eq!(stays.end_signal().end_reason(), None);
 }
 
 #[tokio::test]
-async fn what_was_revoked_before_the_start_is_known() {
-    let before = World::start().await;
+async fn revocations_before_the_start_are_known() {
+    let before = Replica::start().await;
     before.revoke(&oidc("one")).await.unwrap();
-    let after = before.beside().await;
+    let after = before.another_replica().await;
     assert_eq!(after.register(&oidc("one"), "get").unwrap_err(), EndReason::Revoked);
     after.register(&oidc("other"), "get").unwrap();
 }
 
 #[tokio::test]
-async fn nobody_is_served_when_revocations_cannot_be_read_at_the_start() {
-    let world = World::start().await;
-    world.sql("ALTER TABLE revocations RENAME TO away").await;
-    let started = World::over(&world.dir, world.clock.clone()).await;
+async fn the_registry_does_not_start_if_revocations_cannot_be_read() {
+    let replica = Replica::start().await;
+    replica.sql("ALTER TABLE revocations RENAME TO away").await;
+    let started = Replica::open(&replica.dir, replica.clock.clone()).await;
     assert!(matches!(started, Err(store::Error::Failed { .. })));
-    world.sql("ALTER TABLE away RENAME TO revocations").await;
-    assert!(World::over(&world.dir, world.clock.clone()).await.is_ok());
+    replica.sql("ALTER TABLE away RENAME TO revocations").await;
+    assert!(Replica::open(&replica.dir, replica.clock.clone()).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_revocation_the_store_does_not_take_has_no_effect() {
-    let world = World::start().await;
-    let watch = world.register(&oidc("one"), "watch").unwrap();
-    world.sql("ALTER TABLE revocations RENAME TO away").await;
-    assert!(world.revoke(&oidc("one")).await.is_err());
+async fn a_revocation_that_cannot_be_stored_has_no_effect() {
+    let replica = Replica::start().await;
+    let watch = replica.register(&oidc("one"), "watch").unwrap();
+    replica.sql("ALTER TABLE revocations RENAME TO away").await;
+    assert!(replica.revoke(&oidc("one")).await.is_err());
     assert_eq!(watch.end_signal().end_reason(), None);
-    assert!(!world.sessions.is_revoked(&oidc("one")));
+    assert!(!replica.sessions.is_revoked(&oidc("one")));
 }
 
 #[tokio::test]
-async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
-    let here = World::start().await;
-    let there = here.beside().await;
+async fn revocations_missed_during_an_outage_are_read_afterwards() {
+    let here = Replica::start().await;
+    let there = here.another_replica().await;
     let watch = there.register(&oidc("one"), "watch").unwrap();
     here.revoke(&oidc("before")).await.unwrap();
     until(async || there.sessions.is_revoked(&oidc("before"))).await;
@@ -287,84 +299,87 @@ async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
 
 #[tokio::test]
 async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_answers() {
-    let world = World::start().await;
+    let replica = Replica::start().await;
     let (one, other) = (oidc("one"), oidc("other"));
-    let open = ["create", "watch", "get"].map(|verb| world.register(&one, verb).unwrap());
-    world.sql("ALTER TABLE revocations RENAME TO away").await;
-    let failed = || world.metrics.text().unwrap().contains("operation=\"revocations\"");
+    let open = ["create", "watch", "get"].map(|verb| replica.register(&one, verb).unwrap());
+    replica.sql("ALTER TABLE revocations RENAME TO away").await;
+    let failed = || replica.metrics.text().unwrap().contains("operation=\"revocations\"");
     until(async || failed()).await;
-    world.clock.advance(GRACE / 2);
+    replica.clock.advance(GRACE / 2);
     tokio::task::yield_now().await;
-    world.register(&other, "get").unwrap();
+    replica.register(&other, "get").unwrap();
     assert_eq!(open[0].end_signal().end_reason(), None);
 
-    world.clock.advance(GRACE / 2);
+    replica.clock.advance(GRACE / 2);
     for one in &open {
         assert_eq!(one.end_signal().ended().await, EndReason::StoreUnavailable);
     }
-    assert!(world.sessions.is_store_unavailable());
-    assert_eq!(world.register(&other, "get").unwrap_err(), EndReason::StoreUnavailable);
-    assert_eq!(world.open_streams(), 0);
-    let heard = world.heard.lock().unwrap().clone();
-    let reasons: Vec<_> = heard.iter().map(|closed| closed.reason.as_str()).collect();
+    assert!(replica.sessions.is_store_unavailable());
+    assert_eq!(
+        replica.register(&other, "get").unwrap_err(),
+        EndReason::StoreUnavailable
+    );
+    assert_eq!(replica.open_streams(), 0);
+    let closed_streams = replica.closed_streams.lock().unwrap().clone();
+    let reasons: Vec<_> = closed_streams.iter().map(|closed| closed.reason.as_str()).collect();
     assert_eq!(reasons, ["store unavailable", "store unavailable"]);
 
-    // Revocations made meanwhile are applied before exchanges are let in again.
-    world
+    // Revocations made meanwhile are applied before exchanges are admitted again.
+    replica
         .sql("ALTER TABLE away RENAME TO revocations; INSERT INTO revocations VALUES (1, 'oidc:one', 9000000000000000)")
         .await;
-    until(async || !world.sessions.is_store_unavailable()).await;
-    assert_eq!(world.register(&one, "get").unwrap_err(), EndReason::Revoked);
-    world.register(&other, "get").unwrap();
+    until(async || !replica.sessions.is_store_unavailable()).await;
+    assert_eq!(replica.register(&one, "get").unwrap_err(), EndReason::Revoked);
+    replica.register(&other, "get").unwrap();
 }
 
 #[tokio::test]
 async fn a_process_that_stood_still_asks_before_it_ends_anything() {
-    let world = World::start().await;
-    let open = world.register(&oidc("one"), "watch").unwrap();
-    world.clock.advance(GRACE * 100);
-    let beside = world.beside().await;
-    beside.revoke(&oidc("other")).await.unwrap();
-    until(async || world.sessions.is_revoked(&oidc("other"))).await;
+    let replica = Replica::start().await;
+    let open = replica.register(&oidc("one"), "watch").unwrap();
+    replica.clock.advance(GRACE * 100);
+    let another_replica = replica.another_replica().await;
+    another_replica.revoke(&oidc("other")).await.unwrap();
+    until(async || replica.sessions.is_revoked(&oidc("other"))).await;
     assert_eq!(open.end_signal().end_reason(), None);
-    assert!(!world.sessions.is_store_unavailable());
+    assert!(!replica.sessions.is_store_unavailable());
 }
 
 #[tokio::test]
 async fn streams_end_with_their_credential_and_not_before() {
-    let world = World::start().await;
+    let replica = Replica::start().await;
     let id = oidc("one");
     let minutes = |minutes| Some(Duration::from_mins(minutes));
-    let short = world.enter_until(&id, "watch", minutes(5)).unwrap();
+    let short = replica.register_until(&id, "watch", minutes(5)).unwrap();
     // The same session, renewed: another token that lives longer.
-    let long = world.enter_until(&id, "watch", minutes(10)).unwrap();
-    let forever = world.register(&oidc("other"), "watch").unwrap();
-    world.clock.advance(Duration::from_secs(299));
+    let long = replica.register_until(&id, "watch", minutes(10)).unwrap();
+    let forever = replica.register(&oidc("other"), "watch").unwrap();
+    replica.clock.advance(Duration::from_secs(299));
     tokio::task::yield_now().await;
     assert_eq!(short.end_signal().end_reason(), None);
-    world.clock.advance(Duration::from_secs(2));
+    replica.clock.advance(Duration::from_secs(2));
     assert_eq!(short.end_signal().ended().await, EndReason::Expired);
     assert_eq!(long.end_signal().end_reason(), None);
-    world.clock.advance(Duration::from_mins(5));
+    replica.clock.advance(Duration::from_mins(5));
     assert_eq!(long.end_signal().ended().await, EndReason::Expired);
     assert_eq!(forever.end_signal().end_reason(), None);
-    let heard = world.heard.lock().unwrap().clone();
-    assert_eq!(heard.len(), 2);
+    let closed_streams = replica.closed_streams.lock().unwrap().clone();
+    assert_eq!(closed_streams.len(), 2);
     assert!(
-        heard
+        closed_streams
             .iter()
             .all(|closed| closed.reason.as_str() == "credential expired")
     );
-    assert_eq!(world.open_streams(), 1);
+    assert_eq!(replica.open_streams(), 1);
 }
 
 #[tokio::test]
-async fn an_earlier_end_is_not_missed_behind_a_later_one() {
-    let world = World::start().await;
-    let late = world.enter_until(&oidc("late"), "watch", Some(Duration::from_secs(50)));
+async fn an_earlier_expiry_does_not_wait_for_a_later_one() {
+    let replica = Replica::start().await;
+    let late = replica.register_until(&oidc("late"), "watch", Some(Duration::from_secs(50)));
     tokio::task::yield_now().await;
     // The clock is not moved: nothing else wakes the task that waits.
-    let early = world.enter_until(&oidc("early"), "watch", Some(Duration::from_millis(200)));
+    let early = replica.register_until(&oidc("early"), "watch", Some(Duration::from_millis(200)));
     let early = early.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), early.end_signal().ended()).await;
     assert_eq!(ended, Ok(EndReason::Expired));
@@ -372,22 +387,22 @@ async fn an_earlier_end_is_not_missed_behind_a_later_one() {
 }
 
 #[tokio::test]
-async fn an_expired_credential_does_not_enter() {
-    let world = World::start().await;
-    let entered = world.enter_until(&oidc("one"), "get", Some(Duration::ZERO));
-    assert_eq!(entered.unwrap_err(), EndReason::Expired);
+async fn an_expired_credential_cannot_be_registered() {
+    let replica = Replica::start().await;
+    let registered = replica.register_until(&oidc("one"), "get", Some(Duration::ZERO));
+    assert_eq!(registered.unwrap_err(), EndReason::Expired);
     assert!(
-        world
-            .enter_until(&oidc("one"), "get", Some(Duration::from_secs(9)))
+        replica
+            .register_until(&oidc("one"), "get", Some(Duration::from_secs(9)))
             .is_ok()
     );
 }
 
 #[tokio::test]
-async fn a_token_is_kept_out_until_it_would_have_ended() {
-    let world = World::start().await;
+async fn a_revocation_is_kept_until_the_credential_would_have_expired() {
+    let replica = Replica::start().await;
     let (token, cookie) = (Uuid::now_v7(), Uuid::now_v7());
-    let (created_at, expires_at) = (world.clock.now(), world.clock.now() + Duration::from_hours(1));
+    let (created_at, expires_at) = (replica.clock.now(), replica.clock.now() + Duration::from_hours(1));
     let secret = |text: &str| SecretHash::of(&SecretString::from(text));
     let row = Token {
         id: token,
@@ -401,7 +416,7 @@ async fn a_token_is_kept_out_until_it_would_have_ended() {
         revoked_at: None,
         last_used_at: None,
     };
-    let store = &world.sessions.store;
+    let store = &replica.sessions.store;
     store.create_token(&row, secret("a"), &actor()).await.unwrap();
     let row = BrowserSession {
         id: cookie,
@@ -417,142 +432,142 @@ async fn a_token_is_kept_out_until_it_would_have_ended() {
         SessionId::new(AccessType::SessionCookie, cookie.to_string()),
     ];
     for session in &known {
-        world.revoke(session).await.unwrap();
+        replica.revoke(session).await.unwrap();
     }
-    world.revoke(&oidc("renewable")).await.unwrap();
+    replica.revoke(&oidc("renewable")).await.unwrap();
     let all = store.revocations_after(0).await.unwrap();
     let left = |one: &store::Revocation| one.until.duration_since(created_at).as_hours();
     assert_eq!(all.iter().map(left).collect::<Vec<_>>(), [1, 1, 24 * 400]);
 
-    world.clock.advance(Duration::from_mins(59));
+    replica.clock.advance(Duration::from_mins(59));
     tokio::task::yield_now().await;
-    assert!(known.iter().all(|session| world.sessions.is_revoked(session)));
-    world.clock.advance(Duration::from_mins(2));
-    until(async || !known.iter().any(|session| world.sessions.is_revoked(session))).await;
-    assert!(world.sessions.is_revoked(&oidc("renewable")));
+    assert!(known.iter().all(|session| replica.sessions.is_revoked(session)));
+    replica.clock.advance(Duration::from_mins(2));
+    until(async || !known.iter().any(|session| replica.sessions.is_revoked(session))).await;
+    assert!(replica.sessions.is_revoked(&oidc("renewable")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_slips_in_beside_a_revocation() {
-    let world = Arc::new(World::start().await);
+async fn concurrent_registrations_do_not_escape_a_revocation() {
+    let replica = Arc::new(Replica::start().await);
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let world = world.clone();
+            let replica = replica.clone();
             tokio::spawn(async move {
-                let mut entered = Vec::new();
+                let mut registered = Vec::new();
                 loop {
-                    match world.register(&oidc("one"), "watch") {
-                        Ok(one) => entered.push(one),
-                        Err(reason) => break (entered, reason),
+                    match replica.register(&oidc("one"), "watch") {
+                        Ok(one) => registered.push(one),
+                        Err(reason) => break (registered, reason),
                     }
                     tokio::task::yield_now().await;
                 }
             })
         })
         .collect();
-    until(async || world.open_streams() > 100).await;
-    let closed = world.revoke(&oidc("one")).await.unwrap();
+    until(async || replica.open_streams() > 100).await;
+    let closed = replica.revoke(&oidc("one")).await.unwrap();
     let mut count = 0;
     for task in tasks {
-        let (entered, reason) = task.await.unwrap();
+        let (registered, reason) = task.await.unwrap();
         assert_eq!(reason, EndReason::Revoked);
-        for one in &entered {
+        for one in &registered {
             assert_eq!(one.end_signal().ended().await, EndReason::Revoked);
         }
-        count += entered.len();
+        count += registered.len();
     }
-    assert_eq!(world.open_streams(), 0);
+    assert_eq!(replica.open_streams(), 0);
     // All are closed at once: by the call, or by the task that read the revocation before.
     assert!(
         [0, count].contains(&usize::try_from(closed).unwrap()),
         "{closed} of {count}"
     );
-    assert_eq!(world.heard.lock().unwrap().len(), count);
+    assert_eq!(replica.closed_streams.lock().unwrap().len(), count);
 }
 
 #[tokio::test]
-async fn revocations_are_heard_of_though_the_clock_was_set_back() {
-    let world = World::start().await;
-    let beside = world.beside().await;
+async fn revocations_are_read_although_the_clock_was_set_back() {
+    let replica = Replica::start().await;
+    let another_replica = replica.another_replica().await;
     // Let every task reach its next wait.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    world.clock.set_back(Duration::from_hours(5));
-    beside.revoke(&oidc("one")).await.unwrap();
-    assert!(!world.sessions.is_revoked(&oidc("one")));
-    world.clock.advance(Duration::from_secs(1));
-    until(async || world.sessions.is_revoked(&oidc("one"))).await;
+    replica.clock.set_back(Duration::from_hours(5));
+    another_replica.revoke(&oidc("one")).await.unwrap();
+    assert!(!replica.sessions.is_revoked(&oidc("one")));
+    replica.clock.advance(Duration::from_secs(1));
+    until(async || replica.sessions.is_revoked(&oidc("one"))).await;
 }
 
 #[tokio::test]
-async fn a_store_that_became_older_is_read_from_the_first() {
-    let world = World::start().await;
-    let beside = world.beside().await;
+async fn revocations_of_an_older_store_are_read_from_the_first() {
+    let replica = Replica::start().await;
+    let another_replica = replica.another_replica().await;
     for id in ["one", "two", "three"] {
-        beside.revoke(&oidc(id)).await.unwrap();
+        another_replica.revoke(&oidc(id)).await.unwrap();
     }
-    world.clock.advance(Duration::from_secs(1));
-    until(async || world.sessions.is_revoked(&oidc("three"))).await;
+    replica.clock.advance(Duration::from_secs(1));
+    until(async || replica.sessions.is_revoked(&oidc("three"))).await;
     // An older copy of the store, in which a further revocation reuses a number.
-    world
+    replica
         .sql("DELETE FROM revocations; DELETE FROM sqlite_sequence WHERE name = 'revocations'")
         .await;
-    beside.revoke(&oidc("four")).await.unwrap();
-    assert!(!world.sessions.is_revoked(&oidc("four")));
-    world.clock.advance(Duration::from_secs(1));
-    until(async || world.sessions.is_revoked(&oidc("four"))).await;
+    another_replica.revoke(&oidc("four")).await.unwrap();
+    assert!(!replica.sessions.is_revoked(&oidc("four")));
+    replica.clock.advance(Duration::from_secs(1));
+    until(async || replica.sessions.is_revoked(&oidc("four"))).await;
 }
 
 #[tokio::test]
 async fn revocations_are_read_from_the_first_every_few_minutes() {
-    let world = World::start().await;
-    let beside = world.beside().await;
+    let replica = Replica::start().await;
+    let another_replica = replica.another_replica().await;
     for id in ["one", "two"] {
-        beside.revoke(&oidc(id)).await.unwrap();
+        another_replica.revoke(&oidc(id)).await.unwrap();
     }
-    world.clock.advance(Duration::from_secs(1));
-    until(async || world.sessions.is_revoked(&oidc("two"))).await;
+    replica.clock.advance(Duration::from_secs(1));
+    until(async || replica.sessions.is_revoked(&oidc("two"))).await;
     // The number of revocations is the same, but one of them differs.
-    world
+    replica
         .sql("UPDATE revocations SET session = 'oidc:other' WHERE sequence = 1")
         .await;
-    world.clock.advance(Duration::from_mins(6));
-    until(async || world.sessions.is_revoked(&oidc("other"))).await;
+    replica.clock.advance(Duration::from_mins(6));
+    until(async || replica.sessions.is_revoked(&oidc("other"))).await;
 }
 
 #[tokio::test]
 async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
-    let world = World::start().await;
+    let replica = Replica::start().await;
     let pat = SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string());
-    let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.register(&pat, verb).unwrap());
+    let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| replica.register(&pat, verb).unwrap());
     assert!(tunnel.end(EndReason::Withdrawn) && get.end(EndReason::Withdrawn));
     for one in [&tunnel, &get] {
         assert_eq!(one.end_signal().ended().await, EndReason::Withdrawn);
     }
-    assert_eq!((world.open_streams(), watch.end_signal().end_reason()), (1, None));
+    assert_eq!((replica.open_streams(), watch.end_signal().end_reason()), (1, None));
     assert!(!tunnel.end(EndReason::Revoked));
-    let heard = || {
-        let heard = world.heard.lock().unwrap().clone();
-        heard
+    let closed_streams = || {
+        let closed_streams = replica.closed_streams.lock().unwrap().clone();
+        closed_streams
             .into_iter()
             .map(|closed| (closed.session, closed.reason))
             .collect::<Vec<_>>()
     };
-    assert_eq!(heard(), [(pat.clone(), EndReason::Withdrawn)]);
+    assert_eq!(closed_streams(), [(pat.clone(), EndReason::Withdrawn)]);
     drop((tunnel, get));
-    assert_eq!(world.open_streams(), 1);
+    assert_eq!(replica.open_streams(), 1);
     // An exchange that was revoked is not withdrawn as well.
-    world.revoke(&pat).await.unwrap();
+    replica.revoke(&pat).await.unwrap();
     assert!(!watch.end(EndReason::Withdrawn));
     assert_eq!(
-        heard(),
+        closed_streams(),
         [(pat.clone(), EndReason::Withdrawn), (pat, EndReason::Revoked)]
     );
 }
 
 #[test]
-fn kinds_follow_what_is_asked() {
+fn the_kind_of_an_exchange_follows_its_attributes() {
     let kind = |edit: &dyn Fn(&mut Attributes)| {
         let mut attributes = request_attributes("get");
         edit(&mut attributes);
@@ -572,7 +587,7 @@ fn kinds_follow_what_is_asked() {
 }
 
 #[test]
-fn an_open_stream_costs_little() {
+fn an_open_stream_takes_less_than_a_kibibyte() {
     let bytes = size_of::<ExchangeGuard>()
         + size_of::<table::OpenExchange>()
         + size_of::<Attributes>()

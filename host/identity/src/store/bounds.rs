@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_bytes_and_takes_the_limit_itself() {
+    fn limits_are_in_bytes_and_inclusive() {
         assert_eq!(check("name", "éé", 4), Ok(()));
         assert_eq!(
             check("name", "éé", 3),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_any_character_but_nul() {
+    fn every_character_except_nul_is_allowed() {
         assert_eq!(check("name", "a\u{1}\u{10ffff}", 16), Ok(()));
         assert_eq!(check("name", "a\0", 16), Err(Error::Character("name")));
     }

@@ -395,7 +395,7 @@ mod tests {
                     .unwrap(),
             );
         }
-        assert!(database.lists.try_acquire().is_none(), "all are taken");
+        assert!(database.lists.try_acquire().is_none(), "all connections are in use");
         let one = || sqlx::query_with("SELECT 1", AnyArguments::default());
         assert_eq!(database.rows(Purpose::Lookup, one()).await.unwrap().len(), 1);
         drop(lists);

@@ -100,7 +100,7 @@ fn findings(index: &ApplicationIndex) -> Vec<String> {
 }
 
 #[test]
-fn an_application_is_found_with_all_that_governs_it() {
+fn an_application_is_found_with_its_destination_project_and_account() {
     let resources = resources(
         vec![project("team", vec![entry("https://k", "guestbook", "deployer")])],
         vec![application("argocd", "guestbook", "team")],
@@ -117,7 +117,7 @@ fn an_application_is_found_with_all_that_governs_it() {
 }
 
 #[test]
-fn a_project_takes_applications_only_from_its_namespaces() {
+fn a_project_accepts_applications_only_from_its_source_namespaces() {
     let mut open = project("open", vec![entry("*", "*", "sa")]);
     open.source_namespaces = vec!["team-*".to_owned()];
     let resources = resources(
@@ -143,7 +143,7 @@ fn a_project_takes_applications_only_from_its_namespaces() {
 }
 
 #[test]
-fn a_destination_that_leads_nowhere_has_no_account() {
+fn an_invalid_destination_has_no_account() {
     let mut lost = application("argocd", "lost", "team");
     lost.destination.name = "nowhere".to_owned();
     let mut both = application("argocd", "both", "team");
@@ -155,13 +155,13 @@ fn a_destination_that_leads_nowhere_has_no_account() {
 }
 
 #[test]
-fn the_mode_is_read_to_the_letter_and_can_be_overruled() {
-    let of = |value: Option<&str>, overruled| {
+fn impersonation_modes_match_exactly_and_can_be_overridden() {
+    let of = |value: Option<&str>, mode_override| {
         let mut resources = resources(Vec::new(), Vec::new());
         if let Some(value) = value {
             set(&mut resources, super::ENABLED_KEY, value);
         }
-        ApplicationIndex::build(&resources, &ImpersonationRules::default(), overruled, None).mode
+        ApplicationIndex::build(&resources, &ImpersonationRules::default(), mode_override, None).mode
     };
     assert_eq!(of(None, None), ImpersonationMode::Off);
     assert_eq!(of(Some("true"), None), ImpersonationMode::Enforce);
@@ -177,7 +177,7 @@ fn the_mode_is_read_to_the_letter_and_can_be_overruled() {
 }
 
 #[test]
-fn only_false_lets_the_gateway_act_where_nobody_is_named() {
+fn only_enforced_false_lets_the_gateway_act_without_an_account() {
     let of = |enforced: Option<&str>| {
         let mut resources = resources(
             vec![project("team", Vec::new())],
@@ -228,7 +228,7 @@ fn global() -> Project {
 }
 
 #[test]
-fn what_global_projects_have_stands_behind_a_projects_own() {
+fn entries_of_global_projects_follow_those_of_the_project() {
     let mut own = project("team", vec![entry("https://k", "guestbook", "own")]);
     own.labels.insert("tier".to_owned(), "gold".to_owned());
     own.resources.namespaced_denied = vec![rule("Job")];
@@ -300,7 +300,7 @@ fn lists_of_allowed_kinds_merge_as_in_argocd() {
 }
 
 #[test]
-fn selectors_choose_as_kubernetes_has_them() {
+fn label_selectors_match_as_in_kubernetes() {
     let chosen = |selector: &str| {
         let mut own = project("team", Vec::new());
         own.labels.insert("tier".to_owned(), "gold".to_owned());
@@ -335,7 +335,7 @@ fn selectors_choose_as_kubernetes_has_them() {
 }
 
 #[test]
-fn a_setting_of_global_projects_that_cannot_be_read_refuses_the_load() {
+fn a_malformed_global_projects_setting_fails_the_load() {
     let check = |value: &str, expected: &str| {
         let mut resources = resources(vec![project("team", Vec::new()), global()], Vec::new());
         set(&mut resources, "globalProjects", value);
@@ -359,7 +359,7 @@ fn a_setting_of_global_projects_that_cannot_be_read_refuses_the_load() {
 
 /// Without the deny lists of the global project, other projects would permit more.
 #[test]
-fn a_global_project_with_a_mistake_refuses_the_load() {
+fn an_invalid_global_project_fails_the_load() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
     set(&mut resources, "globalProjects", "- projectName: global\n");
     let is_refused = |resources: &Resources| {
@@ -381,7 +381,7 @@ fn a_global_project_with_a_mistake_refuses_the_load() {
 }
 
 #[test]
-fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argocd() {
+fn a_missing_global_project_fails_the_load_or_ends_the_list_as_in_argocd() {
     let mut resources = resources(vec![project("team", Vec::new()), global()], Vec::new());
     let entries = "- projectName: global\n- projectName: gone\n- projectName: global\n";
     set(&mut resources, "globalProjects", entries);
@@ -402,7 +402,7 @@ fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argo
 }
 
 #[test]
-fn without_argocd_cm_nothing_of_the_load_may_be_used() {
+fn a_missing_argocd_cm_fails_the_load() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
     assert_eq!(findings(&build(&resources)), Vec::<String>::new());
     resources.argocd_cm_location = None;
@@ -420,7 +420,7 @@ fn without_argocd_cm_nothing_of_the_load_may_be_used() {
 }
 
 #[test]
-fn a_switch_nobody_reads_is_told() {
+fn an_unrecognized_mode_is_reported() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
     for (value, is_reported) in [
         ("true", false),
@@ -454,7 +454,7 @@ fn a_switch_nobody_reads_is_told() {
 }
 
 #[test]
-fn accounts_that_never_act_are_told_once_a_project() {
+fn accounts_are_reported_once_per_project_if_impersonation_is_off() {
     let accounts = vec![entry("https://k", "a", "sa"), entry("https://k", "b", "sa")];
     let mut resources = resources(vec![project("team", accounts), project("bare", Vec::new())], Vec::new());
     let found = findings(&build(&resources));
@@ -468,7 +468,7 @@ fn accounts_that_never_act_are_told_once_a_project() {
 }
 
 #[test]
-fn odd_entries_are_told_of_the_project_that_has_them() {
+fn unreachable_entries_are_reported_only_for_the_project_that_has_them() {
     let mut resources = resources(
         vec![
             project("team", vec![entry("*", "*", "a"), entry("https://k", "ns", "b")]),
@@ -501,7 +501,7 @@ fn kept(before: &ApplicationIndex, after: &ApplicationIndex) -> Vec<(String, boo
     kept
 }
 
-fn two() -> Resources {
+fn two_applications() -> Resources {
     resources(
         vec![
             project("one", vec![entry("*", "*", "sa")]),
@@ -513,9 +513,9 @@ fn two() -> Resources {
 }
 
 #[test]
-fn only_what_changed_is_derived_again() {
+fn only_affected_applications_are_derived_again() {
     let check = |change: &dyn Fn(&mut Resources), expected: [bool; 2]| {
-        let mut resources = two();
+        let mut resources = two_applications();
         let before = build(&resources);
         change(&mut resources);
         let after = ApplicationIndex::build(&resources, &ImpersonationRules::default(), None, Some(&before));
@@ -575,8 +575,8 @@ fn only_what_changed_is_derived_again() {
 }
 
 #[test]
-fn another_reading_derives_everything_again() {
-    let resources = two();
+fn other_semantics_derive_everything_again() {
+    let resources = two_applications();
     let before = build(&resources);
     let after = ApplicationIndex::build(
         &resources,
@@ -588,8 +588,8 @@ fn another_reading_derives_everything_again() {
 }
 
 #[test]
-fn what_is_gone_is_not_found_again() {
-    let mut resources = two();
+fn deleted_applications_are_not_found() {
+    let mut resources = two_applications();
     let before = build(&resources);
     resources.applications.retain(|name, _| name.name != "a");
     let after = ApplicationIndex::build(&resources, &ImpersonationRules::default(), None, Some(&before));

@@ -64,7 +64,7 @@ fn expressions_of_kubernetes_authentication_work() {
 }
 
 #[test]
-fn a_single_text_is_a_list_of_one_and_an_empty_one_is_none() {
+fn a_string_is_a_list_of_one_and_an_empty_string_an_empty_list() {
     check("claims.sub", &json!("u1"));
     let claims = claims();
     let strings = |source: &str| compile(source).unwrap().eval_strings(&[("claims", &claims)]);
@@ -81,7 +81,7 @@ fn a_single_text_is_a_list_of_one_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn matches_uses_a_pattern_compiled_before() {
+fn patterns_of_matches_are_compiled_with_the_expression() {
     check("claims.email.matches('^[a-z]+@example[.]org$')", &json!(true));
     check("matches(claims.email, '^x')", &json!(false));
     check(
@@ -124,7 +124,7 @@ fn only_a_boolean_is_a_verdict() {
 }
 
 #[test]
-fn failures_are_errors_without_values() {
+fn evaluation_errors_contain_no_values() {
     let claims = json!({"secret": "hunter2", "n": 1});
     for source in [
         "claims.missing",
@@ -214,7 +214,7 @@ fn hostile_sources_are_refused_quickly() {
 }
 
 #[test]
-fn a_long_row_of_signs_does_no_harm() {
+fn long_chains_of_unary_operators_are_harmless() {
     // The parser folds these. Whether or not they are accepted, the tree is not deep.
     for source in [
         "!".repeat(4_000) + "true",
@@ -228,7 +228,7 @@ fn a_long_row_of_signs_does_no_harm() {
 }
 
 #[test]
-fn brackets_in_texts_do_not_count() {
+fn brackets_in_strings_do_not_count_as_nesting() {
     for source in [
         "'((((((((((((((((' == ''",
         r#""[[[[[[[[[[[[[[[[\"[[" == """#,
@@ -238,7 +238,7 @@ fn brackets_in_texts_do_not_count() {
     ] {
         compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
     }
-    // Texts that only seem to contain the brackets.
+    // The brackets only seem to be inside a string.
     for source in [
         "r'\\' + ((((((((((((((((1",
         "'a' ((((((((((((((((((((((",
@@ -249,7 +249,7 @@ fn brackets_in_texts_do_not_count() {
 }
 
 #[test]
-fn work_bounds_the_length_of_lists() {
+fn the_cost_of_an_expression_bounds_the_length_of_lists() {
     let simple = compile("claims.groups.all(g, !g.startsWith('system:'))").unwrap();
     assert_eq!(simple.items, 4096);
     let mapping = compile("claims.groups.map(g, 'oidc:' + g)").unwrap();
@@ -266,7 +266,7 @@ fn work_bounds_the_length_of_lists() {
 /// Each of these is accepted for lists of some length. Evaluated with lists of just that length,
 /// the work stays bounded.
 #[test]
-fn the_most_work_an_accepted_expression_does_is_bounded() {
+fn the_work_at_the_maximum_list_length_is_bounded() {
     for source in [
         "l.all(a, l.all(b, a + b != 'q'))",
         "l.map(a, l.map(b, 'x' + a + b)).all(x, x != [])",
@@ -326,7 +326,7 @@ fn values_can_be_converted_once() {
 }
 
 #[test]
-fn mentions_are_found_in_every_spelling() {
+fn mentions_of_a_field_are_found_in_every_syntax() {
     for source in [
         "claims.email",
         "claims['email']",

@@ -25,7 +25,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_identity_without_fault_passes_as_it_is() {
+fn a_valid_identity_is_not_changed() {
     assert_eq!(check(|_| {}), Ok(person()));
     // UTF-8, blanks within, letters of any case.
     let names = |identity: &mut Identity| identity.username = "Jörg Müller <JM>".into();
@@ -35,7 +35,7 @@ fn an_identity_without_fault_passes_as_it_is() {
 }
 
 #[test]
-fn duplicates_and_nothing_are_taken_out() {
+fn duplicates_and_empty_fields_are_removed() {
     let groups = check(|identity| identity.groups = texts(&["b", "a", "b", "a"]))
         .unwrap()
         .groups;
@@ -51,7 +51,7 @@ fn duplicates_and_nothing_are_taken_out() {
 }
 
 #[test]
-fn every_part_is_looked_at() {
+fn every_field_is_validated() {
     type Change = fn(&mut Identity, String);
     let parts: [(&str, Change); 4] = [
         ("username", |identity, value| identity.username = value),
@@ -80,7 +80,7 @@ fn every_part_is_looked_at() {
 }
 
 #[test]
-fn names_of_kubernetes_own_are_refused() {
+fn reserved_names_of_kubernetes_are_refused() {
     for name in ["system:admin", "system:", "system:serviceaccount:kube-system:default"] {
         let user = check(|identity| identity.username = name.into());
         let name = name.to_owned();
@@ -96,7 +96,7 @@ fn names_of_kubernetes_own_are_refused() {
 }
 
 #[test]
-fn too_many_groups_are_refused_with_how_many() {
+fn too_many_groups_or_values_are_refused_with_their_count() {
     assert!(check(|identity| identity.groups = texts(&["a", "b", "c", "c"])).is_ok());
     let many = check(|identity| identity.groups = texts(&["a", "b", "c", "d"]));
     let refused = Error::TooManyGroups {
@@ -110,7 +110,7 @@ fn too_many_groups_are_refused_with_how_many() {
 }
 
 #[test]
-fn keys_of_extra_are_read_back_as_they_are() {
+fn keys_of_extra_are_validated() {
     for (key, why) in [
         ("", "is empty, or its domain is"),
         ("/x", "is empty, or its domain is"),
@@ -167,7 +167,7 @@ fn identity_of(user: &str, username: &str) -> Result<Identity, Error> {
 }
 
 #[test]
-fn lists_of_lists_are_one_list() {
+fn nested_lists_are_flattened() {
     let groups = "[user.username, \"['b']\", \"[['c'], ['d', 'c']]\", \"access.projects.map(p, p.roles)\", 'null']";
     let identity = identity_of(&format!("{{username: user.username, groups: {groups}}}"), "a").unwrap();
     assert_eq!(identity.groups, ["a", "b", "c", "d", "reporter", "developer"]);
@@ -229,7 +229,7 @@ fn a_name_of_kubernetes_own_must_stand_in_the_mapping() {
 }
 
 #[test]
-fn a_mapping_that_is_wrong_says_where() {
+fn mistakes_in_a_mapping_are_reported_with_their_field() {
     for (rules, expected) in [
         ("{}", "username"),
         ("{username: user.username, group: []}", "unknown field `group`"),
@@ -257,7 +257,7 @@ fn a_mapping_that_is_wrong_says_where() {
 }
 
 #[test]
-fn the_shipped_mapping_says_which_names_it_gives() {
+fn the_shipped_mapping_has_these_possible_names() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
     let loaded = ImpersonationMapping::load(&folder, 200);
     assert_eq!(loaded.diagnostics, vec![]);
@@ -299,7 +299,7 @@ fn the_shipped_mapping_says_which_names_it_gives() {
 
 /// More memberships than anybody has: the lists stay within the bounds on input to expressions.
 #[test]
-fn many_roles_are_still_named() {
+fn many_memberships_fit_the_bounds_on_input() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
     let mapping = ImpersonationMapping::load(&folder, 2_000).value.unwrap();
     let access_input = |memberships: usize| {

@@ -135,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn keeps_blanks_behind_a_field() {
+    fn keeps_blanks_after_a_field() {
         check("p, u , r, a, o, allow", rule(["u ", "r", "a", "o", "allow"]));
     }
 
     #[test]
-    fn skips_blanks_and_comments_but_not_trailing_ones() {
+    fn skips_blank_lines_and_comments_but_not_trailing_comments() {
         check("", Ok(Line::Nothing));
         check(" \t ", Ok(Line::Nothing));
         check("  # p, a", Ok(Line::Nothing));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sections_of_the_model_say_nothing() {
+    fn lines_of_other_model_sections_are_inert() {
         check("e, a, b", Ok(Line::Inert("e".into())));
         check("m", Ok(Line::Inert("m".into())));
         check("\"r\", x", Ok(Line::Inert("r".into())));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_line() {
+    fn refuses_malformed_lines() {
         check(
             "p",
             Err(Error::Fields {

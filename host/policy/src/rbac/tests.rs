@@ -56,7 +56,7 @@ fn claims(value: Value) -> Map<String, Value> {
     }
 }
 
-fn ask(rbac: &Rbac, caller: Value, request: [&str; 3]) -> Verdict {
+fn decide(rbac: &Rbac, caller: Value, request: [&str; 3]) -> Verdict {
     let [resource, action, object] = request;
     rbac.decide(
         &rbac.identify(&claims(caller)),
@@ -97,7 +97,7 @@ fn project(name: &str, role: &str, policies: &[&str], groups: &[&str]) -> (Strin
 const GET_X: [&str; 3] = ["applications", "get", "prod/x"];
 
 #[test]
-fn builtin_policy_states_the_same_facts() {
+fn the_builtin_policy_has_the_rows_of_argo_cds() {
     let table: Value = serde_saphyr::from_str(include_str!("../../../../tests/cases/rbac.yaml")).unwrap();
     let upstream = table["shared_policies"]["argocd-builtin"].as_str().unwrap().to_owned();
     let facts = |text: &str| -> BTreeSet<String> {
@@ -112,7 +112,7 @@ fn builtin_policy_states_the_same_facts() {
 }
 
 #[test]
-fn every_broken_line_is_told_at_once() {
+fn every_malformed_line_is_reported() {
     let policy = "p, a, b\np, u, applications, get, */*, allow\nx, y\n\ng, only-one\np, \"u, r, a, o, allow";
     let found = errors(&source(policy, RbacSemantics::Argocd));
     assert_eq!(found.len(), 4, "{found:?}");
@@ -126,7 +126,7 @@ fn every_broken_line_is_told_at_once() {
 }
 
 #[test]
-fn inert_rows_warn_or_refuse() {
+fn inert_rows_are_warnings_or_errors() {
     for policy in [
         "p, u, applications, get, */*, Deny",
         "p, u, applications, get, */*, allow # note",
@@ -146,7 +146,7 @@ fn inert_rows_warn_or_refuse() {
         "p, u, applications, get, */*, allow\np, u, applications, get, [a-zA-Z]*, deny",
         RbacSemantics::Argocd,
     ));
-    assert!(ask(&rbac, json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(decide(&rbac, json!({"sub": "u"}), GET_X).is_allowed());
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn undefined_roles_and_unknown_resources_warn() {
 }
 
 #[test]
-fn regular_expressions_search_and_break() {
+fn regular_expressions_are_unanchored_and_can_be_invalid() {
     let make = |policy: &str, builtin, semantics| PolicySource {
         builtin,
         match_mode: MatchMode::Regex,
@@ -183,10 +183,10 @@ fn regular_expressions_search_and_break() {
         Builtin::None,
         RbacSemantics::Argocd,
     ));
-    assert!(ask(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "prod/x"]).is_allowed());
-    assert!(!ask(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "xprod/x"]).is_allowed());
+    assert!(decide(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "prod/x"]).is_allowed());
+    assert!(!decide(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "xprod/x"]).is_allowed());
     let broken = "p, u, applications, get, .*, allow\np, u, applications, get, *, deny";
-    let verdict = ask(
+    let verdict = decide(
         &load(&make(broken, Builtin::None, RbacSemantics::Argocd)),
         json!({"sub": "u"}),
         GET_X,
@@ -195,7 +195,7 @@ fn regular_expressions_search_and_break() {
         (verdict.outcome, verdict.why),
         (Outcome::Deny, VerdictReason::EvaluationError)
     );
-    let other = ask(
+    let other = decide(
         &load(&make(broken, Builtin::None, RbacSemantics::Argocd)),
         json!({"sub": "u"}),
         ["applications", "sync", "p/x"],
@@ -204,14 +204,14 @@ fn regular_expressions_search_and_break() {
     assert_eq!(errors(&make(broken, Builtin::None, RbacSemantics::Strict)).len(), 1);
     let admin = json!({"sub": "admin", "iss": "argocd"});
     assert!(
-        !ask(
+        !decide(
             &load(&make("", Builtin::Argocd, RbacSemantics::Argocd)),
             admin.clone(),
             GET_X
         )
         .is_allowed()
     );
-    assert!(ask(&load(&make("", Builtin::Argocd, RbacSemantics::Strict)), admin, GET_X).is_allowed());
+    assert!(decide(&load(&make("", Builtin::Argocd, RbacSemantics::Strict)), admin, GET_X).is_allowed());
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn hostile_texts_are_refused_or_harmless() {
         RbacSemantics::Argocd,
     ));
     let object = "a".repeat(10_000);
-    assert!(!ask(&stars, json!({"sub": "u"}), ["applications", "get", &object]).is_allowed());
+    assert!(!decide(&stars, json!({"sub": "u"}), ["applications", "get", &object]).is_allowed());
 }
 
 #[test]

@@ -260,7 +260,7 @@ mod tests {
     use super::merged;
 
     #[test]
-    fn inputs_are_laid_over_the_base() {
+    fn inputs_are_merged_into_the_base() {
         let base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 2});
         assert_eq!(merged(&base, Json::Null), base);
         assert_eq!(

@@ -332,20 +332,20 @@ mod tests {
     use crate::rego::Front;
     use tollgate_core::principal::Kind;
 
-    fn words(pointer: &str) -> Vec<Value> {
+    fn enum_values(pointer: &str) -> Vec<Value> {
         Front::Extensions
             .input_schema()
             .pointer(pointer)
             .and_then(Value::as_array)
             .cloned()
-            .unwrap_or_else(|| panic!("{pointer} is no list"))
+            .unwrap_or_else(|| panic!("{pointer} is not a list"))
     }
 
     #[test]
-    fn the_schema_knows_every_word_the_host_says() {
+    fn the_schema_lists_every_enum_value() {
         let kinds: Vec<Value> = Kind::VARIANTS.iter().map(|kind| json!(kind.as_ref())).collect();
-        assert_eq!(words("/properties/principal/properties/kind/enum"), kinds);
+        assert_eq!(enum_values("/properties/principal/properties/kind/enum"), kinds);
         let effects = "/properties/rbac/properties/candidates/items/properties/effect/enum";
-        assert_eq!(words(effects), ["allow", "deny", "inert"]);
+        assert_eq!(enum_values(effects), ["allow", "deny", "inert"]);
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     use super::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES, check, too_deep};
 
     #[test]
-    fn depth_counts_outside_of_texts_and_comments_only() {
+    fn brackets_in_strings_and_comments_do_not_count() {
         let deep = "[".repeat(MAX_BRACKET_DEPTH + 1);
         for harmless in [
             format!("# {deep}"),

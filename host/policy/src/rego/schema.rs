@@ -47,7 +47,7 @@ mod tests {
     use tollgate_core::diagnostic::Location;
 
     #[test]
-    fn a_path_that_no_input_has_is_named() {
+    fn unknown_input_paths_are_reported() {
         let found = |front: Front, path: &str| {
             let path: Vec<String> = path
                 .split('.')

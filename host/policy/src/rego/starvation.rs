@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_up_is_tried_again() {
+    fn an_attempt_that_was_held_up_is_repeated() {
         let (late, little) = (LIMIT * 10, LIMIT / 50);
         let attempts = [
             (late, little, Err("late")),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_used_its_time_or_failed_otherwise_is_not() {
+    fn other_failed_attempts_are_not_repeated() {
         for attempt in [(LIMIT, LIMIT), (LIMIT * 10, LIMIT), (LIMIT / 2, LIMIT / 50)] {
             let (took, used) = attempt;
             assert_eq!(
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_of_this_thread() {
+    fn cpu_time_is_that_of_this_thread() {
         let before = ClockReading::read();
         let others = std::thread::spawn(|| {
             let start = ClockReading::read().cpu;

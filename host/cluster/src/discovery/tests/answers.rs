@@ -33,7 +33,7 @@ const CORE_V1: &str = r#"{"kind":"APIResourceList","groupVersion":"v1","resource
   {"name":"pods/exec","singularName":"","namespaced":true,"kind":"PodExecOptions","verbs":["get"]}]}"#;
 
 #[tokio::test]
-async fn one_answer_says_every_kind() {
+async fn aggregated_discovery_lists_every_kind() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     for (gvr, expected) in [
@@ -45,7 +45,7 @@ async fn one_answer_says_every_kind() {
     ] {
         assert_eq!(find(&discovery, &access, gvr).await, expected);
     }
-    assert_eq!(fake.seen(), ["GET /api+", "GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /api+", "GET /apis+"]);
     for (gvr, shown) in [
         ("apps/v2/deployments", "deployments.apps/v2"),
         ("apps/v1/Deployments", "Deployments.apps/v1"),
@@ -61,11 +61,11 @@ async fn one_answer_says_every_kind() {
         assert_eq!(find(&discovery, &access, gvr).await, unknown(shown));
     }
     // The documents were fetched a moment ago.
-    assert_eq!(fake.seen(), [""; 0]);
+    assert_eq!(fake.take_requests(), [""; 0]);
 }
 
 #[tokio::test]
-async fn an_old_cluster_is_asked_for_what_is_needed() {
+async fn without_aggregated_discovery_only_needed_documents_are_fetched() {
     let fake = FakeCluster::start(&[
         ("/api", CORE),
         ("/api/v1", CORE_V1),
@@ -78,9 +78,9 @@ async fn an_old_cluster_is_asked_for_what_is_needed() {
         find(&discovery, &access, "apps/v1/deployments").await,
         "apps/Deployment"
     );
-    assert_eq!(fake.seen(), ["GET /apis+", "GET /apis/apps/v1"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+", "GET /apis/apps/v1"]);
     assert_eq!(find(&discovery, &access, "v1/namespaces").await, "/Namespace*");
-    assert_eq!(fake.seen(), ["GET /api+", "GET /api/v1"]);
+    assert_eq!(fake.take_requests(), ["GET /api+", "GET /api/v1"]);
     for (gvr, expected) in [
         ("apps/v1/scale", unknown("scale.apps/v1")),
         ("apps/v1/kindless", unknown("kindless.apps/v1")),
@@ -90,7 +90,7 @@ async fn an_old_cluster_is_asked_for_what_is_needed() {
     ] {
         assert_eq!(find(&discovery, &access, gvr).await, expected);
     }
-    assert_eq!(fake.seen(), [""; 0]);
+    assert_eq!(fake.take_requests(), [""; 0]);
     // The list names the version, but the cluster does not serve it.
     assert_eq!(
         find(&discovery, &access, "batch/v1/jobs").await,
@@ -99,7 +99,7 @@ async fn an_old_cluster_is_asked_for_what_is_needed() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_denies() {
+async fn invalid_responses_are_errors() {
     for (answer, why) in [
         (
             Answer::Content(500, String::new()),
@@ -149,7 +149,7 @@ async fn what_is_no_answer_denies() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
+async fn the_cache_of_all_clusters_is_bounded_by_its_kinds() {
     let answers = [("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)];
     let (one, other) = (FakeCluster::start(&answers).await, FakeCluster::start(&answers).await);
     let gvr = "apps/v1/deployments";
@@ -177,7 +177,7 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
 }
 
 #[tokio::test]
-async fn answers_are_bounded() {
+async fn responses_are_bounded() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     fake.set_answer("/apis/silent", Answer::Silence);
     let with = |limits| Discovery::with(Clock::default(), limits);
@@ -216,13 +216,13 @@ async fn answers_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_denies() {
+async fn an_unreachable_cluster_or_missing_credential_is_an_error() {
     let fake = FakeCluster::start(&[]).await;
     let access = crate::access::ClusterAccess::at(
         "http://127.0.0.1:1",
         match fake.access().credential_source() {
             CredentialSource::Static(lease) => CredentialSource::Static(lease.clone()),
-            CredentialSource::Minted(_) | CredentialSource::Unusable(_) => panic!("another supply"),
+            CredentialSource::Minted(_) | CredentialSource::Unusable(_) => panic!("another credential source"),
         },
     );
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
@@ -237,9 +237,9 @@ async fn a_cluster_that_is_not_there_denies() {
 }
 
 #[derive(Default)]
-struct Counting(AtomicU64);
+struct CountingMint(AtomicU64);
 
-impl Mint for Counting {
+impl Mint for CountingMint {
     fn mint(&self, _: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let token = Token::parse(format!("token-{number}")).unwrap();
@@ -252,7 +252,7 @@ impl Mint for Counting {
 }
 
 #[tokio::test]
-async fn a_credential_the_cluster_does_not_know_is_replaced_once() {
+async fn a_rejected_credential_is_replaced_once() {
     let cache = CredentialCache::new(Settings::default(), Arc::new(SystemClock::start()), Handle::current());
     for (accepted, expected) in [
         ("Bearer token-2", "apps/Deployment".to_owned()),
@@ -268,12 +268,12 @@ async fn a_credential_the_cluster_does_not_know_is_replaced_once() {
             policy: "",
         });
         let access = fake.access_with(CredentialSource::Minted(MintedCredential {
-            slot: cache.slot(key, Arc::new(Counting::default())),
+            slot: cache.slot(key, Arc::new(CountingMint::default())),
             mint: None,
             warnings: Vec::new(),
         }));
         let found = find(&Discovery::new(Clock::default()), &access, "apps/v1/deployments").await;
         assert_eq!(found, expected);
-        assert_eq!(fake.seen(), ["GET /apis+", "GET /apis+"]);
+        assert_eq!(fake.take_requests(), ["GET /apis+", "GET /apis+"]);
     }
 }

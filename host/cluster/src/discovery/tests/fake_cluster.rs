@@ -56,7 +56,7 @@ struct Script {
     accepted: Option<String>,
     /// One permit for each request.
     gate: Semaphore,
-    seen: watch::Sender<Vec<String>>,
+    requests: watch::Sender<Vec<String>>,
 }
 
 /// A cluster with scripted answers.
@@ -77,7 +77,7 @@ impl FakeCluster {
             answers: Mutex::default(),
             accepted: accepted.map(str::to_owned),
             gate: Semaphore::new(1000),
-            seen: watch::Sender::new(Vec::new()),
+            requests: watch::Sender::new(Vec::new()),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -103,15 +103,15 @@ impl FakeCluster {
         self.script.gate.add_permits(1000);
     }
 
-    /// The requests since the last call, with `+` behind the path where aggregated discovery is
+    /// The requests since the last call, with `+` after the path where aggregated discovery is
     /// accepted.
-    pub(super) fn seen(&self) -> Vec<String> {
-        self.script.seen.send_replace(Vec::new())
+    pub(super) fn take_requests(&self) -> Vec<String> {
+        self.script.requests.send_replace(Vec::new())
     }
 
     pub(super) async fn wait_for_requests(&self, count: usize) {
-        let mut seen = self.script.seen.subscribe();
-        seen.wait_for(|seen| seen.len() >= count).await.unwrap();
+        let mut requests = self.script.requests.subscribe();
+        requests.wait_for(|requests| requests.len() >= count).await.unwrap();
     }
 
     /// The access to it without a credential.
@@ -134,7 +134,7 @@ async fn answer(State(script): State<Arc<Script>>, request: Request) -> Response
         let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap());
         let is_aggregated = text(ACCEPT).unwrap().contains("as=APIGroupDiscoveryList");
         let line = format!("{} {path}{}", request.method(), if is_aggregated { "+" } else { "" });
-        script.seen.send_modify(|seen| seen.push(line));
+        script.requests.send_modify(|requests| requests.push(line));
         script.accepted.is_none() || text(AUTHORIZATION) == script.accepted.as_deref()
     };
     drop(request);

@@ -17,7 +17,7 @@ fn renamed() -> Answer {
 }
 
 #[tokio::test]
-async fn a_kind_that_was_just_made_is_known_within_seconds() {
+async fn a_new_kind_is_found_within_seconds() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
@@ -39,14 +39,14 @@ async fn a_kind_that_was_just_made_is_known_within_seconds() {
         assert!(find(&discovery, &access, &other).await.contains("does not serve"));
     }
     assert_eq!(find(&discovery, &access, gvr).await, unknown("widgets.example.com/v1"));
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
     clock.advance(Duration::from_secs(3));
     assert_eq!(find(&discovery, &access, gvr).await, "example.com/Widget");
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
 }
 
 #[tokio::test]
-async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
+async fn a_failed_fetch_is_repeated_after_a_few_seconds() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
@@ -56,14 +56,14 @@ async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
             unavailable("it answered 404 Not Found")
         );
     }
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
     fake.set_answer("/apis", renamed());
     clock.advance(Duration::from_secs(3));
     assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Renamed");
 }
 
 #[tokio::test]
-async fn many_ask_once() {
+async fn concurrent_lookups_share_one_fetch() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     fake.hold();
@@ -74,11 +74,11 @@ async fn many_ask_once() {
     };
     let (found, ()) = join(finds, release).await;
     assert!(found.iter().all(|found| found == "apps/Deployment"), "{found:?}");
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
 }
 
 #[tokio::test]
-async fn a_question_goes_on_when_its_asker_is_gone() {
+async fn a_fetch_continues_after_its_caller_was_canceled() {
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     fake.hold();
@@ -89,18 +89,18 @@ async fn a_question_goes_on_when_its_asker_is_gone() {
     }
     fake.release();
     assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
 }
 
 #[tokio::test]
-async fn what_is_old_serves_while_it_is_asked_for_again() {
+async fn a_stale_document_is_used_while_it_is_fetched_again() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     clock.advance(Duration::from_secs(590));
     assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
     fake.set_answer("/apis", renamed());
     fake.hold();
     clock.advance(Duration::from_secs(11));
@@ -115,11 +115,11 @@ async fn what_is_old_serves_while_it_is_asked_for_again() {
     let (nothing, ()) = join(waiting, release).await;
     assert_eq!(nothing, unknown("nothing.apps/v1"));
     assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Renamed");
-    assert_eq!(fake.seen(), ["GET /apis+"]);
+    assert_eq!(fake.take_requests(), ["GET /apis+"]);
 }
 
 #[tokio::test]
-async fn what_is_too_old_does_not_serve() {
+async fn an_expired_document_is_not_used() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
@@ -138,7 +138,7 @@ async fn what_is_too_old_does_not_serve() {
 }
 
 #[tokio::test]
-async fn each_cluster_speaks_for_itself() {
+async fn each_cluster_has_its_own_documents() {
     let one = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let other = FakeCluster::start(&[]).await;
     other.set_answer("/apis", renamed());
@@ -149,6 +149,6 @@ async fn each_cluster_speaks_for_itself() {
         "apps/Renamed"
     );
     assert_eq!(find(&discovery, &one.access(), DEPLOYMENTS).await, "apps/Deployment");
-    assert_eq!((one.seen().len(), other.seen().len()), (1, 1));
-    assert_eq!(one.seen(), NO_REQUESTS);
+    assert_eq!((one.take_requests().len(), other.take_requests().len()), (1, 1));
+    assert_eq!(one.take_requests(), NO_REQUESTS);
 }

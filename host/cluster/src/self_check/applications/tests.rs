@@ -14,7 +14,7 @@ use super::*;
 use crate::self_check::FULL_CHECK_INTERVAL;
 use crate::self_check::accounts::ActingApplications;
 use crate::self_check::extras::ExtraGrants;
-use tollgate_config::ImpersonationMode as Switch;
+use tollgate_config::ImpersonationMode;
 
 /// A cluster with scripted rights and accounts, which records its checks.
 #[derive(Default)]
@@ -149,7 +149,7 @@ const CLASSIC: AccountImpersonation = AccountImpersonation::Granted(Impersonatio
 const CONSTRAINED: AccountImpersonation = AccountImpersonation::Granted(ImpersonationKind::Constrained);
 
 #[tokio::test]
-async fn who_may_act_as_all_is_asked_about_nobody() {
+async fn permission_for_all_accounts_replaces_checks_of_single_accounts() {
     let fake = FakeReviewer::new(&["classic * *", "get * *"], &["a x"]);
     let result = expect_results(
         &fake,
@@ -173,7 +173,7 @@ async fn who_may_act_as_all_is_asked_about_nobody() {
 }
 
 #[tokio::test]
-async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
+async fn accounts_are_checked_one_by_one_and_not_read_without_permission() {
     let fake = FakeReviewer::new(&["classic a x", "extra t.example/user"], &["a x", "a y"]);
     let result = expect_results(
         &fake,
@@ -195,7 +195,7 @@ async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
 }
 
 #[tokio::test]
-async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
+async fn namespaces_with_several_accounts_are_first_checked_as_a_whole() {
     let fake = FakeReviewer::new(&["constrained a *", "classic a x", "get a x"], &["a x"]);
     expect_results(
         &fake,
@@ -218,7 +218,7 @@ async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
 }
 
 #[tokio::test]
-async fn names_no_cluster_can_have_are_not_asked_about() {
+async fn invalid_account_names_are_not_checked() {
     let fake = FakeReviewer::new(&["classic * *", "get * *"], &[]);
     expect_results(
         &fake,
@@ -230,7 +230,7 @@ async fn names_no_cluster_can_have_are_not_asked_about() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing() {
+async fn a_failed_check_makes_the_cluster_unknown_and_grants_nothing() {
     let mut fake = FakeReviewer::new(&["classic * *", "extra t.example/user"], &[]);
     let due = accounts(&["a x"]);
     let before = survey(&fake, (&due, &keys()), None).await;
@@ -245,7 +245,7 @@ async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing() {
 }
 
 #[tokio::test]
-async fn few_questions_are_open_at_once() {
+async fn concurrent_checks_are_bounded() {
     let fake = FakeReviewer::default();
     let due: Vec<ServiceAccountName> = (0..40).map(|n| account(&format!("a x{n}"))).collect();
     survey(&fake, (&due, &keys()), None).await;
@@ -253,9 +253,9 @@ async fn few_questions_are_open_at_once() {
 }
 
 /// Never answers.
-struct Silent;
+struct SilentReviewer;
 
-impl AccessReviewer for Silent {
+impl AccessReviewer for SilentReviewer {
     async fn is_allowed(&self, _: AccessCheck<'_>) -> Result<bool, CheckError> {
         std::future::pending().await
     }
@@ -266,14 +266,14 @@ impl AccessReviewer for Silent {
 }
 
 #[tokio::test]
-async fn a_round_ends() {
+async fn a_round_times_out() {
     let due = accounts(&["a x"]);
-    let result = super::survey(&Silent, (&due, &keys()), None, Instant::now()).await;
+    let result = super::survey(&SilentReviewer, (&due, &keys()), None, Instant::now()).await;
     assert!(matches!(result.problem, Some(CheckError::Time(_))), "{result:?}");
 }
 
 #[tokio::test]
-async fn turns_are_bounded_and_begin_with_who_waited_longest() {
+async fn rounds_are_bounded_and_start_with_the_accounts_that_waited_longest() {
     let all: Vec<ServiceAccountName> = (0..=MAX_ACCOUNTS_PER_ROUND)
         .map(|n| account(&format!("a x{n:04}")))
         .collect();
@@ -303,11 +303,11 @@ async fn turns_are_bounded_and_begin_with_who_waited_longest() {
         .due_accounts(Some(&result), &keys(), after(FULL_CHECK_INTERVAL))
         .unwrap();
     assert_eq!(again.len(), MAX_ACCOUNTS_PER_ROUND);
-    assert!(!again.contains(&all[MAX_ACCOUNTS_PER_ROUND]), "it was asked about last");
+    assert!(!again.contains(&all[MAX_ACCOUNTS_PER_ROUND]), "it was checked last");
 }
 
 #[tokio::test]
-async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
+async fn missing_accounts_and_failed_clusters_are_checked_again_soon() {
     let all = accounts(&["a x", "a y"]);
     let cluster = cluster_accounts(&all);
     let result = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
@@ -326,7 +326,7 @@ async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
 }
 
 #[tokio::test]
-async fn extra_goes_with_accounts_of_the_classic_way_alone() {
+async fn extra_is_granted_only_with_classic_impersonation() {
     let fake = FakeReviewer::new(&["classic a x", "constrained a y", "extra t.example/user"], &[]);
     let result = survey(&fake, (&accounts(&["a x", "a y", "a z"]), &keys()), None).await;
     let granted = granted(&result);
@@ -347,13 +347,13 @@ async fn extra_goes_with_accounts_of_the_classic_way_alone() {
 }
 
 #[tokio::test]
-async fn operators_see_what_is_wrong_first() {
+async fn reports_list_problems_first() {
     let all = accounts(&["a x", "b y", "c z", "d q:r"]);
     let cluster = cluster_accounts(&all);
     let fake = FakeReviewer::new(&["classic a x", "get a x", "get b y", "extra t.example/user"], &["a x"]);
     let result = survey(&fake, (&accounts(&["a x", "b y", "d q:r"]), &keys()), None).await;
     let plan = AccountPlan {
-        mode: Switch::Audit,
+        mode: ImpersonationMode::Audit,
         clusters: BTreeMap::from([("https://one.example".to_owned(), cluster)]),
         keys: keys(),
     };
@@ -392,9 +392,9 @@ async fn operators_see_what_is_wrong_first() {
 }
 
 #[tokio::test]
-async fn off_asks_nobody() {
+async fn nothing_is_checked_if_impersonation_is_off() {
     let index = tollgate_policy::applications::ApplicationIndex::default();
-    assert_eq!(index.mode, Switch::Off);
+    assert_eq!(index.mode, ImpersonationMode::Off);
     let clusters = crate::access::Clusters::default();
     let plan = AccountPlan::of(&index, keys().into_iter(), (&clusters, &[]));
     assert!(plan.clusters.is_empty());
@@ -431,7 +431,7 @@ fn logged(work: impl FnOnce()) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_log_says_each_thing_once() {
+async fn changes_are_logged_once() {
     let names: Vec<String> = (0..7).map(|n| format!("a x{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = accounts(&names);

@@ -23,7 +23,7 @@ fn mistakes(yaml: &str) -> Vec<String> {
     loaded.diagnostics.into_iter().map(|finding| finding.message).collect()
 }
 
-const WHOLE: &str = r#"
+const EVERY_KEY: &str = r#"
 argocdSessions: true
 trustedOrigins: ["https://argocd.example", "http://localhost:4000"]
 jwt:
@@ -49,8 +49,8 @@ jwt:
 "#;
 
 #[test]
-fn a_whole_entry() {
-    let authentication = check(WHOLE).value.unwrap();
+fn every_key_is_read() {
+    let authentication = check(EVERY_KEY).value.unwrap();
     assert!(authentication.argocd_sessions && !authentication.anonymous);
     assert_eq!(
         authentication.trusted_origins,
@@ -99,7 +99,7 @@ fn a_whole_entry() {
 }
 
 #[test]
-fn what_is_left_out_is_closed_or_kubernetes_default() {
+fn omitted_keys_are_off_or_have_the_default_of_kubernetes() {
     let authentication = check("{}").value.unwrap();
     assert!(!authentication.argocd_sessions && !authentication.anonymous);
     assert!(authentication.issuers.is_empty() && authentication.trusted_origins.is_empty());

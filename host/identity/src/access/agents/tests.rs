@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{Agents, CredentialSubject};
-use crate::access::tests::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
+use crate::access::tests::fixture::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
 use crate::access::{AccessDenyReason, AccessGrant, ConfigurationStatus};
 use crate::metrics::Metrics;
 use tollgate_config::{UserClaimMapping, UserLookupKey};
@@ -21,7 +21,7 @@ fn session() -> SessionId {
     SessionId::new(AccessType::PersonalAccessToken, "x")
 }
 
-fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
+fn grant_access(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
     let subject = CredentialSubject {
         person: agents.people().person_by_username(username),
         mapped: None,
@@ -31,22 +31,22 @@ fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, Access
         .map(|granted| granted.access_as)
 }
 
-/// Projects and groups, as the example's agent gives them.
+/// Compares the projects and groups that the example's agent grants.
 #[track_caller]
 fn check(username: &str, expected: Result<(Vec<Membership>, Vec<Membership>), AccessDenyReason>) {
-    let agents = Agents::build(&world::resources(), None);
+    let agents = Agents::build(&fixture::resources(), None);
     let expected = expected.map(|(projects, groups)| AccessAs::User { projects, groups });
-    assert_eq!(judge(&agents, 9999, username), expected, "{username}");
+    assert_eq!(grant_access(&agents, 9999, username), expected, "{username}");
 }
 
 #[test]
-fn a_listed_project_counts_through_the_groups_above_it() {
+fn members_of_a_parent_group_are_members_of_a_listed_project() {
     let project = member(1, "group-1/project-1", Role::Maintainer);
     check("alice", Ok((vec![project], vec![])));
 }
 
 #[test]
-fn project_and_group_are_both_told() {
+fn memberships_of_projects_and_groups_are_both_reported() {
     let project = member(2, "group-2/project-2", Role::Developer);
     let group = member(2, "group-2", Role::Developer);
     check("bob", Ok((vec![project.clone()], vec![group.clone()])));
@@ -55,14 +55,14 @@ fn project_and_group_are_both_told() {
 }
 
 #[test]
-fn a_role_above_counts_with_the_listed_number_and_the_highest_wins() {
+fn the_highest_role_of_a_listed_group_and_its_parents_counts() {
     // dave is owner of group-3 and guest of group-3/subgroup.
     let group = member(4, "group-3/subgroup", Role::Owner);
     check("dave", Ok((vec![], vec![group])));
 }
 
 #[test]
-fn nobody_below_developer_and_nobody_from_below_gets_in() {
+fn roles_below_developer_and_members_of_subgroups_have_no_access() {
     check("carol", Err(AccessDenyReason::NotMember));
     check("erin", Err(AccessDenyReason::NotMember));
     check("grace", Err(AccessDenyReason::NotMember));
@@ -75,22 +75,25 @@ fn blocked_and_unknown_people_are_refused() {
 }
 
 #[test]
-fn an_agent_is_refused_with_its_reason() {
-    let agents = Agents::build(&world::resources(), None);
-    assert_eq!(judge(&agents, 8, "alice"), Err(AccessDenyReason::NotMember));
-    assert_eq!(judge(&agents, 424_242, "alice"), Err(AccessDenyReason::UnknownAgent));
+fn access_to_an_agent_is_refused_with_the_reason() {
+    let agents = Agents::build(&fixture::resources(), None);
+    assert_eq!(grant_access(&agents, 8, "alice"), Err(AccessDenyReason::NotMember));
     assert_eq!(
-        judge(&agents, 4, "alice"),
+        grant_access(&agents, 424_242, "alice"),
+        Err(AccessDenyReason::UnknownAgent)
+    );
+    assert_eq!(
+        grant_access(&agents, 4, "alice"),
         Err(AccessDenyReason::NotShared("it has no `user_access`"))
     );
-    assert_eq!(judge(&agents, 7, "carol"), Err(AccessDenyReason::NotMember));
-    assert_eq!(judge(&agents, 7, "bob"), Ok(AccessAs::Agent));
+    assert_eq!(grant_access(&agents, 7, "carol"), Err(AccessDenyReason::NotMember));
+    assert_eq!(grant_access(&agents, 7, "bob"), Ok(AccessAs::Agent));
 }
 
 /// Access is given again only for the same agent and the same person.
 #[test]
 fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
-    let agents = Agents::build(&world::resources(), None);
+    let agents = Agents::build(&fixture::resources(), None);
     let now = || {
         let person = agents.people().person_by_username("bob");
         agents
@@ -126,24 +129,24 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
 }
 
 #[test]
-fn lists_are_compared_without_case() {
+fn paths_of_lists_are_compared_case_insensitively() {
     let agents = build("user_access: {access_as: {user: {}}, groups: [{id: GROUP-2}, {id: group-2}]}");
     let expected = AccessAs::User {
         projects: vec![],
         groups: vec![member(2, "group-2", Role::Developer)],
     };
-    assert_eq!(judge(&agents, 9999, "bob"), Ok(expected));
+    assert_eq!(grant_access(&agents, 9999, "bob"), Ok(expected));
 }
 
 #[test]
-fn no_lists_let_nobody_in() {
+fn without_lists_nobody_has_access() {
     let agents = build("user_access: {access_as: {user: {}}}");
-    assert_eq!(judge(&agents, 9999, "bob"), Err(AccessDenyReason::NotMember));
+    assert_eq!(grant_access(&agents, 9999, "bob"), Err(AccessDenyReason::NotMember));
 }
 
 #[test]
 fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
-    let agents = Agents::build(&world::resources(), None);
+    let agents = Agents::build(&fixture::resources(), None);
     let identity = mapped("oidc:bob");
     let subject = |person| CredentialSubject {
         person: agents.people().person_by_username(person),
@@ -162,12 +165,15 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
         AccessDenyReason::Blocked
     );
     // Without a mapped identity there is no access.
-    assert!(matches!(judge(&agents, 6, "bob"), Err(AccessDenyReason::NotShared(_))));
+    assert!(matches!(
+        grant_access(&agents, 6, "bob"),
+        Err(AccessDenyReason::NotShared(_))
+    ));
 }
 
 #[test]
-fn a_mapped_agent_with_lists_needs_membership_besides() {
-    let agents = Agents::build(&world::resources(), None);
+fn a_mapped_agent_with_lists_also_requires_membership() {
+    let agents = Agents::build(&fixture::resources(), None);
     let identity = mapped("oidc:x");
     let grant = |person| {
         let subject = CredentialSubject {
@@ -192,25 +198,25 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
 }
 
 #[test]
-fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
+fn a_broken_configuration_keeps_the_last_good_one_or_grants_nothing() {
     let broken = "user_access: {access_as: {agent: {}, user: {}}, groups: [{id: group-2}]}";
     let good = build(&shared_as("user"));
     let first = build(broken);
     assert_eq!(
-        judge(&first, 9999, "bob"),
+        grant_access(&first, 9999, "bob"),
         Err(AccessDenyReason::NotShared("its configuration has mistakes"))
     );
     let next =
         |access: &str, before: &Agents| Agents::build(&people_and(&[agent(9999, "my-agent", access)]), Some(before));
     let kept = next(broken, &good);
-    assert_eq!(judge(&kept, 9999, "bob"), judge(&good, 9999, "bob"));
-    assert!(judge(&kept, 9999, "bob").is_ok());
+    assert_eq!(grant_access(&kept, 9999, "bob"), grant_access(&good, 9999, "bob"));
+    assert!(grant_access(&kept, 9999, "bob").is_ok());
     let finding = kept.findings()[0].to_string();
     assert!(
         finding.contains("its last good configuration stays in force"),
         "{finding}"
     );
-    let shown = |agents: &Agents| {
+    let metric_line = |agents: &Agents| {
         let metrics = Metrics::default();
         metrics.configurations(agents.configurations());
         let text = metrics.text().unwrap();
@@ -219,44 +225,50 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
             .find(|line| line.starts_with("tollgate_agent_configuration_broken{"));
         line.unwrap().to_owned()
     };
-    assert_eq!(shown(&good), "tollgate_agent_configuration_broken{agent=\"9999\"} 0");
+    assert_eq!(
+        metric_line(&good),
+        "tollgate_agent_configuration_broken{agent=\"9999\"} 0"
+    );
     for broken in [&kept, &first] {
-        assert_eq!(shown(broken), "tollgate_agent_configuration_broken{agent=\"9999\"} 1");
+        assert_eq!(
+            metric_line(broken),
+            "tollgate_agent_configuration_broken{agent=\"9999\"} 1"
+        );
         assert_eq!(broken.configuration(id(9999)), ConfigurationStatus::Broken);
     }
     // A second broken configuration keeps the last good one, too.
-    assert!(judge(&next(broken, &kept), 9999, "bob").is_ok());
+    assert!(grant_access(&next(broken, &kept), 9999, "bob").is_ok());
     // An agent that was closed on purpose stays closed.
     let closed = next("", &kept);
     // So does one that was closed while its configuration was good.
     for closed in [&closed, &next("", &good)] {
         assert_eq!(
-            judge(closed, 9999, "bob"),
+            grant_access(closed, 9999, "bob"),
             Err(AccessDenyReason::NotShared("it has no `user_access`"))
         );
         assert_eq!(closed.configuration(id(9999)), ConfigurationStatus::Good);
     }
     assert!(matches!(
-        judge(&next(broken, &closed), 9999, "bob"),
+        grant_access(&next(broken, &closed), 9999, "bob"),
         Err(AccessDenyReason::NotShared(_))
     ));
     // A corrected configuration is good again.
     assert_eq!(
-        judge(&next(&shared_as("agent"), &kept), 9999, "bob"),
+        grant_access(&next(&shared_as("agent"), &kept), 9999, "bob"),
         Ok(AccessAs::Agent)
     );
 }
 
 #[test]
-fn a_kept_configuration_is_judged_by_the_people_of_today() {
+fn a_kept_configuration_is_used_with_the_current_users() {
     let good = build(&shared_as("user"));
     let text = agent(9999, "my-agent", "user_access: {access_as: {}}").replace("---\n", "");
-    let nobody = Agents::build(&world::with(&text), Some(&good));
-    assert_eq!(judge(&nobody, 9999, "bob"), Err(AccessDenyReason::UnknownUser));
+    let nobody = Agents::build(&fixture::with(&text), Some(&good));
+    assert_eq!(grant_access(&nobody, 9999, "bob"), Err(AccessDenyReason::UnknownUser));
 }
 
 #[test]
-fn a_broken_object_keeps_its_binding_unless_its_number_is_another_s() {
+fn a_broken_agent_is_kept_unless_another_agent_has_its_id() {
     let good = build(&shared_as("agent"));
     let broken = agent(9999, "my-agent", &shared_as("agent")).replace("configProject: {id: 1234}", "configProject: {}");
     let kept = Agents::build(&people_and(std::slice::from_ref(&broken)), Some(&good));
@@ -270,23 +282,26 @@ fn a_broken_object_keeps_its_binding_unless_its_number_is_another_s() {
     let taken = Agents::build(&people_and(&[broken, other]), Some(&good));
     assert_eq!(taken.agent(id(9999)).unwrap().name, "other");
     assert!(matches!(
-        judge(&taken, 9999, "bob"),
+        grant_access(&taken, 9999, "bob"),
         Err(AccessDenyReason::NotShared(_))
     ));
 }
 
 #[test]
-fn the_configuration_of_another_number_is_not_kept() {
+fn a_configuration_is_not_kept_for_another_agent_id() {
     let good = build(&shared_as("agent"));
     let broken = agent(10, "my-agent", "user_access: {access_as: {}}");
     let agents = Agents::build(&people_and(&[broken]), Some(&good));
-    assert!(matches!(judge(&agents, 10, "bob"), Err(AccessDenyReason::NotShared(_))));
+    assert!(matches!(
+        grant_access(&agents, 10, "bob"),
+        Err(AccessDenyReason::NotShared(_))
+    ));
     assert!(agents.agent(id(9999)).is_none());
 }
 
 #[test]
-fn agents_shared_with_somebody_are_those_they_may_use() {
-    let agents = Agents::build(&world::resources(), None);
+fn agents_shared_with_a_user_are_those_they_may_use() {
+    let agents = Agents::build(&fixture::resources(), None);
     let identity = mapped("x");
     let shared = |user: i64| -> Vec<i64> {
         let subject = CredentialSubject {
@@ -307,7 +322,7 @@ fn agents_shared_with_somebody_are_those_they_may_use() {
 }
 
 #[test]
-fn an_entry_no_directory_has_is_a_finding() {
+fn unknown_projects_and_groups_are_reported() {
     let agents = build("user_access: {access_as: {user: {}}, groups: [{id: group-7}], projects: [{id: a/b}]}");
     let findings: Vec<String> = agents.findings().iter().map(ToString::to_string).collect();
     assert_eq!(findings.len(), 2, "{findings:?}");
@@ -325,23 +340,23 @@ fn an_entry_no_directory_has_is_a_finding() {
 }
 
 #[test]
-fn people_are_found_by_the_links_of_their_issuer() {
-    let agents = Agents::build(&world::resources(), None);
-    let link = |issuer: &str, claim: &str, key| UserClaimMapping {
+fn users_are_found_by_the_claim_mappings_of_their_issuer() {
+    let agents = Agents::build(&fixture::resources(), None);
+    let mapping = |issuer: &str, claim: &str, key| UserClaimMapping {
         issuer: issuer.to_owned(),
         claim: claim.to_owned(),
         key,
     };
-    let links = [
-        link("a", "sub", UserLookupKey::Id),
-        link("b", "name", UserLookupKey::Username),
-        link("c", "sub", UserLookupKey::Id),
-        link("c", "name", UserLookupKey::Username),
+    let mappings = [
+        mapping("a", "sub", UserLookupKey::Id),
+        mapping("b", "name", UserLookupKey::Username),
+        mapping("c", "sub", UserLookupKey::Id),
+        mapping("c", "name", UserLookupKey::Username),
     ];
     let found = |issuer: &str, claims: Value| {
         let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
         agents
-            .user_of(&links, issuer, &claims)
+            .user_of(&mappings, issuer, &claims)
             .map(|person| person.user.username.clone())
     };
     let bob = Some("bob".to_owned());
@@ -358,23 +373,23 @@ fn people_are_found_by_the_links_of_their_issuer() {
     assert_eq!(found("b", json!({"name": 102, "sub": "102"})), None);
     assert_eq!(found("c", json!({"name": "bob"})), bob);
     assert_eq!(found("c", json!({"name": "alice", "sub": "102"})), bob);
-    // The links of one issuer do not apply to another.
+    // The mappings of one issuer do not apply to another.
     assert_eq!(found("d", json!({"sub": "102", "name": "bob"})), None);
 }
 
 #[test]
-fn an_address_nobody_verified_finds_nobody() {
-    let agents = Agents::build(&world::resources(), None);
-    let link = |claim: &str| UserClaimMapping {
+fn an_unverified_e_mail_address_finds_nobody() {
+    let agents = Agents::build(&fixture::resources(), None);
+    let mapping = |claim: &str| UserClaimMapping {
         issuer: "i".to_owned(),
         claim: claim.to_owned(),
         key: UserLookupKey::Username,
     };
-    let found = |links: &[UserClaimMapping], claims: Value| {
+    let found = |mappings: &[UserClaimMapping], claims: Value| {
         let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
-        agents.user_of(links, "i", &claims).map(|person| person.user.id)
+        agents.user_of(mappings, "i", &claims).map(|person| person.user.id)
     };
-    let email = [link("email")];
+    let email = [mapping("email")];
     assert_eq!(found(&email, json!({"email": "bob"})), Some(102));
     assert_eq!(
         found(&email, json!({"email": "bob", "email_verified": true})),
@@ -384,13 +399,13 @@ fn an_address_nobody_verified_finds_nobody() {
         let claims = json!({"email": "bob", "email_verified": other, "name": "alice"});
         assert_eq!(found(&email, claims.clone()), None, "{claims}");
         // Other claims do not depend on the address being verified.
-        assert_eq!(found(&[link("email"), link("name")], claims), Some(101));
+        assert_eq!(found(&[mapping("email"), mapping("name")], claims), Some(101));
     }
 }
 
 #[test]
 fn blocked_people_are_found_with_their_state() {
-    let agents = Agents::build(&world::resources(), None);
+    let agents = Agents::build(&fixture::resources(), None);
     assert_eq!(agents.people().person(108).unwrap().state, PersonState::Blocked);
     assert_eq!(agents.people().person_by_username("heidi").unwrap().user.id, 108);
     assert_eq!(agents.people().person(101).unwrap().state, PersonState::Active);

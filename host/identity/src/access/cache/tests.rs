@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use super::{AccessCache, AccessResult, CacheKey};
-use crate::access::tests::world::id;
+use crate::access::tests::fixture::id;
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
@@ -45,13 +45,13 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
 }
 
 /// A cache whose queries are counted.
-struct Counted {
+struct CountingCache {
     cache: AccessCache,
     clock: Clock,
     queries: Arc<AtomicU32>,
 }
 
-impl Counted {
+impl CountingCache {
     fn new() -> Self {
         let clock = Clock::default();
         Self {
@@ -70,7 +70,7 @@ impl Counted {
         )
     }
 
-    async fn ask(&self, result: AccessResult) -> AccessResult {
+    async fn answer(&self, result: AccessResult) -> AccessResult {
         let queries = Arc::clone(&self.queries);
         let answer = self.cache.answer(self.key(), || async move {
             queries.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn unavailable() -> Error {
 }
 
 #[test]
-fn every_part_of_a_question_is_in_its_key() {
+fn every_part_of_a_query_is_in_its_key() {
     let cache = cache(&Clock::default());
     let pat = |token: &str| AccessKey::PersonalAccessToken(SecretString::from(token));
     let cookie = |cookie: &str, csrf_token: &str| AccessKey::SessionCookie {
@@ -120,55 +120,55 @@ fn every_part_of_a_question_is_in_its_key() {
 }
 
 #[tokio::test]
-async fn a_success_is_remembered_a_minute() {
-    let counted = Counted::new();
+async fn a_grant_is_cached_for_a_minute() {
+    let counted = CountingCache::new();
     for (second, queries) in [(0, 1), (59, 1), (2, 2), (59, 2)] {
         counted.clock.advance(Duration::from_secs(second));
-        counted.ask(Ok(access("s", None))).await.unwrap();
+        counted.answer(Ok(access("s", None))).await.unwrap();
         assert_eq!(counted.queries(), queries, "{second}");
     }
 }
 
 #[tokio::test]
-async fn a_success_is_never_remembered_beyond_its_credential() {
-    let counted = Counted::new();
+async fn a_grant_is_not_cached_beyond_its_credential() {
+    let counted = CountingCache::new();
     let end = Timestamp::from_second(counted.clock.unix_seconds() + 21).unwrap();
-    counted.ask(Ok(access("s", Some(end)))).await.unwrap();
+    counted.answer(Ok(access("s", Some(end)))).await.unwrap();
     counted.clock.advance(Duration::from_secs(19));
-    counted.ask(Ok(access("s", Some(end)))).await.unwrap();
+    counted.answer(Ok(access("s", Some(end)))).await.unwrap();
     assert_eq!(counted.queries(), 1);
     counted.clock.advance(Duration::from_secs(2));
-    counted.ask(Ok(access("s", Some(end)))).await.unwrap();
+    counted.answer(Ok(access("s", Some(end)))).await.unwrap();
     assert_eq!(counted.queries(), 2);
 }
 
 #[tokio::test]
-async fn refusals_are_remembered_ten_seconds() {
+async fn refusals_are_cached_for_ten_seconds() {
     for error in [Error::from(AccessDenyReason::UnknownKey), Error::JobNotAllowed] {
-        let counted = Counted::new();
-        assert_eq!(counted.ask(Err(error.clone())).await.unwrap_err(), error);
+        let counted = CountingCache::new();
+        assert_eq!(counted.answer(Err(error.clone())).await.unwrap_err(), error);
         counted.clock.advance(Duration::from_secs(9));
-        assert_eq!(counted.ask(Ok(access("s", None))).await.unwrap_err(), error);
+        assert_eq!(counted.answer(Ok(access("s", None))).await.unwrap_err(), error);
         assert_eq!(counted.queries(), 1);
         counted.clock.advance(Duration::from_secs(1));
-        counted.ask(Ok(access("s", None))).await.unwrap();
+        counted.answer(Ok(access("s", None))).await.unwrap();
         assert_eq!(counted.queries(), 2);
     }
 }
 
 #[tokio::test]
-async fn what_nobody_could_say_is_never_remembered() {
-    let counted = Counted::new();
-    assert_eq!(counted.ask(Err(unavailable())).await.unwrap_err(), unavailable());
-    counted.ask(Ok(access("s", None))).await.unwrap();
+async fn unavailable_errors_are_not_cached() {
+    let counted = CountingCache::new();
+    assert_eq!(counted.answer(Err(unavailable())).await.unwrap_err(), unavailable());
+    counted.answer(Ok(access("s", None))).await.unwrap();
     assert_eq!(counted.queries(), 2);
 }
 
 #[tokio::test]
-async fn all_who_come_meanwhile_wait_for_one_question() {
-    let counted = Arc::new(Counted::new());
+async fn concurrent_callers_share_one_query() {
+    let counted = Arc::new(CountingCache::new());
     let go = Arc::new(Notify::new());
-    let ask = || {
+    let start_caller = || {
         let (counted, go) = (Arc::clone(&counted), Arc::clone(&go));
         tokio::spawn(async move {
             let queries = Arc::clone(&counted.queries);
@@ -180,7 +180,7 @@ async fn all_who_come_meanwhile_wait_for_one_question() {
             counted.cache.answer(counted.key(), query).await
         })
     };
-    let callers: Vec<_> = (0..20).map(|_| ask()).collect();
+    let callers: Vec<_> = (0..20).map(|_| start_caller()).collect();
     while counted.queries() == 0 {
         tokio::task::yield_now().await;
     }
@@ -195,8 +195,8 @@ async fn all_who_come_meanwhile_wait_for_one_question() {
 }
 
 #[tokio::test]
-async fn a_question_outlives_who_asked_first() {
-    let counted = Counted::new();
+async fn a_query_outlives_its_first_caller() {
+    let counted = CountingCache::new();
     let go = Arc::new(Notify::new());
     let (queries, wait) = (Arc::clone(&counted.queries), Arc::clone(&go));
     {
@@ -212,16 +212,16 @@ async fn a_question_outlives_who_asked_first() {
         tokio::task::yield_now().await;
     }
     go.notify_waiters();
-    let answer = counted.ask(Err(unavailable())).await;
+    let answer = counted.answer(Err(unavailable())).await;
     assert_eq!(answer.unwrap().session().id(), "s");
     assert_eq!(counted.queries(), 1);
 }
 
 #[tokio::test]
-async fn an_answer_nobody_waited_for_is_not_given_when_it_is_old() {
-    let counted = Counted::new();
+async fn a_stale_result_of_an_abandoned_query_is_not_returned() {
+    let counted = CountingCache::new();
     {
-        let first = counted.ask(Ok(access("old", None)));
+        let first = counted.answer(Ok(access("old", None)));
         assert!(futures_util::FutureExt::now_or_never(first).is_none());
     }
     while counted.queries() == 0 {
@@ -230,22 +230,22 @@ async fn an_answer_nobody_waited_for_is_not_given_when_it_is_old() {
     tokio::task::yield_now().await;
     counted.clock.advance(Duration::from_secs(61));
     assert_eq!(
-        counted.ask(Ok(access("new", None))).await.unwrap().session().id(),
+        counted.answer(Ok(access("new", None))).await.unwrap().session().id(),
         "new"
     );
 }
 
 #[tokio::test]
-async fn a_question_that_panics_is_asked_again() {
-    let counted = Counted::new();
-    let answer = counted.cache.answer(counted.key(), || async { panic!("meant") });
+async fn a_query_that_panicked_is_repeated() {
+    let counted = CountingCache::new();
+    let answer = counted.cache.answer(counted.key(), || async { panic!("intended") });
     assert!(matches!(answer.await, Err(Error::Unavailable { .. })));
-    counted.ask(Ok(access("s", None))).await.unwrap();
+    counted.answer(Ok(access("s", None))).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_question_that_does_not_end_is_given_up() {
-    let mut counted = Counted::new();
+async fn a_query_times_out() {
+    let mut counted = CountingCache::new();
     counted.cache.query_timeout = Duration::from_millis(1);
     let answer = counted.cache.answer(counted.key(), std::future::pending).await;
     assert!(matches!(answer, Err(Error::Unavailable(detail)) if detail == "no answer in time"));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::SharedSecret;
 use crate::access::SetupError;
-use crate::access::tests::world::SECRET;
+use crate::access::tests::fixture::SECRET;
 
 const NOW: i64 = 1_768_478_400;
 const KEY: &[u8] = b"01234567890123456789012345678901";
@@ -26,7 +26,7 @@ fn good() -> Value {
 }
 
 #[test]
-fn a_token_proves_the_secret_for_thirty_seconds() {
+fn a_token_is_valid_for_thirty_seconds() {
     let secret = read(SECRET).unwrap();
     let token = secret.token(NOW).unwrap();
     assert!(token.is_sensitive());
@@ -40,7 +40,7 @@ fn a_token_proves_the_secret_for_thirty_seconds() {
 }
 
 #[test]
-fn what_the_secret_did_not_sign_as_agreed_is_no_proof() {
+fn tokens_with_another_key_algorithm_or_claims_are_invalid() {
     let secret = read(SECRET).unwrap();
     let with = |key: &str, value: Value| {
         let mut claims = good();
@@ -77,7 +77,7 @@ fn what_the_secret_did_not_sign_as_agreed_is_no_proof() {
 }
 
 #[test]
-fn a_file_that_is_no_secret_is_refused_without_its_content() {
+fn invalid_secret_files_are_refused_without_showing_their_content() {
     for (text, reason) in [
         ("not base64!", "it is not base64"),
         ("c2hvcnQ=", "it has 5 bytes, at least 32 are allowed"),

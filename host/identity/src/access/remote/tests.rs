@@ -5,8 +5,8 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::access::tests::fixture::{Fixture, id, mapped, member, memberships, refusal, settings};
 use crate::access::tests::platform_stub::Stub;
-use crate::access::tests::world::{World, id, mapped, member, memberships, refusal, settings};
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::sessions::{EndReason, NewExchange};
 use tollgate_core::attributes::Attributes;
@@ -14,11 +14,11 @@ use tollgate_core::session::AccessType;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role};
 
 /// A gateway whose platform is the stub.
-async fn remote() -> (World, Stub) {
+async fn remote() -> (Fixture, Stub) {
     let stub = Stub::start().await;
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::fixture::SECRET).unwrap();
     let mut settings = settings();
     settings.authorizer = tollgate_config::Authorizer::Remote {
         url: stub.url(),
@@ -26,7 +26,7 @@ async fn remote() -> (World, Stub) {
         certificate_authority: None,
         stream_lifetime: Duration::from_secs(600),
     };
-    (World::with(&settings).await, stub)
+    (Fixture::with(&settings).await, stub)
 }
 
 fn answer(access_as: &Value) -> Value {
@@ -37,10 +37,10 @@ fn answer(access_as: &Value) -> Value {
     })
 }
 
-async fn ask(access_as: Value) -> Result<Arc<AccessGrant>, Error> {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&access_as));
-    world.pat(9999, "glpat-bob").await
+async fn authorize_with(access_as: Value) -> Result<Arc<AccessGrant>, Error> {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&access_as));
+    fixture.pat(9999, "glpat-bob").await
 }
 
 #[track_caller]
@@ -52,50 +52,50 @@ fn unavailable(answer: Result<Arc<AccessGrant>, Error>) -> String {
 }
 
 #[tokio::test]
-async fn the_question_is_what_the_platform_expects() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    let access = world.pat(9999, "glpat:bob").await.unwrap();
+async fn the_query_has_the_format_the_platform_expects() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    let access = fixture.pat(9999, "glpat:bob").await.unwrap();
     assert_eq!(access.facts().access_as, AccessAs::Agent);
     assert_eq!(access.user().username, "bob");
     assert_eq!(access.agent().name, "my-agent");
     assert_eq!(access.session().access_type(), AccessType::PersonalAccessToken);
-    let left = access.expires_at().unwrap().duration_since(world.clock.now());
+    let left = access.expires_at().unwrap().duration_since(fixture.clock.now());
     assert!((595..=600).contains(&left.as_secs()), "{left}");
-    let seen = stub.seen();
+    let requests = stub.requests();
     assert_eq!(
-        seen[0].line,
+        requests[0].line,
         "POST /gitlab/api/v4/internal/kubernetes/authorize_proxy_user"
     );
     let expected = json!({"agent_id": 9999, "access_type": "personal_access_token", "access_key": "glpat:bob"});
-    assert_eq!(seen[0].body, expected);
-    let secret = super::SharedSecret::read(&world.secret_file()).unwrap();
-    let proof = seen[0].headers.get("gitlab-kas-api-request").unwrap();
-    assert!(secret.is_valid_token(proof, world.clock.unix_seconds()));
+    assert_eq!(requests[0].body, expected);
+    let secret = super::SharedSecret::read(&fixture.secret_file()).unwrap();
+    let gateway_token = requests[0].headers.get("gitlab-kas-api-request").unwrap();
+    assert!(secret.is_valid_token(gateway_token, fixture.clock.unix_seconds()));
 }
 
 #[tokio::test]
-async fn a_cookie_goes_with_its_csrf_token_and_both_are_in_the_key() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    let access = world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
+async fn a_cookie_is_sent_and_cached_with_its_csrf_token() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    let access = fixture.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(access.session().access_type(), AccessType::SessionCookie);
     let expected = json!({
         "agent_id": 9999, "access_type": "session_cookie", "access_key": "sess-bob", "csrf_token": "csrf-bob"
     });
-    assert_eq!(stub.seen()[0].body, expected);
-    stub.answers(401, "Invalid user access key");
+    assert_eq!(stub.requests()[0].body, expected);
+    stub.respond_with(401, "Invalid user access key");
     assert_eq!(
-        refusal(world.cookie(9999, "sess-bob", "wrong").await),
+        refusal(fixture.cookie(9999, "sess-bob", "wrong").await),
         AccessDenyReason::Platform(401)
     );
     // The good answer is cached.
-    world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
-    assert_eq!(stub.seen().len(), 2);
+    fixture.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
+    assert_eq!(stub.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn numbers_texts_and_known_paths_are_ids() {
+async fn ids_can_be_numbers_numeric_strings_or_known_paths() {
     let access_as = json!({"user": {
         "projects": [
             {"id": 77, "roles": ["guest", "reporter", "developer"]},
@@ -104,7 +104,7 @@ async fn numbers_texts_and_known_paths_are_ids() {
         ],
         "groups": [{"id": "group-2", "roles": ["reporter", "developer"]}, {"id": 5, "roles": ["reporter"]}],
     }});
-    let (projects, groups) = memberships(&ask(access_as).await.unwrap());
+    let (projects, groups) = memberships(&authorize_with(access_as).await.unwrap());
     let elsewhere = Membership {
         id: 77,
         path: String::new(),
@@ -121,7 +121,7 @@ async fn numbers_texts_and_known_paths_are_ids() {
 }
 
 #[tokio::test]
-async fn memberships_that_are_not_enough_are_a_refusal() {
+async fn insufficient_memberships_are_refused() {
     for access_as in [
         json!({"user": {}}),
         json!({"user": {"projects": [], "groups": null}}),
@@ -129,7 +129,7 @@ async fn memberships_that_are_not_enough_are_a_refusal() {
         json!({"user": {"projects": [{"id": 1, "roles": ["admin"]}]}}),
     ] {
         assert_eq!(
-            refusal(ask(access_as.clone()).await),
+            refusal(authorize_with(access_as.clone()).await),
             AccessDenyReason::NotMember,
             "{access_as}"
         );
@@ -137,7 +137,7 @@ async fn memberships_that_are_not_enough_are_a_refusal() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
+async fn a_response_that_is_not_fully_understood_grants_nothing() {
     for access_as in [
         json!({"root": {}}),
         json!({}),
@@ -153,9 +153,9 @@ async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
         json!({"user": {"groups": [{"id": 1, "roles": "developer"}]}}),
         json!({"mapped": {}}),
     ] {
-        unavailable(ask(access_as).await);
+        unavailable(authorize_with(access_as).await);
     }
-    let (world, stub) = remote().await;
+    let (fixture, stub) = remote().await;
     for (pointer, value) in [
         ("/agent/id", json!(8)),
         ("/agent/id", json!("my-agent")),
@@ -166,20 +166,20 @@ async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
     ] {
         let mut response = answer(&json!({"agent": {}}));
         *response.pointer_mut(pointer).unwrap() = value;
-        stub.answers(200, &response);
-        unavailable(world.pat(9999, "glpat-bob").await);
+        stub.respond_with(200, &response);
+        unavailable(fixture.pat(9999, "glpat-bob").await);
     }
     for body in ["", "<html>", "{}", "null"] {
-        stub.answers(200, body);
-        unavailable(world.pat(9999, "glpat-bob").await);
+        stub.respond_with(200, body);
+        unavailable(fixture.pat(9999, "glpat-bob").await);
     }
     // None of these answers is cached.
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    world.pat(9999, "glpat-bob").await.unwrap();
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    fixture.pat(9999, "glpat-bob").await.unwrap();
 }
 
 #[tokio::test]
-async fn refusals_of_the_platform_are_refusals_and_remembered() {
+async fn refusals_of_the_platform_are_cached() {
     for (status, body) in [
         (401, "Invalid user access key"),
         (401, r#"{"message":"401 Unauthorized - Invalid user access key"}"#),
@@ -187,48 +187,48 @@ async fn refusals_of_the_platform_are_refusals_and_remembered() {
         (403, ""),
         (404, ""),
     ] {
-        let (world, stub) = remote().await;
-        stub.answers(status, body);
+        let (fixture, stub) = remote().await;
+        stub.respond_with(status, body);
         assert_eq!(
-            refusal(world.pat(9999, "glpat-bob").await),
+            refusal(fixture.pat(9999, "glpat-bob").await),
             AccessDenyReason::Platform(status)
         );
-        stub.answers(200, &answer(&json!({"agent": {}})));
+        stub.respond_with(200, &answer(&json!({"agent": {}})));
         assert_eq!(
-            refusal(world.pat(9999, "glpat-bob").await),
+            refusal(fixture.pat(9999, "glpat-bob").await),
             AccessDenyReason::Platform(status)
         );
-        assert_eq!(stub.seen().len(), 1);
-        world.clock.advance(Duration::from_secs(10));
-        world.pat(9999, "glpat-bob").await.unwrap();
+        assert_eq!(stub.requests().len(), 1);
+        fixture.clock.advance(Duration::from_secs(10));
+        fixture.pat(9999, "glpat-bob").await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn other_answers_are_failures_never_remembered() {
-    let (world, stub) = remote().await;
+async fn other_responses_are_errors_that_are_not_cached() {
+    let (fixture, stub) = remote().await;
     for status in [201, 204, 301, 302, 307, 429, 500, 502, 503] {
-        stub.answers(status, "");
-        let detail = unavailable(world.pat(9999, "glpat-bob").await);
+        stub.respond_with(status, "");
+        let detail = unavailable(fixture.pat(9999, "glpat-bob").await);
         assert_eq!(detail, format!("the platform answered {status}"));
     }
     // No redirect was followed.
-    assert_eq!(stub.seen().len(), 9);
-    stub.answers(401, r#"{"message":"401 Unauthorized"}"#);
-    let detail = unavailable(world.pat(9999, "glpat-bob").await);
+    assert_eq!(stub.requests().len(), 9);
+    stub.respond_with(401, r#"{"message":"401 Unauthorized"}"#);
+    let detail = unavailable(fixture.pat(9999, "glpat-bob").await);
     assert!(detail.contains("authorizer.remote.secretFile"), "{detail}");
-    stub.answers(200, &"x".repeat(super::MAX_RESPONSE_BYTES + 1));
-    let detail = unavailable(world.pat(9999, "glpat-bob").await);
+    stub.respond_with(200, &"x".repeat(super::MAX_RESPONSE_BYTES + 1));
+    let detail = unavailable(fixture.pat(9999, "glpat-bob").await);
     assert_eq!(detail, "the platform answered more than 1048576 bytes");
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    world.pat(9999, "glpat-bob").await.unwrap();
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    fixture.pat(9999, "glpat-bob").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
+async fn the_error_for_an_unreachable_platform_omits_the_credential() {
     let (mut settings, folder) = (settings(), tempfile::tempdir().unwrap());
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::fixture::SECRET).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -238,34 +238,34 @@ async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
         certificate_authority: None,
         stream_lifetime: Duration::from_secs(600),
     };
-    let world = World::with(&settings).await;
-    // The answer does not tell whether the agent exists.
+    let fixture = Fixture::with(&settings).await;
+    // The error does not reveal whether the agent exists.
     for agent in [9999, 424_242] {
-        let detail = unavailable(world.pat(agent, "glpat-bob").await);
+        let detail = unavailable(fixture.pat(agent, "glpat-bob").await);
         assert!(detail.starts_with("the platform cannot be reached"), "{detail}");
         assert!(!detail.contains("glpat"), "{detail}");
     }
 }
 
 #[tokio::test]
-async fn an_agent_the_state_does_not_have_is_refused_whatever_the_platform_says() {
-    let (world, stub) = remote().await;
+async fn an_agent_missing_from_the_state_is_refused_whatever_the_platform_returns() {
+    let (fixture, stub) = remote().await;
     let mut response = answer(&json!({"agent": {}}));
     response["agent"]["id"] = json!(424_242);
-    stub.answers(200, &response);
+    stub.respond_with(200, &response);
     assert_eq!(
-        refusal(world.pat(424_242, "glpat-bob").await),
+        refusal(fixture.pat(424_242, "glpat-bob").await),
         AccessDenyReason::UnknownAgent
     );
 }
 
 #[tokio::test]
-async fn the_project_is_the_platform_s_to_say() {
-    let (world, stub) = remote().await;
+async fn the_platform_determines_the_configuration_project() {
+    let (fixture, stub) = remote().await;
     let mut response = answer(&json!({"agent": {}}));
     response["agent"]["config_project"]["id"] = json!(77);
-    stub.answers(200, &response);
-    let access = world.pat(9999, "glpat-bob").await.unwrap();
+    stub.respond_with(200, &response);
+    let access = fixture.pat(9999, "glpat-bob").await.unwrap();
     assert_eq!(
         (access.agent().config_project, access.agent().cluster.as_str()),
         (77, "in-cluster")
@@ -273,30 +273,30 @@ async fn the_project_is_the_platform_s_to_say() {
 }
 
 #[tokio::test]
-async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    let token = world.token_of(&json!("102"), 9999);
-    let access = world.id_token(&token).await.unwrap();
+async fn an_id_token_is_passed_on_and_keeps_its_session_and_expiry() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    let token = fixture.token_of(&json!("102"), 9999);
+    let access = fixture.id_token(&token).await.unwrap();
     assert_eq!(
         (access.session(), access.expires_at()),
         (&token.session, Some(token.expires_at))
     );
-    assert_eq!(stub.seen()[0].body["access_type"], "oidc_id_token");
-    assert_eq!(stub.seen()[0].body["access_key"], "header.\"102\"-9999.signature");
+    assert_eq!(stub.requests()[0].body["access_type"], "oidc_id_token");
+    assert_eq!(stub.requests()[0].body["access_key"], "header.\"102\"-9999.signature");
     let query = AccessQuery {
         agent: id(8),
         key: AccessKey::OidcIdToken(Arc::new(token)),
     };
-    let answer = world.authorizer.authorize(&world.agents, &query).await;
+    let answer = fixture.authorizer.authorize(&fixture.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
-    assert_eq!(stub.seen().len(), 1);
+    assert_eq!(stub.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&json!({"agent": {}})));
+async fn streams_end_when_the_grant_of_the_platform_expires() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
     let watch = || {
         let attributes = Attributes {
             verb: "watch".to_owned(),
@@ -309,49 +309,49 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
             std::net::Ipv4Addr::LOCALHOST.into(),
         )
     };
-    let first = world.pat(9999, "glpat-bob").await.unwrap();
-    let begun = world.sessions.register(&*first, watch()).unwrap();
-    world.clock.advance(Duration::from_secs(300));
-    let second = world.pat(9999, "glpat-bob").await.unwrap();
-    let later = world.sessions.register(&*second, watch()).unwrap();
-    assert_eq!(stub.seen().len(), 2);
-    world.clock.advance(Duration::from_secs(301));
-    assert_eq!(begun.end_signal().ended().await, EndReason::Expired);
-    assert_eq!(later.end_signal().end_reason(), None);
-    // The platform is asked again for a further request.
-    world.pat(9999, "glpat-bob").await.unwrap();
-    world.clock.advance(Duration::from_secs(61));
-    stub.answers(401, "Invalid user access key");
+    let first = fixture.pat(9999, "glpat-bob").await.unwrap();
+    let first_watch = fixture.sessions.register(&*first, watch()).unwrap();
+    fixture.clock.advance(Duration::from_secs(300));
+    let second = fixture.pat(9999, "glpat-bob").await.unwrap();
+    let second_watch = fixture.sessions.register(&*second, watch()).unwrap();
+    assert_eq!(stub.requests().len(), 2);
+    fixture.clock.advance(Duration::from_secs(301));
+    assert_eq!(first_watch.end_signal().ended().await, EndReason::Expired);
+    assert_eq!(second_watch.end_signal().end_reason(), None);
+    // A further request causes another query to the platform.
+    fixture.pat(9999, "glpat-bob").await.unwrap();
+    fixture.clock.advance(Duration::from_secs(61));
+    stub.respond_with(401, "Invalid user access key");
     assert_eq!(
-        refusal(world.pat(9999, "glpat-bob").await),
+        refusal(fixture.pat(9999, "glpat-bob").await),
         AccessDenyReason::Platform(401)
     );
-    world.clock.advance(Duration::from_secs(300));
-    assert_eq!(later.end_signal().ended().await, EndReason::Expired);
+    fixture.clock.advance(Duration::from_secs(300));
+    assert_eq!(second_watch.end_signal().ended().await, EndReason::Expired);
 }
 
 #[tokio::test]
-async fn what_the_issuer_alone_grants_asks_no_platform() {
-    let (world, stub) = remote().await;
-    let mut token = world.token_of(&json!("102"), 6);
+async fn access_granted_by_the_issuer_alone_causes_no_query() {
+    let (fixture, stub) = remote().await;
+    let mut token = fixture.token_of(&json!("102"), 6);
     token.mapped = Some(mapped("oidc:102"));
-    let access = world.id_token(&token).await.unwrap();
+    let access = fixture.id_token(&token).await.unwrap();
     assert_eq!(access.facts().access_as, AccessAs::Mapped(mapped("oidc:102")));
-    assert!(stub.seen().is_empty());
+    assert!(stub.requests().is_empty());
     // The platform decides about tokens of other kinds.
-    stub.answers(403, "");
+    stub.respond_with(403, "");
     assert_eq!(
-        refusal(world.pat(6, "glpat-bob").await),
+        refusal(fixture.pat(6, "glpat-bob").await),
         AccessDenyReason::Platform(403)
     );
 }
 
 #[tokio::test]
-async fn sessions_are_told_apart_without_the_credential() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &answer(&json!({"agent": {}})));
-    let first = world.pat(9999, "glpat-bob").await.unwrap().session().to_string();
-    let second = world.pat(9999, "glpat-eve").await.unwrap().session().to_string();
+async fn session_ids_differ_by_credential_and_do_not_contain_it() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &answer(&json!({"agent": {}})));
+    let first = fixture.pat(9999, "glpat-bob").await.unwrap().session().to_string();
+    let second = fixture.pat(9999, "glpat-eve").await.unwrap().session().to_string();
     assert_ne!(first, second);
     assert!(
         first.starts_with("pat:") && first.len() == 36 && !first.contains("glpat"),
@@ -370,29 +370,29 @@ fn job(access_as: &Value) -> Value {
     })
 }
 
-async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
+async fn ci(fixture: &Fixture, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
     let query = AccessQuery {
         agent: id(agent),
         key: AccessKey::CiJobToken(SecretString::from(token)),
     };
-    world.authorizer.authorize(&world.agents, &query).await
+    fixture.authorizer.authorize(&fixture.agents, &query).await
 }
 
-async fn ask_job(response: &Value) -> Result<Arc<AccessGrant>, Error> {
-    let (world, stub) = remote().await;
-    stub.answers(200, response);
-    ci(&world, 9999, "jobtoken").await
+async fn authorize_job(response: &Value) -> Result<Arc<AccessGrant>, Error> {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, response);
+    ci(&fixture, 9999, "jobtoken").await
 }
 
 #[tokio::test]
 async fn a_job_acts_as_its_configuration_says() {
-    let (world, stub) = remote().await;
-    assert!(!world.authorizer.is_embedded());
-    stub.answers(200, &job(&json!({"ci_job": {}})));
-    let access = ci(&world, 9999, "jobtoken").await.unwrap();
-    let seen = stub.seen();
-    assert_eq!(seen[0].line, "GET /gitlab/api/v4/job/allowed_agents");
-    assert_eq!(seen[0].headers.get("job-token").unwrap(), "jobtoken");
+    let (fixture, stub) = remote().await;
+    assert!(!fixture.authorizer.is_embedded());
+    stub.respond_with(200, &job(&json!({"ci_job": {}})));
+    let access = ci(&fixture, 9999, "jobtoken").await.unwrap();
+    let requests = stub.requests();
+    assert_eq!(requests[0].line, "GET /gitlab/api/v4/job/allowed_agents");
+    assert_eq!(requests[0].headers.get("job-token").unwrap(), "jobtoken");
     assert_eq!(access.user().username, "testuser");
     assert_eq!(access.agent().config_project, 5);
     assert_eq!(access.session().access_type(), AccessType::CiJobToken);
@@ -410,10 +410,13 @@ async fn a_job_acts_as_its_configuration_says() {
         environment: Some(("prod".to_owned(), "production".to_owned())),
         ..expected
     };
-    let access = ask_job(&response).await.unwrap();
+    let access = authorize_job(&response).await.unwrap();
     assert_eq!(access.facts().access_as, AccessAs::CiJob(Box::new(with_environment)));
     for agent in [json!({"agent": {}}), Value::Null] {
-        assert_eq!(ask_job(&job(&agent)).await.unwrap().facts().access_as, AccessAs::Agent);
+        assert_eq!(
+            authorize_job(&job(&agent)).await.unwrap().facts().access_as,
+            AccessAs::Agent
+        );
     }
 }
 
@@ -429,7 +432,7 @@ async fn a_job_acts_as_a_fixed_identity() {
         groups: vec!["g1".to_owned(), "g2".to_owned()],
         extra: vec![("k1".to_owned(), vec!["v1".to_owned(), "v2".to_owned()])],
     };
-    let access = ask_job(&job(&identity)).await.unwrap();
+    let access = authorize_job(&job(&identity)).await.unwrap();
     assert_eq!(access.facts().access_as, AccessAs::Impersonate(expected));
     for broken in [
         json!({"impersonate": {"username": ""}}),
@@ -438,42 +441,42 @@ async fn a_job_acts_as_a_fixed_identity() {
         json!({"cluster_admin": {}}),
         json!({}),
     ] {
-        unavailable(ask_job(&job(&broken)).await);
+        unavailable(authorize_job(&job(&broken)).await);
     }
 }
 
 #[tokio::test]
-async fn a_job_without_the_agent_is_forbidden_whether_or_not_there_is_one() {
-    let (world, stub) = remote().await;
-    stub.answers(200, &job(&Value::Null));
+async fn a_job_not_allowed_at_an_agent_is_forbidden_whether_or_not_the_agent_exists() {
+    let (fixture, stub) = remote().await;
+    stub.respond_with(200, &job(&Value::Null));
     for agent in [7, 15] {
-        assert_eq!(ci(&world, agent, "jobtoken").await.unwrap_err(), Error::JobNotAllowed);
+        assert_eq!(ci(&fixture, agent, "jobtoken").await.unwrap_err(), Error::JobNotAllowed);
     }
     let mut response = job(&Value::Null);
     response["allowed_agents"][0]["id"] = json!(15);
-    stub.answers(200, &response);
+    stub.respond_with(200, &response);
     assert_eq!(
-        refusal(ci(&world, 15, "othertoken").await),
+        refusal(ci(&fixture, 15, "othertoken").await),
         AccessDenyReason::UnknownAgent
     );
 }
 
 #[tokio::test]
-async fn the_platform_s_word_on_a_job_counts() {
+async fn the_status_of_the_platform_decides_about_a_job() {
     for (status, expected) in [
         (401, Error::from(AccessDenyReason::Platform(401))),
         (404, Error::from(AccessDenyReason::Platform(404))),
         (403, Error::JobNotAllowed),
     ] {
-        let (world, stub) = remote().await;
-        stub.answers(status, "");
-        assert_eq!(ci(&world, 9999, "jobtoken").await.unwrap_err(), expected);
+        let (fixture, stub) = remote().await;
+        stub.respond_with(status, "");
+        assert_eq!(ci(&fixture, 9999, "jobtoken").await.unwrap_err(), expected);
     }
-    let (world, stub) = remote().await;
-    stub.answers(503, "");
-    unavailable(ci(&world, 9999, "jobtoken").await);
+    let (fixture, stub) = remote().await;
+    stub.respond_with(503, "");
+    unavailable(ci(&fixture, 9999, "jobtoken").await);
     assert_eq!(
-        refusal(ci(&world, 9999, "job\ntoken").await),
+        refusal(ci(&fixture, 9999, "job\ntoken").await),
         AccessDenyReason::UnknownKey
     );
 }

@@ -1,4 +1,4 @@
-//! A stub of a platform on loopback for tests: it gives preset answers and keeps the requests.
+//! A stub of a platform on loopback for tests: it returns a preset response and keeps the requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,8 +23,8 @@ pub(crate) struct Stub {
 }
 
 struct Inner {
-    answer: Mutex<(u16, String)>,
-    seen: Mutex<Vec<RecordedRequest>>,
+    response: Mutex<(u16, String)>,
+    requests: Mutex<Vec<RecordedRequest>>,
     url: Mutex<Option<Url>>,
 }
 
@@ -32,8 +32,8 @@ impl Stub {
     pub(crate) async fn start() -> Self {
         let stub = Self {
             inner: Arc::new(Inner {
-                answer: Mutex::new((200, String::new())),
-                seen: Mutex::default(),
+                response: Mutex::new((200, String::new())),
+                requests: Mutex::default(),
                 url: Mutex::default(),
             }),
         };
@@ -49,24 +49,24 @@ impl Stub {
         self.inner.url.lock().unwrap().clone().unwrap()
     }
 
-    pub(crate) fn answers(&self, status: u16, body: &(impl ToString + ?Sized)) {
-        *self.inner.answer.lock().unwrap() = (status, body.to_string());
+    pub(crate) fn respond_with(&self, status: u16, body: &(impl ToString + ?Sized)) {
+        *self.inner.response.lock().unwrap() = (status, body.to_string());
     }
 
-    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
-        self.inner.seen.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
+        self.inner.requests.lock().unwrap().clone()
     }
 }
 
 async fn handle(State(stub): State<Stub>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
-    stub.inner.seen.lock().unwrap().push(RecordedRequest {
+    stub.inner.requests.lock().unwrap().push(RecordedRequest {
         line: format!("{} {}", head.method, head.uri),
         headers: head.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
     });
-    let (status, body) = stub.inner.answer.lock().unwrap().clone();
+    let (status, body) = stub.inner.response.lock().unwrap().clone();
     Response::builder()
         .status(status)
         .header("location", "/elsewhere")

@@ -19,8 +19,8 @@ fn head(target: &str, fields: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// What was read, in words.
-fn words(presented: PresentedCredential) -> String {
+/// The credential as text.
+fn describe(presented: PresentedCredential) -> String {
     let AccessQuery { agent, key } = match presented {
         PresentedCredential::Query(query) => query,
         PresentedCredential::IdToken(token) => return format!("id-token {}", token.expose_secret()),
@@ -40,7 +40,7 @@ fn words(presented: PresentedCredential) -> String {
 }
 
 fn check(target: &str, fields: &[(&str, &str)], expected: Result<&str, Error>) {
-    let read = read(&head(target, fields), CiTokenSupport::Unknown).map(words);
+    let read = read(&head(target, fields), CiTokenSupport::Unknown).map(describe);
     assert_eq!(read, expected.map(str::to_owned), "{target} {fields:?}");
 }
 
@@ -57,7 +57,7 @@ fn undecodable(part: &'static str) -> Error {
 }
 
 #[test]
-fn bearer_tokens_are_told_apart() {
+fn bearer_tokens_are_recognized_by_their_format() {
     let cases: &[(&str, Result<&str, Error>)] = &[
         ("Bearer pat:9999:glpat-alice", Ok("pat 9999 glpat-alice")),
         ("bEaReR pat:9999:glpat-alice", Ok("pat 9999 glpat-alice")),
@@ -106,7 +106,7 @@ fn bearer_tokens_are_told_apart() {
 }
 
 #[test]
-fn an_agent_is_a_canonical_number() {
+fn agent_ids_are_canonical_numbers() {
     for agent in [
         "",
         "0",
@@ -148,9 +148,12 @@ fn an_agent_is_a_canonical_number() {
 }
 
 #[test]
-fn ci_tokens_count_where_somebody_knows_them() {
+fn ci_tokens_are_accepted_only_if_supported() {
     let head = head("/version", &[("authorization", "Bearer ci:5:job:token")]);
-    assert_eq!(words(read(&head, CiTokenSupport::Accepted).unwrap()), "ci 5 job:token");
+    assert_eq!(
+        describe(read(&head, CiTokenSupport::Accepted).unwrap()),
+        "ci 5 job:token"
+    );
     assert_eq!(read(&head, CiTokenSupport::Unknown).unwrap_err(), Error::UnknownKind);
 }
 
@@ -225,8 +228,8 @@ fn the_cookie_needs_agent_and_csrf_token() {
 }
 
 #[test]
-fn the_cookie_is_one_and_decoded_once() {
-    let beside = [("gitlab-agent-id", "9999"), ("x-csrf-token", "c")];
+fn the_cookie_must_not_be_repeated_and_is_decoded_once() {
+    let other_fields = [("gitlab-agent-id", "9999"), ("x-csrf-token", "c")];
     let value = "the value of cookie `_gitlab_kas`";
     let cases: &[(&[&str], Result<&str, Error>)] = &[
         (&["_gitlab_kas=a%2Bb+c%253D"], Ok("cookie 9999 a+b c%3D c")),
@@ -239,21 +242,21 @@ fn the_cookie_is_one_and_decoded_once() {
         (&["_gitlab_kas=%ff"], Err(undecodable(value))),
         (&["_gitlab_kas=a; _gitlab_kas=a"], Err(repeated("_gitlab_kas", 2))),
         (&["_gitlab_kas=a", "_gitlab_kas=b"], Err(repeated("_gitlab_kas", 2))),
-        // Another cookie is none.
+        // Other cookies are not credentials.
         (&["_gitlab_kas2=a"], Err(Error::NoCredential)),
         (&["_GITLAB_KAS=a"], Err(Error::NoCredential)),
         (&["x_gitlab_kas=a"], Err(Error::NoCredential)),
         (&["argocd.token=a"], Err(Error::NoCredential)),
     ];
     for (cookies, expected) in cases {
-        let mut fields = beside.to_vec();
+        let mut fields = other_fields.to_vec();
         fields.extend(cookies.iter().map(|cookie| ("cookie", *cookie)));
         check("/version", &fields, expected.clone());
     }
 }
 
 #[test]
-fn one_credential_counts_or_none() {
+fn more_than_one_credential_is_refused() {
     check("/version", &[], Err(Error::NoCredential));
     // The agent and the CSRF token are no credential without the cookie.
     check(
@@ -287,15 +290,15 @@ fn offer(token: &str, rest: &str) -> String {
 fn a_websocket_may_carry_its_token_as_a_subprotocol() {
     let token = "the token in `Sec-WebSocket-Protocol`";
     let prefix = "base64url.bearer.authorization.k8s.io";
-    let lonely: Error = MalformedAgentCredential::OnlySubprotocol.into();
+    let only_token: Error = MalformedAgentCredential::OnlySubprotocol.into();
     let cases: &[(&[String], Result<&str, Error>)] = &[
         (&[offer("pat:9:t", ", v5.channel.k8s.io")], Ok("pat 9 t")),
         (&["v5.channel.k8s.io".into(), offer("pat:9:t", "")], Ok("pat 9 t")),
         (&[offer("a.b.c", ",x")], Ok("id-token a.b.c")),
         (&["v5.channel.k8s.io".into()], Err(Error::NoCredential)),
         (&[offer("opaque", ",x")], Err(Error::UnknownKind)),
-        (&[offer("pat:9:t", "")], Err(lonely.clone())),
-        (&[offer("pat:9:t", ", ,")], Err(lonely)),
+        (&[offer("pat:9:t", "")], Err(only_token.clone())),
+        (&[offer("pat:9:t", ", ,")], Err(only_token)),
         (&[offer("", ",x")], Err(missing(token))),
         (&[offer("pat:9:t", "=,x")], Err(undecodable(token))),
         (&[format!("{prefix}.p+/t,x")], Err(undecodable(token))),
@@ -318,7 +321,7 @@ fn a_websocket_may_carry_its_token_as_a_subprotocol() {
 }
 
 #[test]
-fn no_token_is_left_among_the_subprotocols() {
+fn tokens_are_removed_from_the_subprotocols() {
     let cases: &[(&[String], &[&str])] = &[
         (&[offer("pat:9:t", ", v5.channel.k8s.io")], &["v5.channel.k8s.io"]),
         (&["a, b".into(), offer("t", ""), "c".into()], &["a, b, c"]),
@@ -337,7 +340,7 @@ fn no_token_is_left_among_the_subprotocols() {
 }
 
 #[test]
-fn the_query_loses_the_gateways_parameters_alone() {
+fn only_the_gateways_parameters_are_removed_from_the_query() {
     let cases = [
         ("gitlab-agent-id=9&gitlab-csrf-token=c&limit=5", Some("limit=5")),
         (
@@ -364,7 +367,7 @@ fn the_query_loses_the_gateways_parameters_alone() {
 }
 
 #[test]
-fn no_secret_is_shown() {
+fn debug_output_contains_no_secret() {
     let pat = head("/", &[("authorization", "Bearer pat:1:hush")]);
     let cookie = head(
         "/?gitlab-agent-id=1&gitlab-csrf-token=hush",

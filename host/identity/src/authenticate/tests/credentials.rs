@@ -75,7 +75,7 @@ fn cookies() {
 }
 
 #[test]
-fn a_second_colon_does_not_make_a_chunk() {
+fn only_the_first_colon_ends_the_chunk_count() {
     assert_eq!(found(&[("cookie", "argocd.token=1:a:b")]), cookie("a:b"));
 }
 
@@ -107,7 +107,7 @@ fn bearer_tokens() {
 }
 
 #[test]
-fn both_must_agree() {
+fn header_and_cookie_must_agree() {
     let both = |bearer, cookie| found(&[("authorization", bearer), ("cookie", cookie)]);
     assert_eq!(
         both("Bearer abc", "argocd.token=abc"),
@@ -124,7 +124,7 @@ fn both_must_agree() {
 }
 
 #[test]
-fn a_token_has_a_bound() {
+fn tokens_are_bounded() {
     let long = "a".repeat(MAX_TOKEN_BYTES + 1);
     let observed = long.len();
     let too_long = malformed(MalformedCredential::TooLong(observed));
@@ -135,10 +135,10 @@ fn a_token_has_a_bound() {
     assert!(found(&[("authorization", &format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES)))]).is_ok());
 }
 
-/// Cases `ext-auth-001` to `ext-auth-004` of Argo CD's middleware: what Argo CD
-/// answers 400 and what 401 can be told apart.
+/// Cases `ext-auth-001` to `ext-auth-004` of Argo CD's middleware: requests that Argo CD answers
+/// with 400 and those it answers with 401 have different codes.
 #[tokio::test]
-async fn absent_and_bad_credentials_differ() {
+async fn missing_and_invalid_credentials_have_different_codes() {
     let authenticator = build(&argocd_sessions(), &resources());
     let good = session(&alice());
     assert!(

@@ -18,13 +18,13 @@ use tollgate_core::session::SessionId;
 const CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
 
 /// An issuer and settings that name it.
-struct World {
+struct Fixture {
     issuer: IssuerDouble,
     config: tollgate_config::Kubernetes,
     clock: Clock,
 }
 
-impl World {
+impl Fixture {
     async fn start(is_mapped: bool) -> Self {
         let issuer = IssuerDouble::start().await;
         let trusted = settings(&issuer.url).issuers.remove(0);
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    fn tokens(&self) -> IdTokenVerifier {
+    fn verifier(&self) -> IdTokenVerifier {
         let loaded = IdTokenVerifier::build(&self.config, None, &self.clock);
         loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
     }
@@ -74,76 +74,78 @@ impl World {
     }
 }
 
-async fn verify(tokens: &IdTokenVerifier, token: &str) -> Result<Arc<IdToken>, Error> {
-    tokens.verify(&SecretString::from(token)).await
+async fn verify(verifier: &IdTokenVerifier, token: &str) -> Result<Arc<IdToken>, Error> {
+    verifier.verify(&SecretString::from(token)).await
 }
 
-/// The text of a refusal; it is always the same kind of one.
-async fn refusal(tokens: &IdTokenVerifier, token: &str) -> String {
-    match verify(tokens, token).await {
+/// The reason of a refusal. Any other outcome panics.
+async fn refusal(verifier: &IdTokenVerifier, token: &str) -> String {
+    match verify(verifier, token).await {
         Err(Error::Refused { reason, .. }) => reason.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_good_token_names_its_agent_and_session() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
-    let token = verify(&tokens, &world.signed(&[])).await.unwrap();
+async fn a_valid_token_names_its_agent_and_session() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
+    let token = verify(&verifier, &fixture.signed(&[])).await.unwrap();
     assert_eq!(
         (token.issuer.as_str(), token.agent.get()),
-        (world.issuer.url.as_str(), 9999)
+        (fixture.issuer.url.as_str(), 9999)
     );
     assert_eq!(token.expires_at.as_second(), FAR);
-    assert_eq!(Value::Object(token.claims.clone()), world.claims());
+    assert_eq!(Value::Object(token.claims.clone()), fixture.claims());
     assert_eq!(token.mapped, None);
     let text = token.session.to_string();
     assert_eq!(SessionId::parse(&text).as_ref(), Some(&token.session));
     assert!(text.starts_with("oidc:token-") && text.len() == 11 + 64, "{text}");
-    let of_issuer = verify(&tokens, &world.signed(&[("sid", json!("1"))])).await.unwrap();
+    let of_issuer = verify(&verifier, &fixture.signed(&[("sid", json!("1"))]))
+        .await
+        .unwrap();
     let text = of_issuer.session.to_string();
     assert!(text.starts_with("oidc:") && text.len() == 5 + 64, "{text}");
 }
 
 #[tokio::test]
-async fn what_proves_nothing_is_refused() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
+async fn invalid_tokens_are_refused_with_the_reason() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
     let header = json!({ "alg": "none" });
-    let unsigned = format!("{}.{}.", part(&header), part(&world.claims()));
-    let symmetric = hs256(&json!({ "alg": "HS256", "kid": "k1" }), &world.claims(), b"guess");
-    let now = world.clock.unix_seconds();
+    let unsigned = format!("{}.{}.", part(&header), part(&fixture.claims()));
+    let symmetric = hs256(&json!({ "alg": "HS256", "kid": "k1" }), &fixture.claims(), b"guess");
+    let now = fixture.clock.unix_seconds();
     let cases = [
         (unsigned, "`alg` is not one of `RS256`"),
         (symmetric, "`alg` is not one of `RS256`"),
         (
-            OTHER_RSA.sign(Some("k1"), &world.claims()),
+            OTHER_RSA.sign(Some("k1"), &fixture.claims()),
             "the signature does not verify",
         ),
-        (RSA.sign(Some("k9"), &world.claims()), "no key of the issuer fits"),
+        (RSA.sign(Some("k9"), &fixture.claims()), "no key of the issuer fits"),
         (
-            world.signed(&[("iss", json!("https://evil.test"))]),
+            fixture.signed(&[("iss", json!("https://evil.test"))]),
             "no configured issuer",
         ),
         (
-            world.signed(&[("iss", json!(format!("{}/", world.issuer.url)))]),
+            fixture.signed(&[("iss", json!(format!("{}/", fixture.issuer.url)))]),
             "no configured issuer",
         ),
-        (world.signed(&[("aud", json!("other"))]), "`aud` holds none"),
-        (world.signed(&[("exp", json!(now))]), "the credential has expired"),
+        (fixture.signed(&[("aud", json!("other"))]), "`aud` holds none"),
+        (fixture.signed(&[("exp", json!(now))]), "the credential has expired"),
         (
-            RSA.sign(Some("k1"), &without(world.claims(), "exp")),
+            RSA.sign(Some("k1"), &without(fixture.claims(), "exp")),
             "claim `exp` is missing",
         ),
         (
-            world.signed(&[("nbf", json!(now + 90))]),
+            fixture.signed(&[("nbf", json!(now + 90))]),
             "claim `nbf` is in the future",
         ),
         ("aaa.bbb.ccc".to_owned(), "not a signed JWT"),
     ];
     for (token, expected) in cases {
-        let refused = refusal(&tokens, &token).await;
+        let refused = refusal(&verifier, &token).await;
         assert!(refused.contains(expected), "{expected}: {refused}");
         assert!(!refused.contains(&token));
     }
@@ -152,13 +154,13 @@ async fn what_proves_nothing_is_refused() {
         ("aud", json!(["other", "gate"])),
         ("azp", json!("cli")),
     ];
-    assert!(verify(&tokens, &world.signed(&early)).await.is_ok());
+    assert!(verify(&verifier, &fixture.signed(&early)).await.is_ok());
 }
 
 #[tokio::test]
-async fn the_agent_claim_is_one_number() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
+async fn the_agent_claim_must_be_a_positive_integer() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
     for claim in [
         json!("9999"),
         json!([9999]),
@@ -169,21 +171,21 @@ async fn the_agent_claim_is_one_number() {
         json!(true),
         json!(9_223_372_036_854_775_808_u64),
     ] {
-        let refused = refusal(&tokens, &world.signed(&[(CLAIM, claim.clone())])).await;
+        let refused = refusal(&verifier, &fixture.signed(&[(CLAIM, claim.clone())])).await;
         assert!(refused.contains(CLAIM), "{claim}: {refused}");
     }
-    let none = RSA.sign(Some("k1"), &world.issuer.claims());
-    assert!(refusal(&tokens, &none).await.contains("is missing"));
-    let other = verify(&tokens, &world.signed(&[(CLAIM, json!(8))])).await.unwrap();
+    let none = RSA.sign(Some("k1"), &fixture.issuer.claims());
+    assert!(refusal(&verifier, &none).await.contains("is missing"));
+    let other = verify(&verifier, &fixture.signed(&[(CLAIM, json!(8))])).await.unwrap();
     assert_eq!(other.agent.get(), 8);
 }
 
 #[tokio::test]
-async fn sessions_are_the_issuers_where_it_says_one() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
+async fn the_session_is_that_of_the_issuer_or_of_the_token() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
     let session = async |changes: &[(&str, Value)]| {
-        let token = verify(&tokens, &world.signed(changes)).await.unwrap();
+        let token = verify(&verifier, &fixture.signed(changes)).await.unwrap();
         token.session.clone()
     };
     let (s1, j1, j2) = (("sid", json!("1")), ("jti", json!("1")), ("jti", json!("2")));
@@ -203,13 +205,13 @@ async fn sessions_are_the_issuers_where_it_says_one() {
 }
 
 #[tokio::test]
-async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
+async fn a_refreshed_token_has_the_session_of_its_sign_in() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
     let session = async |changes: &[(&str, Value)]| {
         let mut changes = changes.to_vec();
         changes.push(("x", json!(changes.len())));
-        let token = verify(&tokens, &world.signed(&changes)).await.unwrap();
+        let token = verify(&verifier, &fixture.signed(&changes)).await.unwrap();
         token.session.clone()
     };
     let at = |time: Value| ("auth_time", time);
@@ -237,20 +239,20 @@ async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
 
 #[tokio::test]
 async fn claim_mappings_give_the_identity() {
-    let mut world = World::start(true).await;
-    world.trusted().uid = Some(ClaimMapping::Claim {
+    let mut fixture = Fixture::start(true).await;
+    fixture.trusted().uid = Some(ClaimMapping::Claim {
         claim: "uuid".to_owned(),
         prefix: String::new(),
     });
-    world.trusted().extra = vec![("corp.example/dept".to_owned(), "claims.dept".to_owned())];
-    let tokens = world.tokens();
+    fixture.trusted().extra = vec![("corp.example/dept".to_owned(), "claims.dept".to_owned())];
+    let verifier = fixture.verifier();
     let changes = [
         ("sub", json!("jürgen")),
         ("groups", json!(["dev", "ops", "dev"])),
         ("uuid", json!("7f3c")),
         ("dept", json!("sre")),
     ];
-    let token = verify(&tokens, &world.signed(&changes)).await.unwrap();
+    let token = verify(&verifier, &fixture.signed(&changes)).await.unwrap();
     let identity = token.mapped.clone().unwrap();
     assert_eq!(identity.username, "oidc:jürgen");
     assert_eq!(identity.groups, ["corp:dev", "corp:ops"]);
@@ -262,47 +264,53 @@ async fn claim_mappings_give_the_identity() {
 }
 
 #[tokio::test]
-async fn names_of_kubernetes_are_refused_and_names_of_argocd_are_not() {
-    let mut world = World::start(true).await;
-    world.trusted().username = ClaimMapping::Claim {
+async fn reserved_names_of_kubernetes_are_refused_and_those_of_argocd_accepted() {
+    let mut fixture = Fixture::start(true).await;
+    fixture.trusted().username = ClaimMapping::Claim {
         claim: "sub".to_owned(),
         prefix: String::new(),
     };
-    world.trusted().groups = Some(ClaimMapping::Claim {
+    fixture.trusted().groups = Some(ClaimMapping::Claim {
         claim: "groups".to_owned(),
         prefix: String::new(),
     });
-    let tokens = world.tokens();
+    let verifier = fixture.verifier();
     for name in ["admin", "role:x", "proj:web:ci"] {
-        let token = verify(&tokens, &world.signed(&[("sub", json!(name))])).await.unwrap();
+        let token = verify(&verifier, &fixture.signed(&[("sub", json!(name))]))
+            .await
+            .unwrap();
         assert_eq!(token.mapped.as_ref().map(|mapped| mapped.username.as_str()), Some(name));
     }
     for changes in [
         ("sub", json!("system:serviceaccount:kube-system:default")),
         ("groups", json!(["dev", "system:masters"])),
     ] {
-        let refused = refusal(&tokens, &world.signed(&[changes])).await;
+        let refused = refusal(&verifier, &fixture.signed(&[changes])).await;
         assert!(refused.contains("reserved"), "{refused}");
     }
 }
 
 #[tokio::test]
-async fn claim_rules_count_without_mappings_too() {
-    let mut world = World::start(false).await;
-    world.trusted().claim_validation = vec![ClaimRule::Required {
+async fn claim_rules_apply_without_mappings() {
+    let mut fixture = Fixture::start(false).await;
+    fixture.trusted().claim_validation = vec![ClaimRule::Required {
         claim: "hd".to_owned(),
         value: "corp".to_owned(),
     }];
-    let tokens = world.tokens();
+    let verifier = fixture.verifier();
     assert!(
-        refusal(&tokens, &world.signed(&[]))
+        refusal(&verifier, &fixture.signed(&[]))
             .await
             .contains("`hd` must be `corp`")
     );
-    assert!(verify(&tokens, &world.signed(&[("hd", json!("corp"))])).await.is_ok());
+    assert!(
+        verify(&verifier, &fixture.signed(&[("hd", json!("corp"))]))
+            .await
+            .is_ok()
+    );
     // Without mappings there is no user for the rules to check.
-    world.trusted().user_validation = vec![("true".to_owned(), String::new())];
-    let loaded = IdTokenVerifier::build(&world.config, None, &world.clock);
+    fixture.trusted().user_validation = vec![("true".to_owned(), String::new())];
+    let loaded = IdTokenVerifier::build(&fixture.config, None, &fixture.clock);
     assert!(loaded.value.is_none());
     assert!(
         loaded.diagnostics[0]
@@ -312,43 +320,43 @@ async fn claim_rules_count_without_mappings_too() {
 }
 
 #[tokio::test]
-async fn verified_tokens_are_remembered_until_they_end() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
-    let token = world.signed(&[("exp", json!(world.clock.unix_seconds() + 60))]);
-    let first = verify(&tokens, &token).await.unwrap();
-    assert!(Arc::ptr_eq(&first, &verify(&tokens, &token).await.unwrap()));
-    world.clock.advance(Duration::from_secs(61));
-    let refused = verify(&tokens, &token).await.unwrap_err();
+async fn verified_tokens_are_cached_until_they_expire() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
+    let token = fixture.signed(&[("exp", json!(fixture.clock.unix_seconds() + 60))]);
+    let first = verify(&verifier, &token).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &verify(&verifier, &token).await.unwrap()));
+    fixture.clock.advance(Duration::from_secs(61));
+    let refused = verify(&verifier, &token).await.unwrap_err();
     assert_eq!(refused, AccessDenyReason::Expired.into());
 }
 
 #[tokio::test]
-async fn keys_stay_across_reloads_and_rotate_within_bounds() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
-    assert!(verify(&tokens, &world.signed(&[])).await.is_ok());
-    let next = IdTokenVerifier::build(&world.config, Some(&tokens), &world.clock)
+async fn keys_survive_reloads_and_unknown_keys_cause_few_fetches() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
+    assert!(verify(&verifier, &fixture.signed(&[])).await.is_ok());
+    let next = IdTokenVerifier::build(&fixture.config, Some(&verifier), &fixture.clock)
         .value
         .unwrap();
-    assert!(verify(&next, &world.signed(&[])).await.is_ok());
-    assert_eq!(world.issuer.key_fetches(), 1);
+    assert!(verify(&next, &fixture.signed(&[])).await.is_ok());
+    assert_eq!(fixture.issuer.key_fetches(), 1);
     // A rotation takes effect at once; unknown keys do not cause repeated fetches.
-    world.issuer.change(|answers| answers.keys.push(OTHER_RSA.jwk("k2")));
-    let rotated = OTHER_RSA.sign(Some("k2"), &world.claims());
+    fixture.issuer.change(|state| state.keys.push(OTHER_RSA.jwk("k2")));
+    let rotated = OTHER_RSA.sign(Some("k2"), &fixture.claims());
     assert!(verify(&next, &rotated).await.is_ok());
     for kid in ["k8", "k9"] {
-        let unknown = RSA.sign(Some(kid), &world.claims());
+        let unknown = RSA.sign(Some(kid), &fixture.claims());
         assert!(refusal(&next, &unknown).await.contains("no key"));
     }
-    assert_eq!(world.issuer.key_fetches(), 2);
+    assert_eq!(fixture.issuer.key_fetches(), 2);
 }
 
 #[tokio::test]
-async fn without_the_issuer_nothing_is_known() {
-    let world = World::start(false).await;
-    let tokens = world.tokens();
-    world.issuer.change(|answers| answers.down = true);
-    let error = verify(&tokens, &world.signed(&[])).await.unwrap_err();
+async fn an_unreachable_issuer_makes_verification_unavailable() {
+    let fixture = Fixture::start(false).await;
+    let verifier = fixture.verifier();
+    fixture.issuer.change(|state| state.down = true);
+    let error = verify(&verifier, &fixture.signed(&[])).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }

@@ -9,9 +9,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{FAR, ISSUED_AT, RSA, with};
 
-/// The double's answers and the requests it received.
+/// What the issuer serves, and the requests it received.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct IssuerState {
     pub(super) keys: Vec<Value>,
     /// Issuer the discovery document names, when not the right one.
     pub(super) claimed_issuer: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct Answers {
 
 pub(super) struct IssuerDouble {
     pub(super) url: String,
-    pub(super) answers: Arc<Mutex<Answers>>,
+    pub(super) state: Arc<Mutex<IssuerState>>,
 }
 
 impl IssuerDouble {
@@ -52,11 +52,11 @@ impl IssuerDouble {
     async fn serve(scheme: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
-        let answers = Arc::new(Mutex::new(Answers {
+        let state = Arc::new(Mutex::new(IssuerState {
             keys: vec![RSA.jwk("k1")],
-            ..Answers::default()
+            ..IssuerState::default()
         }));
-        let (served, name) = (answers.clone(), url.clone());
+        let (served, name) = (state.clone(), url.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (served, name, tls) = (served.clone(), name.clone(), tls.clone());
@@ -73,16 +73,16 @@ impl IssuerDouble {
                 });
             }
         });
-        Self { url, answers }
+        Self { url, state }
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Answers)) {
-        change(&mut self.answers.lock().unwrap());
+    pub(super) fn change(&self, change: impl FnOnce(&mut IssuerState)) {
+        change(&mut self.state.lock().unwrap());
     }
 
     /// How often the key set was fetched.
     pub(super) fn key_fetches(&self) -> usize {
-        self.answers
+        self.state
             .lock()
             .unwrap()
             .requests
@@ -105,7 +105,7 @@ impl IssuerDouble {
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answers: Arc<Mutex<Answers>>, url: String) {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex<IssuerState>>, url: String) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
     while !request.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -117,25 +117,22 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answers: Arc<Mu
     let request = String::from_utf8(request).unwrap();
     let path = request.split(' ').nth(1).unwrap().to_owned();
     let (status, body) = {
-        let mut answers = answers.lock().unwrap();
-        answers.requests.push(path.clone());
-        if answers.down {
+        let mut state = state.lock().unwrap();
+        state.requests.push(path.clone());
+        if state.down {
             return;
         }
-        let issuer = answers.claimed_issuer.clone().unwrap_or_else(|| url.clone());
+        let issuer = state.claimed_issuer.clone().unwrap_or_else(|| url.clone());
         match path.as_str() {
             "/.well-known/openid-configuration" => (
                 200,
                 Some(json!({ "issuer": issuer, "jwks_uri": format!("{url}/keys") })),
             ),
-            "/keys" => (200, Some(json!({ "keys": answers.keys }))),
+            "/keys" => (200, Some(json!({ "keys": state.keys }))),
             "/userinfo" => {
                 let field = request.lines().find_map(|line| line.strip_prefix("authorization: "));
-                answers.userinfo_bearer = field.unwrap_or_default().to_owned();
-                (
-                    if answers.userinfo.is_some() { 200 } else { 401 },
-                    answers.userinfo.clone(),
-                )
+                state.userinfo_bearer = field.unwrap_or_default().to_owned();
+                (if state.userinfo.is_some() { 200 } else { 401 }, state.userinfo.clone())
             }
             _ => (404, None),
         }

@@ -48,7 +48,7 @@ async fn started() -> (IssuerDouble, Authenticator) {
 }
 
 #[tokio::test]
-async fn a_good_token_is_mapped() {
+async fn claims_of_a_valid_token_are_mapped() {
     let (issuer, authenticator) = started().await;
     let principal = bearer(&authenticator, &issuer.token(&[])).await.unwrap();
     assert_eq!((principal.user_id(), principal.username()), ("oidc:u-1", "oidc:u-1"));
@@ -58,7 +58,7 @@ async fn a_good_token_is_mapped() {
         (Kind::Oidc, issuer.url.as_str())
     );
     assert_eq!(principal.expires_at().unwrap().as_second(), FAR);
-    // Policies see the mapped names only; the rest is out of their way.
+    // Policies see the mapped names, and the token's own claims below `token`.
     let expected = json!({
         "iss": issuer.url, "aud": "gate", "iat": super::ISSUED_AT, "exp": FAR,
         "sub": "oidc:u-1", "groups": ["corp:dev", "corp:ops"], "token": issuer.claims(),
@@ -67,7 +67,7 @@ async fn a_good_token_is_mapped() {
 }
 
 #[tokio::test]
-async fn the_first_scope_holds_the_groups_where_groups_is_none() {
+async fn the_first_scope_holds_the_groups_if_groups_is_not_a_scope() {
     let issuer = IssuerDouble::start().await;
     let scopes = ["cognito:groups".to_owned(), "email".to_owned()];
     let loaded = Authenticator::build(&settings(&issuer.url), &resources(), &scopes, None);
@@ -77,7 +77,7 @@ async fn the_first_scope_holds_the_groups_where_groups_is_none() {
 }
 
 #[tokio::test]
-async fn a_scope_named_as_the_subject_does_not_replace_it() {
+async fn a_scope_called_sub_does_not_replace_the_subject() {
     let issuer = IssuerDouble::start().await;
     let scopes = ["sub".to_owned()];
     let loaded = Authenticator::build(&settings(&issuer.url), &resources(), &scopes, None);
@@ -112,7 +112,7 @@ async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
         let token = issuer.token(&[("sub", json!(name))]);
         assert_eq!(refusal(&authenticator, &token).await, reserved, "{name}");
     }
-    // The operator may say that they are the same person.
+    // The operator can allow a reserved name.
     settings.issuers[0].allowed_reserved_names = vec!["alice".to_owned()];
     let authenticator = build(&settings, &resources());
     let token = issuer.token(&[("sub", json!("u-7"))]);
@@ -165,7 +165,7 @@ async fn forgeries_are_refused() {
             algorithm(),
         ),
         (
-            "HMAC said to be RS256",
+            "HMAC with an RS256 header",
             hs256(&header("RS256"), &claims, modulus),
             Error::Invalid(InvalidTokenReason::Signature),
         ),
@@ -216,19 +216,11 @@ async fn a_key_in_the_header_is_not_used() {
         refusal(&authenticator, &token).await,
         Error::Invalid(InvalidTokenReason::Signature)
     );
-    assert!(
-        !issuer
-            .answers
-            .lock()
-            .unwrap()
-            .requests
-            .iter()
-            .any(|path| path == "/evil")
-    );
+    assert!(!issuer.state.lock().unwrap().requests.iter().any(|path| path == "/evil"));
 }
 
 #[tokio::test]
-async fn keys_serve_only_what_they_are_for() {
+async fn keys_are_used_only_for_their_purpose() {
     let (issuer, authenticator) = started().await;
     let key = |changes: &[(&str, Value)]| with(RSA.jwk("k1"), changes);
     let refused = [
@@ -244,7 +236,7 @@ async fn keys_serve_only_what_they_are_for() {
     ];
     for (name, key) in refused {
         let authenticator = build(&settings(&issuer.url), &resources());
-        issuer.change(|answers| answers.keys = vec![key, RSA.jwk("k2")]);
+        issuer.change(|state| state.keys = vec![key, RSA.jwk("k2")]);
         let token = issuer.token(&[]);
         assert_eq!(
             refusal(&authenticator, &token).await,
@@ -253,14 +245,14 @@ async fn keys_serve_only_what_they_are_for() {
         );
     }
     // A key of another kind under the same name does not hide the right one.
-    issuer.change(|answers| answers.keys = vec![EC.jwk("k1"), json!({ "kty": "X" }), RSA.jwk("k1")]);
+    issuer.change(|state| state.keys = vec![EC.jwk("k1"), json!({ "kty": "X" }), RSA.jwk("k1")]);
     assert!(bearer(&authenticator, &issuer.token(&[])).await.is_ok());
 }
 
 #[tokio::test]
-async fn other_algorithms_pass_where_they_are_listed() {
+async fn other_algorithms_are_accepted_if_listed() {
     let issuer = IssuerDouble::start().await;
-    issuer.change(|answers| answers.keys = vec![EC.jwk("e1")]);
+    issuer.change(|state| state.keys = vec![EC.jwk("e1")]);
     let mut settings = settings(&issuer.url);
     settings.issuers[0].algorithms = vec!["RS256".to_owned(), "ES256".to_owned()];
     let authenticator = build(&settings, &resources());
@@ -343,7 +335,7 @@ async fn claims_are_checked() {
 }
 
 #[tokio::test]
-async fn a_forged_token_does_not_learn_that_it_is_old() {
+async fn the_signature_is_checked_before_the_expiry() {
     let (issuer, authenticator) = started().await;
     let token = OTHER_RSA.sign(Some("k1"), &with(issuer.claims(), &[("exp", json!(1))]));
     assert_eq!(
@@ -353,9 +345,9 @@ async fn a_forged_token_does_not_learn_that_it_is_old() {
 }
 
 #[tokio::test]
-async fn an_issuer_cannot_speak_for_another() {
+async fn an_issuer_cannot_sign_tokens_of_another() {
     let (issuer, other) = (IssuerDouble::start().await, IssuerDouble::start().await);
-    other.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k1")]);
+    other.change(|state| state.keys = vec![OTHER_RSA.jwk("k1")]);
     let mut both = settings(&issuer.url);
     both.issuers.extend(settings(&other.url).issuers);
     let authenticator = build(&both, &resources());
@@ -369,7 +361,7 @@ async fn an_issuer_cannot_speak_for_another() {
         refusal(&authenticator, &crossed).await,
         Error::Invalid(InvalidTokenReason::Signature)
     );
-    // Nor for Argo CD itself.
+    // It cannot sign sessions of Argo CD either.
     let mut settings = settings(&issuer.url);
     settings.argocd_sessions = true;
     let token = RSA.sign(Some("k1"), &alice());
@@ -405,7 +397,7 @@ async fn bad_settings_are_reported_with_their_key() {
 }
 
 #[tokio::test]
-async fn only_the_given_authority_is_trusted() {
+async fn only_the_configured_certificate_authority_is_trusted() {
     let (issuer, authority) = IssuerDouble::start_tls().await;
     let (_, other) = IssuerDouble::start_tls().await;
     let with_authority = |authority: Option<&str>| {
@@ -429,9 +421,9 @@ async fn only_the_given_authority_is_trusted() {
 }
 
 #[tokio::test]
-async fn a_discovery_document_can_be_elsewhere() {
+async fn the_discovery_document_can_have_another_url() {
     let (issuer, elsewhere) = (IssuerDouble::start().await, IssuerDouble::start().await);
-    elsewhere.change(|answers| answers.claimed_issuer = Some(issuer.url.clone()));
+    elsewhere.change(|state| state.claimed_issuer = Some(issuer.url.clone()));
     let mut settings = settings(&issuer.url);
     settings.issuers[0].discovery_url = Some(format!("{}/.well-known/openid-configuration", elsewhere.url));
     assert!(
@@ -439,6 +431,6 @@ async fn a_discovery_document_can_be_elsewhere() {
             .await
             .is_ok()
     );
-    assert!(issuer.answers.lock().unwrap().requests.is_empty());
+    assert!(issuer.state.lock().unwrap().requests.is_empty());
     assert_eq!(elsewhere.key_fetches(), 1);
 }

@@ -18,7 +18,7 @@ async fn started() -> (IssuerDouble, Authenticator) {
     (issuer, authenticator)
 }
 
-/// Makes each token new, so that none is cached.
+/// A token with a `jti` of its own, which is not in the cache of principals.
 fn numbered(issuer: &IssuerDouble, number: u32) -> String {
     issuer.token(&[("jti", json!(number))])
 }
@@ -38,7 +38,7 @@ async fn keys_are_fetched_once() {
 }
 
 #[tokio::test]
-async fn callers_at_once_share_a_fetch() {
+async fn concurrent_callers_share_a_fetch() {
     let (issuer, authenticator) = started().await;
     let tokens: Vec<String> = (0..50).map(|number| numbered(&issuer, number)).collect();
     let outcomes = futures_util::future::join_all(tokens.iter().map(|token| bearer(&authenticator, token))).await;
@@ -47,7 +47,7 @@ async fn callers_at_once_share_a_fetch() {
 }
 
 #[tokio::test]
-async fn unknown_keys_cause_one_fetch_an_interval() {
+async fn unknown_keys_cause_one_fetch_per_interval() {
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
     let flood = async |from: u32| {
@@ -71,11 +71,11 @@ async fn unknown_keys_cause_one_fetch_an_interval() {
 }
 
 #[tokio::test]
-async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
+async fn new_keys_are_accepted_at_once_and_removed_keys_up_to_the_maximum_age() {
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
     let rotated = OTHER_RSA.sign(Some("k2"), &issuer.claims());
-    issuer.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k2")]);
+    issuer.change(|state| state.keys = vec![OTHER_RSA.jwk("k2")]);
     assert!(bearer(&authenticator, &rotated).await.is_ok());
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 1)).await,
@@ -85,7 +85,7 @@ async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
     // A withdrawn key, without a token that is signed with a new one.
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
-    issuer.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k2")]);
+    issuer.change(|state| state.keys = vec![OTHER_RSA.jwk("k2")]);
     authenticator.clock.advance(HOUR);
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 1)).await,
@@ -94,7 +94,7 @@ async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
 }
 
 #[tokio::test]
-async fn ageing_keys_are_renewed_beside_the_request() {
+async fn aging_keys_are_renewed_in_the_background() {
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
     authenticator.clock.advance(44 * MINUTE);
@@ -108,18 +108,18 @@ async fn ageing_keys_are_renewed_beside_the_request() {
 }
 
 #[tokio::test]
-async fn an_outage_is_bridged_for_a_while() {
+async fn cached_keys_bridge_an_outage_for_a_limited_time() {
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
-    issuer.change(|answers| answers.down = true);
+    issuer.change(|state| state.down = true);
     authenticator.clock.advance(HOUR + MINUTE);
     for number in 1..10 {
         assert!(bearer(&authenticator, &numbered(&issuer, number)).await.is_ok());
     }
     assert_eq!(
-        issuer.answers.lock().unwrap().requests.len(),
+        issuer.state.lock().unwrap().requests.len(),
         3,
-        "one try an interval, however many callers"
+        "one attempt per interval for all callers"
     );
     // An unknown key cannot be looked up during the outage.
     let unknown = OTHER_RSA.sign(Some("k2"), &issuer.claims());
@@ -129,7 +129,7 @@ async fn an_outage_is_bridged_for_a_while() {
         refusal(&authenticator, &numbered(&issuer, 20)).await,
         unavailable(&issuer)
     );
-    issuer.change(|answers| answers.down = false);
+    issuer.change(|state| state.down = false);
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 21)).await,
         unavailable(&issuer),
@@ -142,7 +142,7 @@ async fn an_outage_is_bridged_for_a_while() {
 #[tokio::test]
 async fn an_issuer_that_was_never_reached_is_unavailable() {
     let (issuer, authenticator) = started().await;
-    issuer.change(|answers| answers.down = true);
+    issuer.change(|state| state.down = true);
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 0)).await,
         unavailable(&issuer)
@@ -151,13 +151,13 @@ async fn an_issuer_that_was_never_reached_is_unavailable() {
         refusal(&authenticator, &numbered(&issuer, 1)).await,
         unavailable(&issuer)
     );
-    assert_eq!(issuer.answers.lock().unwrap().requests.len(), 1);
+    assert_eq!(issuer.state.lock().unwrap().requests.len(), 1);
 }
 
 #[tokio::test]
-async fn a_discovery_document_of_another_issuer_is_not_believed() {
+async fn a_discovery_document_of_another_issuer_is_refused() {
     let (issuer, authenticator) = started().await;
-    issuer.change(|answers| answers.claimed_issuer = Some(format!("{}/", issuer.url)));
+    issuer.change(|state| state.claimed_issuer = Some(format!("{}/", issuer.url)));
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 0)).await,
         unavailable(&issuer)
@@ -166,17 +166,17 @@ async fn a_discovery_document_of_another_issuer_is_not_believed() {
 }
 
 #[tokio::test]
-async fn an_empty_key_set_keeps_the_old_one() {
+async fn an_empty_key_set_does_not_replace_the_cached_one() {
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
-    issuer.change(|answers| answers.keys = Vec::new());
+    issuer.change(|state| state.keys = Vec::new());
     let unknown = OTHER_RSA.sign(Some("k2"), &issuer.claims());
     assert_eq!(refusal(&authenticator, &unknown).await, unavailable(&issuer));
     assert!(bearer(&authenticator, &numbered(&issuer, 1)).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_reload_keeps_keys_and_forgets_verdicts() {
+async fn a_reload_keeps_keys_and_verifies_tokens_again() {
     let (issuer, first) = started().await;
     let token = numbered(&issuer, 0);
     assert!(bearer(&first, &token).await.is_ok());
@@ -202,10 +202,10 @@ async fn a_reload_keeps_keys_and_forgets_verdicts() {
 }
 
 #[tokio::test]
-async fn a_token_without_kid_is_put_under_few_keys() {
+async fn a_token_without_kid_is_tried_with_few_keys() {
     let (issuer, authenticator) = started().await;
     let noise = (0..10).map(|number| OTHER_RSA.jwk(&format!("n{number}")));
-    issuer.change(|answers| answers.keys = noise.chain([RSA.jwk("k1")]).collect());
+    issuer.change(|state| state.keys = noise.chain([RSA.jwk("k1")]).collect());
     let claims = with(issuer.claims(), &[("jti", json!("x"))]);
     assert_eq!(
         refusal(&authenticator, &RSA.sign(None, &claims)).await,

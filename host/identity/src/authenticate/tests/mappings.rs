@@ -356,7 +356,7 @@ fn bad_expressions_are_all_reported_with_their_key() {
 }
 
 #[test]
-fn a_username_from_the_e_mail_needs_a_look_at_its_verification() {
+fn a_username_from_the_e_mail_requires_a_check_of_its_verification() {
     let from_email = |change: &dyn Fn(&mut Issuer)| {
         issuer(|issuer| {
             issuer.username = expression("claims.email");
@@ -366,7 +366,7 @@ fn a_username_from_the_e_mail_needs_a_look_at_its_verification() {
     let expected = "error: `jwt[0].claimMappings.username` uses `claims.email` and nothing looks at \
         `claims.email_verified` (add a claim validation rule such as `claims.email_verified == true`)";
     assert_eq!(mistakes(&from_email(&|_| ())), [expected]);
-    let looked_at: [&dyn Fn(&mut Issuer); 3] = [
+    let with_check: [&dyn Fn(&mut Issuer); 3] = [
         &|issuer| issuer.username = expression("claims.email_verified ? claims.email : claims.sub"),
         &|issuer| {
             issuer.claim_validation = vec![ClaimRule::Expression {
@@ -376,7 +376,7 @@ fn a_username_from_the_e_mail_needs_a_look_at_its_verification() {
         },
         &|issuer| issuer.extra = vec![("a.example/v".to_owned(), "string(claims.email_verified)".to_owned())],
     ];
-    for change in looked_at {
+    for change in with_check {
         assert_eq!(
             apply(&from_email(change), &claims()).unwrap().username,
             "ann@corp.example"

@@ -18,7 +18,7 @@ fn request(method: &str, fields: &[(&str, &str)]) -> Parts {
 const ALLOWED: &str = "`Sec-Fetch-Site: same-origin` or the origin the request was sent to, or `https://ui.example`";
 
 #[test]
-fn the_table() {
+fn unsafe_requests_need_the_own_or_a_trusted_origin() {
     let host = ("host", "gate.example");
     let own = ("origin", "https://gate.example");
     let evil = ("origin", "https://evil.example");
@@ -163,7 +163,7 @@ fn an_unsafe_request_needs_the_origin_whatever_its_method() {
 }
 
 #[test]
-fn http2_names_its_host_in_the_target() {
+fn the_host_can_come_from_the_target() {
     let request = |origin| {
         let request = http::Request::post("https://gate.example/x").header("origin", origin);
         request.body(()).unwrap().into_parts().0
@@ -178,7 +178,7 @@ fn http2_names_its_host_in_the_target() {
 }
 
 #[tokio::test]
-async fn only_cookie_callers_are_asked() {
+async fn only_requests_with_cookies_need_the_origin() {
     let authenticator = build(&argocd_sessions(), &resources());
     let token = session(&alice());
     let (cookie, bearer) = (format!("argocd.token={token}"), format!("Bearer {token}"));
@@ -256,7 +256,7 @@ async fn anonymous_callers_have_no_name() {
 }
 
 #[test]
-fn a_name_bound_to_loopback_is_no_loopback_host() {
+fn only_localhost_and_loopback_addresses_are_loopback_hosts() {
     for host in [
         "localhost",
         "LOCALHOST:1",

@@ -1,4 +1,4 @@
-//! Tests of cached principals: how long they count, and for whom.
+//! Tests of cached principals: how long they are used, and for whom.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn the_same_token_gives_the_same_principal() {
 }
 
 #[tokio::test]
-async fn a_verdict_ends_with_its_token() {
+async fn a_cached_principal_expires_with_its_token() {
     let authenticator = build(&argocd_sessions(), &resources());
     let soon = jiff::Timestamp::now().as_second() + 60;
     let token = session(&with(alice(), &[("exp", json!(soon))]));
@@ -40,7 +40,7 @@ async fn a_verdict_ends_with_its_token() {
 }
 
 #[test]
-fn a_key_belongs_to_a_person() {
+fn a_limit_key_belongs_to_one_person() {
     let principal = |claims: serde_json::Value| {
         Principal::for_test(claims.as_object().unwrap().clone(), CredentialTransport::Bearer)
     };

@@ -131,7 +131,7 @@ async fn forgeries_are_refused() {
 }
 
 #[tokio::test]
-async fn an_asymmetric_signature_is_no_session() {
+async fn asymmetric_signatures_are_refused() {
     let signer: &Signer = &super::RSA;
     let refused = refusal(&build(&argocd_sessions(), &resources()), &signer.sign(None, &alice())).await;
     assert_eq!(
@@ -175,7 +175,7 @@ async fn times_are_checked() {
     }
 }
 
-/// Keys of `argocd-cm`, keys of `argocd-secret`, and what they lead to.
+/// Keys of `argocd-cm`, keys of `argocd-secret`, and the expected error.
 type Settings<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<Error>);
 
 #[tokio::test]
@@ -325,7 +325,7 @@ async fn project_tokens_must_be_listed() {
 }
 
 #[tokio::test]
-async fn a_claimed_other_user_does_not_count() {
+async fn federated_claims_do_not_change_the_user() {
     let token = session(&with(alice(), &[("federated_claims", json!({ "user_id": "admin" }))]));
     let principal = bearer(&build(&argocd_sessions(), &resources()), &token).await.unwrap();
     assert_eq!(principal.user_id(), "alice");
@@ -333,7 +333,7 @@ async fn a_claimed_other_user_does_not_count() {
 }
 
 #[tokio::test]
-async fn sessions_count_only_where_they_are_wanted() {
+async fn sessions_are_accepted_only_if_enabled() {
     let nobody = build(&tollgate_config::Authentication::default(), &resources());
     assert_eq!(
         refusal(&nobody, &session(&alice())).await,
@@ -376,7 +376,7 @@ fn a_signing_key_is_needed() {
 }
 
 #[tokio::test]
-async fn no_secret_is_ever_shown() {
+async fn debug_output_and_errors_contain_no_secret() {
     let token = session(&alice());
     let authenticator = build(&argocd_sessions(), &resources());
     let principal = bearer(&authenticator, &token).await.unwrap();

@@ -41,12 +41,12 @@ async fn claims_are_read_as_argo_cd_reads_them() {
     assert_eq!((principal.user_id(), principal.username()), ("f-1", "f-1"));
     assert!(
         bearer(&authenticator, &session(&alice())).await.is_ok(),
-        "local sessions still count"
+        "local sessions are still accepted"
     );
 }
 
 #[tokio::test]
-async fn refusals() {
+async fn invalid_tokens_are_refused() {
     let issuer = IssuerDouble::start().await;
     let authenticator = started(&issuer, "");
     let reserved = |field| InvalidTokenReason::ReservedName(field);
@@ -85,7 +85,7 @@ async fn refusals() {
 }
 
 #[tokio::test]
-async fn an_unverified_e_mail_is_no_name() {
+async fn an_unverified_e_mail_is_not_used_as_a_name() {
     let issuer = IssuerDouble::start().await;
     let token = issuer.token(&[("email_verified", json!(false))]);
     let principal = bearer(&started(&issuer, ""), &token).await.unwrap();
@@ -104,7 +104,7 @@ async fn an_unverified_e_mail_is_no_name() {
 }
 
 #[tokio::test]
-async fn audiences_come_from_three_keys() {
+async fn audiences_are_those_of_argo_cd() {
     let issuer = IssuerDouble::start().await;
     let token = |audience: &str| issuer.token(&[("aud", json!(audience))]);
     let with_cli = started(&issuer, "cliClientID: cli\n");
@@ -123,9 +123,9 @@ async fn audiences_come_from_three_keys() {
 }
 
 #[tokio::test]
-async fn every_asymmetric_algorithm_passes() {
+async fn asymmetric_algorithms_are_accepted() {
     let issuer = IssuerDouble::start().await;
-    issuer.change(|answers| answers.keys.push(EC.jwk("e1")));
+    issuer.change(|state| state.keys.push(EC.jwk("e1")));
     let authenticator = started(&issuer, "");
     assert!(
         bearer(&authenticator, &EC.sign(Some("e1"), &issuer.claims()))
@@ -136,7 +136,7 @@ async fn every_asymmetric_algorithm_passes() {
 }
 
 #[tokio::test]
-async fn references_are_looked_up() {
+async fn references_to_secrets_are_resolved() {
     let issuer = IssuerDouble::start().await;
     let text = "issuer: $sso.issuer\nclientID: $corp:client\n";
     let mut resources = resources_with(
@@ -187,7 +187,7 @@ fn mistakes_are_reported() {
 }
 
 #[test]
-fn dex_is_named_as_unsupported() {
+fn dex_is_reported_as_unsupported() {
     let resources = resources_with(&[("dex.config", "connectors: []")], &[]);
     let expected = "argocd-cm.yaml:1: warning: `dex.config` is not supported, sign-ins through Dex are refused \
         (list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`)";
@@ -195,7 +195,7 @@ fn dex_is_named_as_unsupported() {
 }
 
 #[tokio::test]
-async fn a_configured_issuer_outranks_oidc_config() {
+async fn a_configured_issuer_takes_precedence_over_oidc_config() {
     let issuer = IssuerDouble::start().await;
     let mut settings = settings(&issuer.url);
     settings.argocd_sessions = true;
@@ -214,32 +214,29 @@ const LOOKUP: &str = "enableUserInfoGroups: true\nuserInfoPath: /userinfo\nuserI
 #[tokio::test]
 async fn groups_come_from_userinfo() {
     let issuer = IssuerDouble::start().await;
-    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-1", "groups": ["looked-up"] })));
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1", "groups": ["looked-up"] })));
     let authenticator = started(&issuer, LOOKUP);
     let token = issuer.token(&[]);
     let principal = bearer(&authenticator, &token).await.unwrap();
     assert_eq!(principal.groups(), ["looked-up"]);
     assert_eq!(principal.claims()["groups"], json!(["looked-up"]));
-    assert_eq!(
-        issuer.answers.lock().unwrap().userinfo_bearer,
-        format!("Bearer {token}")
-    );
+    assert_eq!(issuer.state.lock().unwrap().userinfo_bearer, format!("Bearer {token}"));
 
-    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-1" })));
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1" })));
     assert_eq!(
         bearer(&authenticator, &token).await.unwrap().groups(),
         ["looked-up"],
-        "remembered"
+        "cached"
     );
     authenticator.clock.advance(Duration::from_secs(61));
     assert_eq!(
         bearer(&authenticator, &token).await.unwrap().groups(),
         ["dev", "ops"],
-        "those of the token"
+        "the groups of the token"
     );
     assert!(
         bearer(&authenticator, &session(&alice())).await.is_ok(),
-        "not asked for local accounts"
+        "no userinfo request for local accounts"
     );
 }
 
@@ -253,12 +250,12 @@ async fn a_session_without_userinfo_is_unusable() {
         (refused.code(), &refused),
         ("session_unusable", &Error::SessionUnusable(UserinfoError::Unreachable))
     );
-    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-2", "groups": ["admins"] })));
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-2", "groups": ["admins"] })));
     assert_eq!(
         refusal(&authenticator, &issuer.token(&[])).await,
         Error::SessionUnusable(UserinfoError::OtherSubject)
     );
-    issuer.change(|answers| answers.userinfo = Some(json!({ "groups": ["admins"] })));
+    issuer.change(|state| state.userinfo = Some(json!({ "groups": ["admins"] })));
     assert_eq!(
         refusal(&authenticator, &with_no_subject(&issuer)).await,
         Error::SessionUnusable(UserinfoError::OtherSubject)

@@ -28,7 +28,7 @@ fn tracks(tracking: &Tracking, object: ResourceKey<'_>, live: Value) -> bool {
 }
 
 #[test]
-fn the_annotation_names_application_and_object() {
+fn the_tracking_id_must_match_application_and_object() {
     let id = |text: &str| {
         tracks(
             &Tracking::default(),
@@ -62,7 +62,7 @@ fn the_annotation_names_application_and_object() {
 }
 
 #[test]
-fn an_object_of_the_cluster_has_the_destination_namespace_in_its_id() {
+fn a_cluster_scoped_object_matches_any_namespace_in_its_id() {
     let namespace = ResourceKey {
         group: "",
         kind: "Namespace",
@@ -74,7 +74,7 @@ fn an_object_of_the_cluster_has_the_destination_namespace_in_its_id() {
 }
 
 #[test]
-fn another_installation_is_another_argo_cd() {
+fn the_installation_id_must_match() {
     let live = |id: &str| {
         json!({"annotations": {
             "argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/web",
@@ -93,7 +93,7 @@ fn another_installation_is_another_argo_cd() {
 }
 
 #[test]
-fn the_method_of_argocd_cm_decides() {
+fn the_tracking_method_of_argocd_cm_decides() {
     let both = json!({
         "annotations": {"argocd.argoproj.io/tracking-id": "other:apps/Deployment:cart/web"},
         "labels": {"app.kubernetes.io/instance": "cart", "example.org/app": "other"},
@@ -111,7 +111,7 @@ fn the_method_of_argocd_cm_decides() {
 }
 
 #[test]
-fn an_application_outside_the_control_plane_has_its_namespace_in_its_name() {
+fn an_application_outside_the_control_plane_has_its_namespace_in_its_instance_name() {
     let name = |namespace: &str| ObjectName {
         namespace: namespace.to_owned(),
         name: "cart".to_owned(),

@@ -34,7 +34,7 @@ fn cluster() -> Cluster {
     }
 }
 
-/// Who acts for an Application of `argocd` that deploys to `namespace`.
+/// Derives the account for an Application of `argocd` that deploys to `namespace`.
 fn derive(rows: &[[&str; 3]], namespace: &str, semantics: ServiceAccountSemantics) -> Result<DerivedAccount, Error> {
     let cluster = cluster();
     let target = DeployTarget {
@@ -81,7 +81,7 @@ fn the_first_entry_that_matches_decides() {
 }
 
 #[test]
-fn no_entry_is_told_with_server_and_namespace() {
+fn the_error_without_a_match_names_server_and_namespace() {
     let error = derive(&[], "ns", ServiceAccountSemantics::Strict)
         .unwrap_err()
         .to_string();
@@ -90,7 +90,7 @@ fn no_entry_is_told_with_server_and_namespace() {
 }
 
 #[test]
-fn a_missing_namespace_is_a_pattern_of_its_own() {
+fn a_missing_destination_namespace_is_matched_as_an_empty_string() {
     let rows = [[SERVER, "", "sa"]];
     check(&rows, "", [Ok("system:serviceaccount:argocd:sa"); 2]);
     check(&rows, "ns", [Err("no-service-account"); 2]);
@@ -106,7 +106,7 @@ fn an_account_may_have_its_own_namespace() {
 }
 
 #[test]
-fn patterns_cross_slashes_and_know_alternatives() {
+fn wildcards_match_slashes_and_braces_are_alternatives() {
     let sa = [Ok("system:serviceaccount:ns:sa"); 2];
     check(&[["https://{k,l}", "n?", "sa"]], "ns", sa);
     check(&[["h*", "[m-o]s", "sa"]], "ns", sa);
@@ -115,7 +115,7 @@ fn patterns_cross_slashes_and_know_alternatives() {
 }
 
 #[test]
-fn a_broken_pattern_ends_the_walk_and_one_behind_a_match_does_not() {
+fn an_invalid_pattern_is_an_error_only_before_the_first_match() {
     let good = [SERVER, "*", "sa"];
     let sa = "system:serviceaccount:ns:sa";
     check(&[["[", "*", "a"], good], "ns", [Err("invalid-server-pattern"); 2]);
@@ -132,7 +132,7 @@ fn a_broken_pattern_ends_the_walk_and_one_behind_a_match_does_not() {
 }
 
 #[test]
-fn what_is_no_account_is_refused_where_its_entry_matches() {
+fn an_invalid_account_is_refused_only_if_its_entry_matches() {
     let refused = ["", "  ", "a!", "a*", "[a]", "{a}", "a\\b", "a/b", "*", "a\nb"];
     for account in refused {
         check(&[[SERVER, "*", account]], "ns", [Err("invalid-service-account"); 2]);
@@ -148,7 +148,7 @@ fn what_is_no_account_is_refused_where_its_entry_matches() {
 }
 
 #[test]
-fn callers_are_told_why_and_not_where() {
+fn public_messages_omit_the_location() {
     let messages = |rows: &[[&str; 3]]| {
         derive(rows, "ns", ServiceAccountSemantics::Strict)
             .unwrap_err()
@@ -166,7 +166,7 @@ fn callers_are_told_why_and_not_where() {
 }
 
 #[test]
-fn strict_takes_only_names_kubernetes_can_have() {
+fn strict_accepts_only_valid_service_account_names() {
     let odd = [
         (":sa", "system:serviceaccount::sa"),
         ("a:b:c", "system:serviceaccount:a:b:c"),
@@ -189,22 +189,22 @@ fn strict_takes_only_names_kubernetes_can_have() {
 }
 
 #[test]
-fn strict_takes_only_namespaces_kubernetes_can_have() {
+fn strict_accepts_only_valid_namespaces() {
     let rows = [[SERVER, "*", "sa"]];
     let odd = "kube-system:x";
     let argocd = Ok("system:serviceaccount:kube-system:x:sa");
     check(&rows, odd, [argocd, Err("invalid-namespace")]);
-    // An account that is spelled out needs nothing of the destination.
+    // An account with a namespace of its own does not use the destination's.
     check(&[[SERVER, "*", "own:sa"]], odd, [Ok("system:serviceaccount:own:sa"); 2]);
 }
 
 #[test]
-fn strict_lets_accounts_of_kubernetes_own_act_only_when_spelled_out() {
+fn strict_requires_a_namespace_for_accounts_of_reserved_namespaces() {
     for namespace in super::RESERVED_NAMESPACES {
         let user = format!("system:serviceaccount:{namespace}:sa");
         let implied = [SERVER, "*", "sa"];
         check(&[implied], namespace, [Ok(&user), Err("reserved-namespace")]);
-        // An entry whose namespace equals the destination does not spell out the account.
+        // A namespace pattern that equals the destination does not qualify the account.
         check(
             &[[SERVER, namespace, "sa"]],
             namespace,
@@ -216,7 +216,7 @@ fn strict_lets_accounts_of_kubernetes_own_act_only_when_spelled_out() {
 }
 
 #[test]
-fn strict_reads_servers_without_trailing_slashes_and_clusters_by_name() {
+fn strict_ignores_trailing_slashes_and_matches_cluster_names() {
     let (sa, none) = (Ok("system:serviceaccount:ns:sa"), Err("no-service-account"));
     check(&[["https://k/", "*", "sa"]], "ns", [none, sa]);
     check(&[["https://k//", "*", "sa"]], "ns", [none, sa]);
@@ -229,7 +229,7 @@ fn strict_reads_servers_without_trailing_slashes_and_clusters_by_name() {
 }
 
 #[test]
-fn a_cluster_without_a_name_is_matched_by_none() {
+fn an_empty_pattern_does_not_match_a_cluster_without_a_name() {
     let mut cluster = cluster();
     cluster.name = String::new();
     cluster.server = "https://k/".to_owned();
@@ -256,7 +256,7 @@ fn a_cluster_without_a_name_is_matched_by_none() {
 }
 
 #[test]
-fn overlapping_texts_match_only_as_argocd_has_it() {
+fn overlapping_wildcards_match_only_under_argocd_semantics() {
     let rows = [["https://*/", "a-*-b", "sa"]];
     let found = derive(&[["*", "a-*-b", "sa"]], "a-b", ServiceAccountSemantics::Argocd);
     assert_eq!(user(found), Ok("system:serviceaccount:a-b:sa".to_owned()));
@@ -270,11 +270,11 @@ fn overlapping_texts_match_only_as_argocd_has_it() {
 }
 
 #[test]
-fn fallbacks_are_the_default_account_nobody_or_the_gateway() {
+fn fallbacks_are_the_default_account_an_error_or_the_gateway() {
     let cluster = cluster();
     for semantics in [ServiceAccountSemantics::Strict, ServiceAccountSemantics::Argocd] {
         let list = DestinationServiceAccounts::compile(&entries(&[["x", "*", "sa"]]), semantics);
-        let fall = |namespace, fallback| {
+        let with_fallback = |namespace, fallback| {
             let target = DeployTarget {
                 cluster: &cluster,
                 namespace,
@@ -288,18 +288,25 @@ fn fallbacks_are_the_default_account_nobody_or_the_gateway() {
             user(derived)
         };
         let default = Fallback::DefaultServiceAccount;
-        assert_eq!(fall("ns", default), Ok("system:serviceaccount:ns:default".to_owned()));
+        assert_eq!(
+            with_fallback("ns", default),
+            Ok("system:serviceaccount:ns:default".to_owned())
+        );
         for reserved in ["", "argocd", "kube-system"] {
-            assert_eq!(fall(reserved, default), Err("reserved-namespace"), "{reserved}");
+            assert_eq!(
+                with_fallback(reserved, default),
+                Err("reserved-namespace"),
+                "{reserved}"
+            );
         }
-        assert_eq!(fall("a:b", default), Err("invalid-namespace"));
-        assert_eq!(fall("ns", Fallback::Deny), Err("no-service-account"));
-        assert_eq!(fall("ns", Fallback::Controller), Ok(String::new()));
+        assert_eq!(with_fallback("a:b", default), Err("invalid-namespace"));
+        assert_eq!(with_fallback("ns", Fallback::Deny), Err("no-service-account"));
+        assert_eq!(with_fallback("ns", Fallback::Controller), Ok(String::new()));
     }
 }
 
 #[test]
-fn the_control_planes_own_accounts_must_be_spelled_out() {
+fn strict_requires_a_namespace_for_accounts_of_the_control_plane() {
     for name in [
         "argocd-server",
         "argocd-application-controller",
@@ -321,7 +328,7 @@ fn the_control_planes_own_accounts_must_be_spelled_out() {
 }
 
 #[test]
-fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
+fn a_fallback_does_not_hide_an_invalid_entry() {
     let cluster = cluster();
     let target = DeployTarget {
         cluster: &cluster,
@@ -341,7 +348,7 @@ fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
 }
 
 #[test]
-fn explains_every_entry_it_looked_at() {
+fn explain_lists_every_evaluated_entry() {
     let cluster = cluster();
     let target = DeployTarget {
         cluster: &cluster,
@@ -387,7 +394,7 @@ fn messages(findings: Vec<Diagnostic>) -> Vec<String> {
 }
 
 #[test]
-fn lists_are_written_as_argocd_takes_them() {
+fn validation_errors_are_those_of_argocd() {
     let check = |row: [&str; 3], expected: &str| {
         for semantics in [ServiceAccountSemantics::Argocd, ServiceAccountSemantics::Strict] {
             let found = messages(validate(&entries(&[row]), semantics));
@@ -420,7 +427,7 @@ fn lists_are_written_as_argocd_takes_them() {
 }
 
 #[test]
-fn findings_are_in_the_order_argocd_stops_at() {
+fn findings_are_in_the_order_of_argocds_checks() {
     let check = |row: [&str; 3], expected: &[&str]| {
         let found = validate(&entries(&[row]), ServiceAccountSemantics::Argocd);
         let messages: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
@@ -436,7 +443,7 @@ fn findings_are_in_the_order_argocd_stops_at() {
 }
 
 #[test]
-fn strict_refuses_to_write_what_it_refuses_to_read() {
+fn strict_validation_refuses_what_strict_matching_refuses() {
     for account in [":sa", "a:b:c", " sa ", "Sa"] {
         let list = entries(&[[SERVER, "ns", account]]);
         assert_eq!(validate(&list, ServiceAccountSemantics::Argocd), []);
@@ -449,7 +456,7 @@ fn strict_refuses_to_write_what_it_refuses_to_read() {
 }
 
 #[test]
-fn entries_are_given_as_three_parts() {
+fn entries_are_parsed_from_three_parts() {
     let read = |text: &str| text.parse::<DestinationServiceAccount>();
     let entry = read("https://k:8443,ns, sa").unwrap();
     assert_eq!(
@@ -475,7 +482,7 @@ fn lint(rows: &[[&str; 3]]) -> Vec<String> {
 }
 
 #[test]
-fn entries_nobody_reaches_are_told() {
+fn unreachable_entries_are_reported() {
     let unreachable = [
         [[SERVER, "ns", "a"], [SERVER, "ns", "b"]],
         [["*", "*", "a"], [SERVER, "ns", "b"]],
@@ -510,7 +517,7 @@ fn entries_nobody_reaches_are_told() {
 }
 
 #[test]
-fn entries_that_harm_are_told() {
+fn harmful_entries_are_reported() {
     let check = |row: [&str; 3], expected: &str| {
         let found = lint(&[row]);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -534,7 +541,7 @@ proptest! {
     /// For any patterns, the first entry whose patterns match decides, and no account of a later
     /// one acts.
     #[test]
-    fn order_beats_everything(
+    fn the_first_matching_entry_decides_for_any_patterns(
         rows in proptest::collection::vec(
             (proptest::sample::select(vec!["*", SERVER, "https://*", "x", "https://{k,l}", "["]),
              proptest::sample::select(vec!["*", "ns", "n*", "", "other", "n?", "["])),
@@ -567,14 +574,14 @@ proptest! {
                 Some(at) => Ok(format!("system:serviceaccount:{own}:sa-{at}")),
             };
             prop_assert_eq!(found, expected);
-            // Entries behind the one that decides change nothing.
+            // Entries after the one that decides change nothing.
             if let Some(at) = first {
                 prop_assert_eq!(user(derive(&list[..=at], namespace, semantics)), user(derive(&list, namespace, semantics)));
             }
         }
     }
 
-    /// If `includes` returns true, it is right.
+    /// If `includes` returns true, the wide pattern matches every text that the narrow one matches.
     #[test]
     fn inclusion_is_sound(wide in "[ab*?]{0,5}", narrow in "[ab*?]{0,5}", text in "[abc]{0,6}") {
         let compile = |text: &str| tollgate_core::glob::Pattern::compile_exact(text, &[]).unwrap();
@@ -586,7 +593,7 @@ proptest! {
 
     /// Kubernetes can split every name that strict semantics give into namespace and name.
     #[test]
-    fn strict_users_have_two_parts(account in "[a-z:. */A-Z-]{0,12}", namespace in "[a-z:.-]{0,8}") {
+    fn strict_usernames_split_into_namespace_and_name(account in "[a-z:. */A-Z-]{0,12}", namespace in "[a-z:.-]{0,8}") {
         let rows = [[SERVER, "*", account.as_str()]];
         if let Ok(user) = user(derive(&rows, &namespace, ServiceAccountSemantics::Strict)) {
             let parts: Vec<&str> = user.split(':').collect();

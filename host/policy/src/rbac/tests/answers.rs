@@ -70,7 +70,7 @@ fn explains_principals_rows_and_near_misses() {
 }
 
 #[test]
-fn candidates_keep_denies_when_cut() {
+fn truncated_candidates_keep_denies() {
     let mut policy: String = (0..100)
         .map(|n| format!("p, u, applications, get, prod/{}*, allow\n", "x".repeat(n % 2)))
         .collect();

@@ -10,10 +10,10 @@ fn strict_deny_wins_over_every_principal() {
     for (groups, argocd) in [(["team-a", "team-b"], true), (["team-b", "team-a"], true)] {
         let caller = json!({"sub": "u", "groups": groups});
         assert_eq!(
-            ask(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed(),
+            decide(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed(),
             argocd
         );
-        let strict = ask(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X);
+        let strict = decide(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X);
         assert_eq!(
             (strict.outcome, strict.why),
             (Outcome::Deny, VerdictReason::DeniedByRule)
@@ -23,21 +23,21 @@ fn strict_deny_wins_over_every_principal() {
         default_role: "role:a".to_owned(),
         ..source(&format!("{policy}\np, u, applications, get, prod/x, deny"), semantics)
     };
-    assert!(ask(&load(&default(RbacSemantics::Argocd)), json!({"sub": "u"}), GET_X).is_allowed());
-    assert!(!ask(&load(&default(RbacSemantics::Strict)), json!({"sub": "u"}), GET_X).is_allowed());
-    assert!(ask(&load(&default(RbacSemantics::Strict)), json!({"sub": "v"}), GET_X).is_allowed());
+    assert!(decide(&load(&default(RbacSemantics::Argocd)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(!decide(&load(&default(RbacSemantics::Strict)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(decide(&load(&default(RbacSemantics::Strict)), json!({"sub": "v"}), GET_X).is_allowed());
 }
 
 #[test]
 fn strict_groups_always_count() {
     let policy = "p, org:t, applications, get, */*, allow";
     let caller = json!({"sub": "u", "groups": ["org:t"]});
-    assert!(!ask(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed());
-    assert!(ask(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X).is_allowed());
+    assert!(!decide(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed());
+    assert!(decide(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X).is_allowed());
 }
 
 #[test]
-fn strict_names_of_roles_and_accounts_are_not_for_providers() {
+fn strict_reserves_the_names_of_roles_and_local_accounts() {
     let strict = PolicySource {
         builtin: Builtin::Argocd,
         ..source("", RbacSemantics::Strict)
@@ -56,8 +56,8 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
         json!({"sub": "role:admin"}),
         json!({"sub": "admin", "iss": "https://idp.example"}),
     ] {
-        assert!(ask(&argocd, caller.clone(), GET_X).is_allowed(), "{caller}");
-        assert!(!ask(&strict, caller.clone(), GET_X).is_allowed(), "{caller}");
+        assert!(decide(&argocd, caller.clone(), GET_X).is_allowed(), "{caller}");
+        assert!(!decide(&strict, caller.clone(), GET_X).is_allowed(), "{caller}");
         let who = strict.identify(&claims(caller));
         let [resource, action, object] = GET_X;
         let explanation = strict.explain(
@@ -76,12 +76,12 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
             "{explanation:?}"
         );
     }
-    assert!(ask(&strict, json!({"sub": "admin", "iss": "argocd"}), GET_X).is_allowed());
-    assert!(!ask(&strict, json!({"sub": "role:admin", "iss": "argocd"}), GET_X).is_allowed());
+    assert!(decide(&strict, json!({"sub": "admin", "iss": "argocd"}), GET_X).is_allowed());
+    assert!(!decide(&strict, json!({"sub": "role:admin", "iss": "argocd"}), GET_X).is_allowed());
 }
 
 #[test]
-fn roles_are_followed_ten_hops_or_all_the_way() {
+fn argocd_follows_ten_role_hops_and_strict_every_hop() {
     let chain = |hops: usize| {
         let grants: String = (0..hops).map(|hop| format!("g, r{hop}, r{}\n", hop + 1)).collect();
         format!("{grants}p, r{hops}, applications, get, */*, allow")
@@ -89,7 +89,7 @@ fn roles_are_followed_ten_hops_or_all_the_way() {
     for (hops, argocd) in [(10, true), (11, false)] {
         let caller = json!({"sub": "r0"});
         assert_eq!(
-            ask(
+            decide(
                 &load(&source(&chain(hops), RbacSemantics::Argocd)),
                 caller.clone(),
                 GET_X
@@ -97,13 +97,13 @@ fn roles_are_followed_ten_hops_or_all_the_way() {
             .is_allowed(),
             argocd
         );
-        assert!(ask(&load(&source(&chain(hops), RbacSemantics::Strict)), caller, GET_X).is_allowed());
+        assert!(decide(&load(&source(&chain(hops), RbacSemantics::Strict)), caller, GET_X).is_allowed());
     }
     let circle = load(&source(
         "g, a, b\ng, b, a\np, b, applications, get, */*, allow",
         RbacSemantics::Strict,
     ));
-    assert!(ask(&circle, json!({"sub": "a"}), GET_X).is_allowed());
+    assert!(decide(&circle, json!({"sub": "a"}), GET_X).is_allowed());
 }
 
 #[test]
@@ -127,28 +127,28 @@ fn project_roles_count_for_their_project_only() {
             json!({"sub": "proj:p1:r", "iss": "argocd"}),
         ] {
             assert!(
-                ask(&rbac, caller.clone(), ["applications", "sync", "p1/x"]).is_allowed(),
+                decide(&rbac, caller.clone(), ["applications", "sync", "p1/x"]).is_allowed(),
                 "{caller}"
             );
             assert!(
-                ask(&rbac, caller.clone(), ["projects", "get", "p1"]).is_allowed(),
+                decide(&rbac, caller.clone(), ["projects", "get", "p1"]).is_allowed(),
                 "{caller}"
             );
             assert!(
-                !ask(&rbac, caller.clone(), ["projects", "get", "p2"]).is_allowed(),
+                !decide(&rbac, caller.clone(), ["projects", "get", "p2"]).is_allowed(),
                 "{caller}"
             );
             assert!(
-                !ask(&rbac, caller.clone(), ["applications", "get", "p2/x"]).is_allowed(),
+                !decide(&rbac, caller.clone(), ["applications", "get", "p2/x"]).is_allowed(),
                 "{caller}"
             );
             assert!(
-                !ask(&rbac, caller.clone(), ["extensions", "invoke", "e"]).is_allowed(),
+                !decide(&rbac, caller.clone(), ["extensions", "invoke", "e"]).is_allowed(),
                 "{caller}"
             );
         }
         assert!(
-            !ask(
+            !decide(
                 &rbac,
                 json!({"sub": "u", "groups": ["other"]}),
                 ["applications", "sync", "p1/x"]
@@ -172,8 +172,8 @@ fn global_denies_apply_on_top_of_project_roles() {
         ..source(deny, RbacSemantics::Argocd)
     });
     let caller = json!({"sub": "u", "groups": ["team"]});
-    assert!(ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
-    assert!(!ask(&rbac, caller, ["applications", "delete", "p1/x"]).is_allowed());
+    assert!(decide(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
+    assert!(!decide(&rbac, caller, ["applications", "delete", "p1/x"]).is_allowed());
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
             let caller = json!({"sub": "u", "groups": ["team"]});
             let is_dropped = semantics == RbacSemantics::Strict || is_broken_to_argocd;
             assert_eq!(
-                ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed(),
+                decide(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed(),
                 !is_dropped,
                 "{line} {semantics:?}"
             );
-            assert!(ask(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
+            assert!(decide(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
             let is_reported = findings
                 .iter()
                 .any(|line| line.contains("roles of project `p1` do not count"));

@@ -24,7 +24,7 @@ fn read_files(files: &[(&str, &str)]) -> InputDependencies {
 }
 
 #[test]
-fn a_policy_that_reads_no_request_says_so() {
+fn a_policy_that_does_not_read_the_request_does_not_depend_on_it() {
     for condition in [
         "true",
         "input.rbac.extensions_invoke.allow",
@@ -39,7 +39,7 @@ fn a_policy_that_reads_no_request_says_so() {
 }
 
 #[test]
-fn every_way_to_the_request_counts() {
+fn every_access_to_the_request_counts() {
     use RequestParts::{All, Method};
     for (condition, expected) in [
         ("input.request.method == \"GET\"", Method),
@@ -67,7 +67,7 @@ fn every_way_to_the_request_counts() {
 }
 
 #[test]
-fn imports_of_the_input_are_not_followed_further() {
+fn imported_parts_of_the_input_count_as_read_whole() {
     assert_eq!(
         dependencies("import input.request as r", "r.path == \"/\"").request,
         RequestParts::All
@@ -91,7 +91,7 @@ fn rules_and_functions_count_like_the_decision() {
 }
 
 #[test]
-fn candidates_are_built_only_for_those_who_read_them() {
+fn only_policies_that_read_candidates_depend_on_them() {
     for (condition, expected) in [
         ("input.rbac.extensions_invoke.allow", false),
         ("input.rbac.candidates[_].effect == \"deny\"", true),
@@ -104,7 +104,7 @@ fn candidates_are_built_only_for_those_who_read_them() {
 }
 
 #[test]
-fn a_condition_in_cel_counts_for_everything() {
+fn a_cel_condition_depends_on_everything() {
     let policy = "package tollgate.extensions\n\ndefault decision := {\"allow\": false}\n";
     let condition = "matchConditions:\n- name: n\n  expression: input.principal.id == 'a'\n  message: no\n";
     let found = read_files(&[

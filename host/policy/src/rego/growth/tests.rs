@@ -141,8 +141,8 @@ fn program(forms: &[&str]) -> String {
 
 const LIB: &str = "package tollgate.lib\n\nnames contains name if some name in input.principal.groups\n\nf(a) := [a, a]\n\nv := [input, input]\n";
 
-/// Compares every rule's bound with the value that the engine gives. Returns how many values it
-/// gave.
+/// Compares every rule's bound with the value that the engine computes. Returns the number of rules
+/// with a value.
 #[track_caller]
 fn compare(forms: &[&str]) -> usize {
     let text = program(forms);
@@ -158,7 +158,7 @@ fn compare(forms: &[&str]) -> usize {
     }
     engine.add_data(Value::from(data.clone())).unwrap();
     engine.set_input(Value::from(input()));
-    let mut given = 0;
+    let mut compared = 0;
     for at in 1..=forms.len() {
         let path = ["tollgate", "extensions", &format!("x{at}")]
             .map(str::to_owned)
@@ -175,12 +175,12 @@ fn compare(forms: &[&str]) -> usize {
         if largest == 0 || largest > 100_000 {
             break;
         }
-        given += 1;
+        compared += 1;
     }
-    given
+    compared
 }
 
-/// The value that the interpreter gives, if any.
+/// The value that the interpreter computes, if any.
 fn interpreted(engine: &mut Engine, at: usize) -> Option<Value> {
     let results = engine
         .eval_query(format!("data.tollgate.extensions.x{at}"), false)
@@ -189,7 +189,7 @@ fn interpreted(engine: &mut Engine, at: usize) -> Option<Value> {
     (value != Value::Undefined).then_some(value)
 }
 
-/// The value that the VM gives, which is what counts in the gateway.
+/// The value that the VM computes. The gateway uses the VM.
 fn run(engine: &Engine, data: &serde_json::Value, at: usize) -> Option<Value> {
     let rule = format!("data.tollgate.extensions.x{at}");
     let policy = engine.clone().compile_with_entrypoint(&rule.as_str().into()).ok()?;
@@ -204,8 +204,11 @@ fn run(engine: &Engine, data: &serde_json::Value, at: usize) -> Option<Value> {
 
 #[test]
 fn no_value_is_larger_than_its_bound() {
-    let silent: Vec<&&str> = FORMS.iter().filter(|form| compare(&[form]) == 0).collect();
-    assert!(silent.len() <= 4, "refused, or give nothing: {silent:#?}");
+    let without_value: Vec<&&str> = FORMS.iter().filter(|form| compare(&[form]) == 0).collect();
+    assert!(
+        without_value.len() <= 4,
+        "refused, or without a value: {without_value:#?}"
+    );
     let (engine, data) = (Engine::new(), data());
     let ran = FORMS.iter().filter(|form| {
         let mut engine = engine.clone();
@@ -214,7 +217,7 @@ fn no_value_is_larger_than_its_bound() {
         engine.add_data(Value::from(data.clone())).unwrap();
         run(&engine, &data, 1).is_some()
     });
-    assert!(ran.count() > FORMS.len() * 3 / 4, "the machine gives too few values");
+    assert!(ran.count() > FORMS.len() * 3 / 4, "the VM computes too few values");
     for first in FORMS {
         for second in FORMS {
             compare(&[first, second]);
@@ -231,10 +234,10 @@ fn no_value_of_a_long_chain_is_larger_than_its_bound() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    let mut given = 0;
+    let mut compared = 0;
     for _ in 0..300 {
         let forms: Vec<&str> = (0..3 + next(3)).map(|_| FORMS[next(FORMS.len())]).collect();
-        given += compare(&forms);
+        compared += compare(&forms);
     }
-    assert!(given > 500, "too few of the chains give anything: {given}");
+    assert!(compared > 500, "too few values were compared: {compared}");
 }

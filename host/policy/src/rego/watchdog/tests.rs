@@ -48,60 +48,60 @@ fn input(method: &str) -> Value {
 }
 
 #[test]
-fn a_decision_that_does_not_come_back_costs_one_thread_and_holds_up_its_bundle() {
+fn a_stuck_decision_occupies_one_thread_and_blocks_only_its_bundle() {
     let other = bundle(4);
     let stuck = std::sync::Arc::new(bundle(30));
     assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
 
     let started = Instant::now();
-    let lost = std::sync::Arc::clone(&stuck);
-    std::thread::spawn(move || lost.decide(input("GET")));
+    let stuck_in_thread = std::sync::Arc::clone(&stuck);
+    std::thread::spawn(move || stuck_in_thread.decide(input("GET")));
     while !stuck.is_stuck() {
-        assert!(started.elapsed() < STUCK_AFTER * 20, "nobody noticed");
+        assert!(started.elapsed() < STUCK_AFTER * 20, "the watchdog did not report it");
         // Other decisions of the same bundle get these results in the meantime.
         assert!(matches!(stuck.decide(input("DELETE")), Ok(_) | Err(Error::Stuck)));
         std::thread::yield_now();
     }
     assert!(started.elapsed() >= STUCK_AFTER);
 
-    let asked = Instant::now();
+    let blocked_at = Instant::now();
     for method in ["GET", "DELETE"] {
         assert_eq!(stuck.decide(input(method)), Err(Error::Stuck));
     }
-    assert!(asked.elapsed() < STUCK_AFTER);
+    assert!(blocked_at.elapsed() < STUCK_AFTER);
     // Another bundle is not affected.
     assert!(other.decide(input("GET")).unwrap().allow);
     assert!(!other.is_stuck());
 
     // The comparison ends eventually, and the bundle decides again.
     while stuck.is_stuck() {
-        assert!(started.elapsed() < STUCK_AFTER * 200, "it is given up for good");
+        assert!(started.elapsed() < STUCK_AFTER * 200, "the bundle does not recover");
         std::thread::yield_now();
     }
     assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
 }
 
 #[test]
-fn many_short_decisions_are_not_a_long_one() {
+fn many_short_decisions_do_not_count_as_stuck() {
     let bundle = bundle(4);
     let started = Instant::now();
-    let mut made = 0_u32;
+    let mut decisions = 0_u32;
     while started.elapsed() < STUCK_AFTER * 2 {
         match bundle.decide(input("GET")) {
             Ok(decision) => {
                 assert!(decision.allow);
-                made += 1;
+                decisions += 1;
             }
             // A busy machine may hold this thread up for longer than a decision may take.
             Err(error) => assert_eq!(error, Error::Time),
         }
     }
-    assert!(made > 10);
+    assert!(decisions > 10);
     assert!(!bundle.is_stuck());
 }
 
 #[test]
-fn the_load_refuses_what_the_watch_is_for() {
+fn the_compiler_refuses_policies_that_would_get_stuck() {
     let found = compile::compile_on_large_stack(&doubling(29)).unwrap_err();
     assert!(found[0].message.contains("nodes"), "{found:?}");
     assert!(compile::compile_on_large_stack(&doubling(4)).is_ok());

@@ -1,4 +1,4 @@
-//! What goes from one process to the other arrives.
+//! Tests of the reports that the worker process sends.
 
 use std::path::Path;
 

@@ -57,7 +57,7 @@ fn fallbacks_are_read_and_have_defaults() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_line() {
+fn invalid_rules_are_reported_with_their_line() {
     let check = |text: &str, expected: &str| {
         let found = parse(text, ServiceAccountSemantics::Strict).unwrap_err();
         assert!(found.iter().any(|finding| finding.contains(expected)), "{found:?}");
@@ -80,7 +80,7 @@ fn what_cannot_be_read_is_told_with_its_line() {
 }
 
 #[test]
-fn the_human_travels_along() {
+fn extra_values_carry_the_caller_and_the_application() {
     let text = "extra:
   tollgate.dev/user: principal.username
   tollgate.dev/via: \"[principal.kind, principal.issuer]\"
@@ -122,7 +122,7 @@ fn values_http_would_change_are_refused() {
 }
 
 #[test]
-fn rules_are_read_from_a_folder_that_may_have_none() {
+fn rules_of_a_folder_are_optional() {
     let folder = tempfile::tempdir().unwrap();
     let rules = ImpersonationRules::load(folder.path(), ServiceAccountSemantics::Argocd)
         .value

@@ -85,7 +85,7 @@ pub(crate) fn resources() -> Resources {
     with(&text)
 }
 
-/// Resources of a text that has no errors.
+/// Parses resources, which must be valid.
 pub(crate) fn with(text: &str) -> Resources {
     let loaded = load_text(text, "state.yaml", "argocd");
     loaded.value.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics))
@@ -124,8 +124,8 @@ pub(crate) fn settings() -> tollgate_config::Kubernetes {
     }
 }
 
-/// The embedded platform, with a store on disk.
-pub(crate) struct World {
+/// An authorizer with agents, a store on disk and a clock.
+pub(crate) struct Fixture {
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
     pub(crate) sessions: Arc<SessionRegistry>,
@@ -134,13 +134,13 @@ pub(crate) struct World {
     pub(crate) folder: TempDir,
 }
 
-/// A personal access token that gives alice access.
+/// A personal access token. The default one gives alice access.
 pub(crate) struct Pat {
     pub(crate) secret: &'static str,
     pub(crate) user: (i64, &'static str),
     pub(crate) agent: i64,
     pub(crate) scopes: &'static [&'static str],
-    pub(crate) lives: i64,
+    pub(crate) lifetime_seconds: i64,
     pub(crate) revoked: bool,
 }
 
@@ -151,13 +151,13 @@ impl Default for Pat {
             user: (101, "alice"),
             agent: 9999,
             scopes: &["k8s_proxy"],
-            lives: 3600,
+            lifetime_seconds: 3600,
             revoked: false,
         }
     }
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(&settings()).await
     }
@@ -201,7 +201,7 @@ impl World {
             agent: self.agents.agent(self::id(pat.agent)).map(|agent| agent.identity()),
             scopes: pat.scopes.iter().map(|scope| (*scope).to_owned()).collect(),
             created_at: self.at(-60),
-            expires_at: self.at(pat.lives),
+            expires_at: self.at(pat.lifetime_seconds),
             revoked_at: pat.revoked.then(|| self.at(-30)),
             last_used_at: None,
         };
@@ -211,7 +211,7 @@ impl World {
     }
 
     /// A browser session with cookie `sess-NAME` and CSRF token `csrf-NAME`.
-    pub(crate) async fn add_cookie(&self, (user_id, name): (i64, &str), lives: i64) -> Uuid {
+    pub(crate) async fn add_cookie(&self, (user_id, name): (i64, &str), lifetime_seconds: i64) -> Uuid {
         let id = Uuid::now_v7();
         let hash = |text: String| SecretHash::of(&SecretString::from(text));
         let session = BrowserSession {
@@ -222,7 +222,7 @@ impl World {
             },
             csrf: hash(format!("csrf-{name}")),
             created_at: self.at(-60),
-            expires_at: self.at(lives),
+            expires_at: self.at(lifetime_seconds),
             revoked_at: None,
         };
         let by = Actor {
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// Changes the database behind the store's back.
+    /// Changes the database without the store.
     pub(crate) async fn sql(&self, text: &'static str) {
         use sqlx::ConnectOptions as _;
 
@@ -286,7 +286,7 @@ impl World {
         sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
     }
 
-    /// A file with a secret two gateways share.
+    /// A file with a secret that two gateways share.
     pub(crate) fn secret_file(&self) -> std::path::PathBuf {
         let path = self.folder.path().join("secret");
         std::fs::write(&path, SECRET).unwrap();
@@ -313,7 +313,7 @@ pub(crate) fn member(id: i64, path: &str, highest: Role) -> Membership {
     }
 }
 
-/// Why access is not given.
+/// The reason of a refusal. Any other outcome panics.
 #[track_caller]
 pub(crate) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReason {
     match answer {
