@@ -153,6 +153,41 @@ async fn a_status_of_a_set_is_no_change() {
 }
 
 #[tokio::test]
+async fn a_deeply_nested_set_does_not_block_the_others() {
+    let backend = Namespace::new("deep-set").await;
+    fill(&backend).await;
+    let set = |name: &str, element: Value| {
+        let spec = json!({"generators": [{"list": {"elements": [{"value": element}]}}], "template": {
+            "metadata": {"name": "a"}, "spec": {"project": "shop", "destination": {}},
+        }});
+        object(&backend, (ARGO, "ApplicationSet", name), json!({"spec": spec}))
+    };
+    let nested = (0..500).fold(json!(1), |inner, _| json!({"inner": inner}));
+    backend.put(&set("deep", nested)).await;
+    backend.put(&set("flat", json!("text"))).await;
+    let mut reader = Reader::of(&backend.config()).await;
+    let listed = reader.good().await;
+    let names = |resources: &Resources| -> Vec<String> {
+        let names = resources.application_sets.keys().map(|name| name.name.clone());
+        names.filter(|name| name == "deep" || name == "flat").collect()
+    };
+    assert_eq!(names(&listed), ["flat"]);
+    let mistakes: Vec<&str> = listed
+        .invalid_objects
+        .iter()
+        .map(|object| object.mistake.as_str())
+        .collect();
+    assert_eq!(mistakes, ["it is nested too deeply, at most 100 levels are read"]);
+    // The same for a single event of the watch.
+    backend
+        .put(&set("flat", (0..500).fold(json!(1), |inner, _| json!([inner]))))
+        .await;
+    let is_set_aside = |loaded: &Loaded<Arc<Resources>>| loaded.value.as_ref().is_some_and(|all| names(all).is_empty());
+    reader.until("`flat` is set aside", is_set_aside).await;
+    reader.until_health("nothing is wrong", <[Diagnostic]>::is_empty).await;
+}
+
+#[tokio::test]
 async fn a_missing_right_is_reported_with_its_rule() {
     let backend = Namespace::new("rights").await;
     fill(&backend).await;
