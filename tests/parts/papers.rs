@@ -514,10 +514,13 @@ fn crates_depend_on_each_other_as_architecture_says() {
     assert_eq!(contradictions(&rows, &forbidding).len(), 1);
 }
 
-/// The words of a text that look like a source file of the gateway.
+/// Folders with Rust code.
+const CODE: [&str; 5] = ["host/", "tests/", "xtask/", "plugins/", "benches/"];
+
+/// The words of a text that look like a source file.
 fn sources(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || "/_.-".contains(c)))
-        .filter(|word| word.starts_with("host/") && word.ends_with(".rs"))
+        .filter(|word| CODE.iter().any(|folder| word.starts_with(folder)) && word.ends_with(".rs"))
         .collect()
 }
 
@@ -563,4 +566,50 @@ fn every_short_path_in_architecture_exists() {
         seen += 1;
     }
     assert!(seen > 20, "{seen}");
+}
+
+/// The names of all functions in the code of a folder.
+fn functions(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            functions(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let names = text
+                .lines()
+                .filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next());
+            found.extend(names.map(str::to_owned));
+        }
+    }
+}
+
+/// The tests that a text names: `file.rs::name`, `file.rs::{name, name}`, `…::name`.
+fn named_tests(text: &str) -> BTreeSet<&str> {
+    let lists = text.split("::").skip(1).map(|rest| match rest.strip_prefix('{') {
+        Some(list) => list.split('}').next().unwrap_or_default(),
+        None => rest
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .next()
+            .unwrap_or_default(),
+    });
+    let names = lists.flat_map(|list| list.split(',').map(str::trim));
+    // Shorter ones are modules and functions of libraries.
+    names.filter(|name| name.matches('_').count() > 2).collect()
+}
+
+#[test]
+fn every_test_named_in_the_security_page_exists() {
+    let mut known = BTreeSet::new();
+    for folder in CODE {
+        functions(&root().join(folder), &mut known);
+    }
+    let page = read("docs/security.md");
+    let named = named_tests(&page);
+    assert!(named.len() > 20, "{}", named.len());
+    let missing: Vec<_> = named.iter().filter(|name| !known.contains(**name)).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/security.md names tests that do not exist: {missing:#?}"
+    );
 }
