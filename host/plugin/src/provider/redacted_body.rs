@@ -37,10 +37,10 @@ pub(crate) fn redact_body(body: &[u8], capture: &[SingularPath], visible: Visibl
     };
     let address = |node: &serde_json::Value| std::ptr::from_ref(node) as usize;
     let mut captured = Vec::with_capacity(capture.len());
-    let mut redact = Vec::new();
+    let mut cut = Vec::new();
     for path in capture {
         let node = path.select(&document).filter(|node| node.is_string());
-        redact.extend(node.map(address));
+        cut.extend(node.map(address));
         let text = node.and_then(serde_json::Value::as_str);
         captured.push(text.map(|text| Zeroizing::new(text.as_bytes().to_vec())));
     }
@@ -49,14 +49,14 @@ pub(crate) fn redact_body(body: &[u8], capture: &[SingularPath], visible: Visibl
         VisibleStrings::Paths(paths) => paths
             .iter()
             .filter_map(|path| path.select(&document).map(address))
-            .filter(|node| !redact.contains(node))
+            .filter(|node| !cut.contains(node))
             .collect(),
     };
     let all = matches!(visible, VisibleStrings::All);
     // The document does not move between here and the lookups above, so an address still means the
     // same node.
     erase_hidden(&mut document, &|node| {
-        (all || kept.contains(&node)) && !redact.contains(&node)
+        (all || kept.contains(&node)) && !cut.contains(&node)
     });
     RedactedBody {
         body: serde_json::to_vec(&document).unwrap_or_default(),
