@@ -49,7 +49,7 @@ mod tests {
     use super::{DAY, HOUR, MINUTE, YEAR, age, human_duration, time_left};
 
     #[test]
-    fn spans_are_short() {
+    fn durations_are_abbreviated_as_in_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (119, "119s"),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_has_expired() {
+    fn a_time_in_the_past_has_expired() {
         let at = |second| Timestamp::from_second(second).unwrap();
         assert_eq!(
             (time_left(at(10), at(5)), time_left(at(5), at(5))),

@@ -192,7 +192,7 @@ mod tests {
     use super::{event_summary, new_events};
 
     #[test]
-    fn an_event_is_told_once_for_each_count() {
+    fn an_event_is_printed_once_per_count() {
         let mut shown = HashMap::new();
         let ids = |events: Vec<serde_json::Value>| -> Vec<String> {
             events
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_reads_as_kubectl() {
+    fn an_event_summary_reads_like_a_kubectl_command() {
         let details =
             json!({"verb": "create", "resource": "pods", "subresource": "exec", "namespace": "n", "name": "p"});
         assert_eq!(event_summary(&json!({"details": details})), "create pods/exec p -n n");

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_names_places_and_counts() {
+    fn a_table_lists_locations_and_counts() {
         let text = render(&findings(), ReportFormat::Table).unwrap();
         assert!(text.starts_with("SEVERITY"), "{text}");
         assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_yaml_say_the_same() {
+    fn json_and_yaml_have_the_same_content() {
         let json: serde_json::Value = serde_json::from_str(&render(&findings(), ReportFormat::Json).unwrap()).unwrap();
         let yaml: serde_json::Value =
             serde_saphyr::from_str(&render(&findings(), ReportFormat::Yaml).unwrap()).unwrap();

@@ -298,7 +298,7 @@ mod tests {
     use super::{Failure, failure_of_response, url};
 
     #[test]
-    fn tokens_go_to_https_or_to_this_machine() {
+    fn tokens_are_sent_only_over_https_or_to_loopback() {
         let path = ["clusters", "a/b", "credential"];
         for (server, expected) in [
             (
@@ -328,8 +328,8 @@ mod tests {
             assert!(failure.starts_with("gateway.url: "), "{failure}");
         }
         let query = [("user", Some("a&b".to_owned())), ("agent", None)];
-        let asked = url("https://t.example", &["tokens"], &query).unwrap();
-        assert_eq!(asked.as_str(), "https://t.example/api/v1/tokens?user=a%26b");
+        let tokens_url = url("https://t.example", &["tokens"], &query).unwrap();
+        assert_eq!(tokens_url.as_str(), "https://t.example/api/v1/tokens?user=a%26b");
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_refused_is_listed() {
+    fn every_refusal_is_listed() {
         let body = br#"{"error":"a; and 1 more","code":7,"reason":"permission_denied","refusals":[
             {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
             {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;

@@ -196,7 +196,7 @@ mod tests {
     use super::{ExecCredentialVersion, version};
 
     #[test]
-    fn the_version_client_go_asks_for_is_spoken() {
+    fn the_version_that_client_go_requests_is_used() {
         let info = |version: &str| format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","spec":{{}}}}"#);
         for known in [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1] {
             assert_eq!(version(Some(&info(known.into()))).unwrap(), known);

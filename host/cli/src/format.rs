@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn both_documents_say_the_same() {
+    fn json_and_yaml_have_the_same_content() {
         let value = json!({"a": [1, "two", null], "b: c": true});
         let json: Value = serde_json::from_str(&Format::Json.document(&value).unwrap()).unwrap();
         let yaml: Value = serde_saphyr::from_str(&Format::Yaml.document(&value).unwrap()).unwrap();

@@ -304,7 +304,7 @@ mod tests {
     use super::{bearer, exec, find};
 
     #[test]
-    fn a_token_file_has_either_form() {
+    fn a_token_is_read_with_or_without_its_agent() {
         for (token, agent, expected) in [
             ("tgpat-x", "9", Some("pat:9:tgpat-x")),
             ("pat:9:tgpat-x", "9", Some("pat:9:tgpat-x")),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_no_name() {
+    fn a_number_selects_an_agent_by_id() {
         let items = [json!({"id": 1, "name": "9999"}), json!({"id": 9999, "name": "prod"})];
         let found = |agent| find(&items, agent).map(|item| item["id"].clone());
         assert_eq!(found("9999"), Some(json!(9999)));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn sign_in_is_a_plugin_of_kubectl() {
+    fn sign_in_uses_the_kubectl_plugin_oidc_login() {
         let user = exec("https://i.example", "kubectl", &["groups".to_owned()]);
         assert_eq!(
             user["exec"]["args"],

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_plain() {
+    fn table_cells_are_escaped_and_truncated() {
         let long = "x".repeat(200);
         let shown = table(&json!({"items": [
             {"name": "a\u{1b}[2J", "agent": {"id": 7, "name": "prod"}},

@@ -144,7 +144,7 @@ mod tests {
     use super::{Terminal, escape_block, escape_json, escape_line};
 
     #[test]
-    fn nothing_a_terminal_acts_on_is_printed() {
+    fn control_characters_are_replaced() {
         for hostile in [
             "\u{1b}]52;c;eA==\u{7}",
             "\u{9b}2J",
@@ -173,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn only_colors_pass() {
+    fn only_color_sequences_pass() {
         let text = "\u{1b}[32m+a\u{1b}[0m\n\u{1b}]52;c;eA==\u{7}\u{1b}[2J\u{1b}";
         assert_eq!(written(&[text.as_bytes()]), "\u{1b}[32m+a\u{1b}[0m\n?]52;c;eA==??[2J?");
     }
 
     #[test]
-    fn a_character_may_come_in_parts() {
+    fn a_character_may_be_split_across_writes() {
         // U+009B, a control sequence introducer, and U+00E9, a letter.
         assert_eq!(written(&[b"a\xc2", b"\x9b2J\xc3", b"\xa9", b"\xff"]), "a?2Jé\u{fffd}");
     }
 
     #[test]
-    fn a_reader_that_goes_away_is_no_error() {
-        struct Gone;
-        impl Write for Gone {
+    fn a_closed_pipe_is_not_a_write_error() {
+        struct ClosedPipe;
+        impl Write for ClosedPipe {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
                 Err(io::ErrorKind::BrokenPipe.into())
             }
@@ -195,7 +195,7 @@ mod tests {
                 Ok(())
             }
         }
-        let mut terminal = Terminal::new(Gone);
+        let mut terminal = Terminal::new(ClosedPipe);
         assert!(terminal.write_all(b"a").is_ok() && terminal.write_all(b"b").is_ok());
         assert_eq!(terminal.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_call_by_address_and_other_sites_by_their_name() {
+    fn only_requests_by_address_or_localhost_are_accepted() {
         for host in [
             "127.0.0.1:8081",
             "10.2.3.4",

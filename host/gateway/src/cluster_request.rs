@@ -206,7 +206,7 @@ mod tests {
     use super::follows_log;
 
     #[test]
-    fn a_log_that_is_followed_may_stay_silent() {
+    fn only_followed_logs_may_stay_silent() {
         let log = "/api/v1/namespaces/n/pods/p/log";
         for (rest, query, follows) in [
             (log, Some("follow=true&tailLines=0"), true),

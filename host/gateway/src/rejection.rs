@@ -502,7 +502,7 @@ mod tests {
     use tollgate_policy::rego;
 
     #[test]
-    fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
+    fn an_abandoned_policy_denies_with_its_own_reason() {
         for (cause, reason) in [
             (rego::Error::Stuck, "policy_stuck"),
             (rego::Error::Time, "policy_failed"),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn good_edits_are_applied_in_order() {
+    fn valid_edits_are_applied_in_order() {
         let edits = vec![
             set("X-A", b"1"),
             wit::Edit::Append(("x-a".to_owned(), b"2\xff".to_vec())),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lie_is_told_apart() {
+    fn each_invalid_edit_has_its_own_error() {
         let forbidden = |name: &'static str| InvalidOutput::ForbiddenHeader(HeaderName::from_static(name));
         let cases = [
             (vec![set("Argocd-Username", b"admin")], forbidden("argocd-username")),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_are_held_to_the_same_rules() {
+    fn plans_are_checked_by_the_same_rules() {
         let plan = |remove: &[&str], prefixes: &[&str], set: &[(&str, &str)]| {
             check_plan(wit::Plan {
                 remove: remove.iter().map(|name| (*name).to_owned()).collect(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_refuse_in_one_line() {
+    fn a_refusal_has_an_error_status_and_a_one_line_reason() {
         let refusal = |status, reason: &str| {
             check_refusal(&wit::Refusal {
                 status,

@@ -45,7 +45,7 @@ metadata: {name: stray, namespace: elsewhere}
 spec: {project: team, destination: {name: in-cluster, namespace: guestbook}}
 ";
 
-fn world(enabled: &str, rules: &str, settings: &str) -> tempfile::TempDir {
+fn fixture(enabled: &str, rules: &str, settings: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     std::fs::create_dir_all(folder.path().join("state")).unwrap();
@@ -86,8 +86,8 @@ const RULES: &str = "fallback: deny\nextra:\n  tollgate.dev/user: principal.user
 const OPEN: &str = "applications: {}\n";
 
 #[test]
-fn the_account_is_told_with_its_entry() {
-    let folder = world("true", RULES, OPEN);
+fn the_account_is_printed_with_its_entry() {
+    let folder = fixture("true", RULES, OPEN);
     for application in ["guestbook", "argocd/guestbook"] {
         let (code, answer) = json(folder.path(), application);
         assert_eq!(code, ExitCode::SUCCESS);
@@ -126,8 +126,8 @@ fn the_account_is_told_with_its_entry() {
 }
 
 #[test]
-fn a_refusal_ends_with_one_and_its_reason() {
-    let folder = world("true", RULES, OPEN);
+fn a_refusal_exits_with_1_and_its_reason() {
+    let folder = fixture("true", RULES, OPEN);
     for (application, reason) in [
         ("other", "no-service-account"),
         ("broken", "invalid-service-account"),
@@ -144,15 +144,15 @@ fn a_refusal_ends_with_one_and_its_reason() {
 }
 
 #[test]
-fn a_fallback_is_told_as_one() {
-    let folder = world("true", "fallback: controller\n", OPEN);
+fn a_fallback_is_reported_as_such() {
+    let folder = fixture("true", "fallback: controller\n", OPEN);
     let (code, answer) = json(folder.path(), "other");
     assert_eq!(code, ExitCode::SUCCESS);
     assert_eq!(answer["decided_by"], json!({"fallback": "controller"}));
     assert_eq!(answer["account"], Value::Null);
     let (_, out, _) = run(folder.path(), "other", Format::Table);
     assert!(out.contains("the gateway's own identity in the cluster"), "{out}");
-    let folder = world("true", "extra: {}\n", OPEN);
+    let folder = fixture("true", "extra: {}\n", OPEN);
     let (code, answer) = json(folder.path(), "other");
     assert_eq!(code, ExitCode::SUCCESS);
     assert_eq!(answer["impersonates"]["user"], "system:serviceaccount:other:default");
@@ -160,9 +160,9 @@ fn a_fallback_is_told_as_one() {
 }
 
 #[test]
-fn off_and_in_audit_nobody_is_impersonated() {
+fn modes_off_and_audit_impersonate_nobody() {
     for mode in ["off", "audit"] {
-        let folder = world(mode, RULES, OPEN);
+        let folder = fixture(mode, RULES, OPEN);
         let (code, answer) = json(folder.path(), "guestbook");
         assert_eq!((code, &answer["mode"]), (ExitCode::SUCCESS, &json!(mode)));
         assert_eq!(answer["impersonates"]["user"], Value::Null);
@@ -180,16 +180,16 @@ fn off_and_in_audit_nobody_is_impersonated() {
 }
 
 #[test]
-fn compatibility_is_that_of_the_settings() {
-    let folder = world("true", "extra: {}\n", "applications: {compat: argocd}\n");
+fn the_compatibility_setting_applies() {
+    let folder = fixture("true", "extra: {}\n", "applications: {compat: argocd}\n");
     let (code, answer) = json(folder.path(), "other");
     assert_eq!(code, ExitCode::from(1));
     assert_eq!(answer["error"]["code"], "no-service-account");
 }
 
 #[test]
-fn what_cannot_be_answered_is_said() {
-    let folder = world("true", RULES, OPEN);
+fn failures_have_an_exit_code_and_a_message() {
+    let folder = fixture("true", RULES, OPEN);
     let failure = |application: &str| {
         let (code, out, stderr) = run(folder.path(), application, Format::Table);
         assert_eq!(out, "");
@@ -204,11 +204,11 @@ fn what_cannot_be_answered_is_said() {
         stderr.contains("there is no application `none` in namespace `argocd`"),
         "{stderr}"
     );
-    let closed = world("true", RULES, "");
+    let closed = fixture("true", RULES, "");
     let (code, _, stderr) = run(closed.path(), "guestbook", Format::Table);
     assert_eq!(code, ExitCode::SUCCESS);
     assert!(stderr.contains("the front is closed"), "{stderr}");
-    let broken = world("true", "fallback: nobody\n", OPEN);
+    let broken = fixture("true", "fallback: nobody\n", OPEN);
     let (code, _, stderr) = run(broken.path(), "guestbook", Format::Table);
     assert_eq!(code, ExitCode::from(69));
     assert!(stderr.contains("the configuration is refused"), "{stderr}");

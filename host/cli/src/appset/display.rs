@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_paints_but_this() {
+    fn escape_sequences_of_the_server_are_removed() {
         let answer = json!({"metadata": {"name": "a\u{1b}[2J"}, "changes": [
             {"application": "x", "action": "update", "diff": "+\u{1b}]0;x\n"},
         ]});
@@ -257,17 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn questions_name_what_goes() {
+    fn the_confirmation_names_the_affected_applications() {
         let nodes: Vec<_> = (0..12).map(|number| json!({"name": format!("app-{number}")})).collect();
-        let asked = question("a", &json!({ "nodes": nodes }), false);
+        let prompt = question("a", &json!({ "nodes": nodes }), false);
         assert!(
-            asked.starts_with("delete ApplicationSet `a` and delete its 12 Applications (app-0, "),
-            "{asked}"
+            prompt.starts_with("delete ApplicationSet `a` and delete its 12 Applications (app-0, "),
+            "{prompt}"
         );
-        assert!(asked.ends_with("app-9 and 2 more)?"), "{asked}");
-        let asked = question("a", &json!({}), true);
-        assert_eq!(asked, "delete ApplicationSet `a`, which has no Applications?");
-        let asked = question("a", &json!({"nodes": [{"name": "x"}]}), true);
-        assert_eq!(asked, "delete ApplicationSet `a` and keep its 1 Applications (x)?");
+        assert!(prompt.ends_with("app-9 and 2 more)?"), "{prompt}");
+        let prompt = question("a", &json!({}), true);
+        assert_eq!(prompt, "delete ApplicationSet `a`, which has no Applications?");
+        let prompt = question("a", &json!({"nodes": [{"name": "x"}]}), true);
+        assert_eq!(prompt, "delete ApplicationSet `a` and keep its 1 Applications (x)?");
     }
 }

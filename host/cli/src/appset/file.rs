@@ -122,7 +122,7 @@ mod tests {
     use tollgate_state::write::documents;
 
     #[test]
-    fn documents_and_lists_are_flat() {
+    fn documents_and_lists_are_flattened() {
         let text = "# none\n---\nkind: ApplicationSet\nmetadata: {name: a, namespace: own}\n---\n\
                     kind: List\nitems:\n- metadata: {name: b, resourceVersion: '7'}\n- metadata: {name: c}\n";
         let read = manifests(documents(text).expect("YAML"), Some("n")).expect("sets");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_with_its_number() {
+    fn invalid_objects_are_reported_by_number() {
         for (text, why) in [
             ("", "it has no ApplicationSet"),
             (

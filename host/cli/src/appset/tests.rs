@@ -9,14 +9,14 @@ struct Line {
 }
 
 #[test]
-fn names_win_over_options() {
+fn a_namespace_in_the_name_overrides_the_option() {
     assert_eq!(qualified("a", None), (None, "a"));
     assert_eq!(qualified("a", Some("n")), (Some("n"), "a"));
     assert_eq!(qualified("own/a", Some("n")), (Some("own"), "a"));
 }
 
 #[test]
-fn what_every_command_takes() {
+fn only_valid_command_lines_are_parsed() {
     for line in [
         "appset create a.yaml b.yaml --upsert --dry-run -o json --color never",
         "appset apply - --deletions 70 -N team",

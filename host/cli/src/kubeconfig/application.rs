@@ -90,7 +90,7 @@ mod tests {
     use super::{cluster_url, context_name, parse_name, token_file};
 
     #[test]
-    fn an_application_has_one_path() {
+    fn the_cluster_url_is_built_from_the_application_name() {
         let url = |text: &str, gateway: &str| {
             let url = cluster_url(&parse_name(text).unwrap(), gateway);
             url.map(|url| url.to_string()).map_err(|error| error.to_string())
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_stays_in_its_file() {
+    fn the_kubeconfig_refers_to_the_token_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let entry = |text: &str| {

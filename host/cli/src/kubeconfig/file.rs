@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_before_a_token_is_made() {
+    fn an_unwritable_path_is_reported_before_a_token_is_created() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().join("none/config"), folder.path().to_owned()] {
             let error = KubeconfigOutput::open(Some(&path), "prod").err().unwrap().to_string();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_its_owners_alone_and_whole() {
+    fn a_kubeconfig_file_is_private_and_complete() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().unwrap();

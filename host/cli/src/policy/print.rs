@@ -237,7 +237,7 @@ mod tests {
     use super::time;
 
     #[test]
-    fn times_have_the_unit_people_read_them_in() {
+    fn durations_are_printed_in_a_readable_unit() {
         for (micros, text) in [
             (0, "0 µs"),
             (999, "999 µs"),

@@ -12,7 +12,7 @@ struct Line {
     command: Command,
 }
 
-fn world() -> tempfile::TempDir {
+fn state_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();
     std::fs::create_dir_all(root.join("state")).expect("a folder");
@@ -43,15 +43,15 @@ fn definition_is_consistent() {
 }
 
 #[test]
-fn entries_come_and_go_in_the_state() {
-    let world = world();
-    let root = world.path();
-    let said = run(
+fn entries_are_added_and_removed_in_the_state() {
+    let folder = state_folder();
+    let root = folder.path();
+    let output = run(
         root,
         "add-destination-service-account shop https://a guestbook deployer --service-account-namespace infra",
     );
     let expected = "project shop: added service account infra:deployer for server https://a, namespace guestbook\n";
-    assert_eq!(said.as_deref(), Ok(expected));
+    assert_eq!(output.as_deref(), Ok(expected));
     let file = || std::fs::read_to_string(root.join("state/shop.yaml")).expect("a file");
     let lines = "  destinationServiceAccounts:\n  - defaultServiceAccount: infra:deployer\n    namespace: guestbook\n    server: https://a\n";
     assert_eq!(file(), format!("{PROJECT}{lines}"));
@@ -76,24 +76,24 @@ fn entries_come_and_go_in_the_state() {
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["kind"], "AppProject");
 
-    let gone = run(
+    let removed = run(
         root,
         "remove-destination-service-account shop https://a guestbook deployer",
     );
     let text = "project.absent: specified destination service account does not exist in project";
-    assert_eq!(gone, Err(text.to_owned()));
+    assert_eq!(removed, Err(text.to_owned()));
     run(
         root,
         "remove-destination-service-account shop https://a guestbook infra:deployer",
     )
-    .expect("it goes");
+    .expect("the entry is removed");
     assert_eq!(file(), format!("{PROJECT}  destinationServiceAccounts: []\n"));
 }
 
 #[test]
-fn what_could_not_act_is_not_written() {
-    let world = world();
-    let root = world.path();
+fn invalid_entries_are_not_written() {
+    let folder = state_folder();
+    let root = folder.path();
     for (arguments, expected) in [
         (
             "add-destination-service-account shop * * a*",

@@ -33,7 +33,7 @@ fn run(content: &str, name: &str, line: &str) -> (ExitCode, String, String) {
 }
 
 #[test]
-fn can_says_yes_and_no() {
+fn can_prints_yes_or_no() {
     let (code, out, _) = run(POLICY, "policy.csv", "can alice get app p/x --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
     let (code, out, _) = run(POLICY, "policy.csv", "can alice get app secret/x --policy-file {file}");
@@ -53,7 +53,7 @@ fn can_says_yes_and_no() {
 }
 
 #[test]
-fn can_warns_and_is_quiet_when_told() {
+fn can_prints_warnings_unless_quiet() {
     let (code, out, stderr) = run(POLICY, "policy.csv", "can org:team get logs p/a --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
     assert!(
@@ -160,7 +160,7 @@ fn validate_reports_every_line() {
 }
 
 #[test]
-fn diff_finds_what_semantics_change() {
+fn diff_lists_requests_that_semantics_decide_differently() {
     let (code, out, _) = run(
         POLICY,
         "policy.csv",
@@ -204,7 +204,7 @@ fn diff_finds_what_semantics_change() {
 }
 
 #[test]
-fn arguments_in_the_order_of_policy_csv_are_explained() {
+fn swapped_action_and_resource_are_explained() {
     let (code, _, stderr) = run(
         POLICY,
         "policy.csv",
@@ -218,7 +218,7 @@ fn arguments_in_the_order_of_policy_csv_are_explained() {
 }
 
 #[test]
-fn exactly_one_policy_is_named() {
+fn exactly_one_policy_source_is_required() {
     assert!(Line::try_parse_from(["rbac", "validate"]).is_err());
     assert!(Line::try_parse_from(["rbac", "validate", "--state", "a", "--policy-file", "b"]).is_err());
 }
@@ -238,7 +238,7 @@ fn state(policy: &str) -> tempfile::TempDir {
     folder
 }
 
-fn asked(folder: &std::path::Path, line: &str) -> (ExitCode, String, String) {
+fn run_on_state(folder: &std::path::Path, line: &str) -> (ExitCode, String, String) {
     let line = format!("{line} --state {}", folder.display());
     let parsed = Line::try_parse_from(std::iter::once("rbac").chain(line.split(' '))).unwrap();
     let (mut out, mut stderr) = (Vec::new(), Vec::new());
@@ -248,7 +248,7 @@ fn asked(folder: &std::path::Path, line: &str) -> (ExitCode, String, String) {
 }
 
 #[test]
-fn can_and_explain_give_one_answer() {
+fn can_and_explain_agree() {
     let folder = state("p, alice, applications, get, */*, allow\np, bob, applications, get, dev/*, allow");
     for (question, allowed) in [
         ("proj:shop:reader get applications shop/guestbook", true),
@@ -269,14 +269,15 @@ fn can_and_explain_give_one_answer() {
                 ExitCode::from(EXIT_NO)
             };
             for command in ["can", "explain"] {
-                let (answered, out, _) = asked(folder.path(), &format!("{command} {question} --semantics {semantics}"));
-                assert_eq!(answered, code, "{command} {question} {semantics}: {out}");
+                let (observed, out, _) =
+                    run_on_state(folder.path(), &format!("{command} {question} --semantics {semantics}"));
+                assert_eq!(observed, code, "{command} {question} {semantics}: {out}");
             }
         }
     }
     // Somebody else's `alice` is not the account.
     let line = "explain alice get applications shop/guestbook --local=false --semantics strict";
-    assert_eq!(asked(folder.path(), line).0, ExitCode::from(EXIT_NO));
+    assert_eq!(run_on_state(folder.path(), line).0, ExitCode::from(EXIT_NO));
 }
 
 #[test]
@@ -301,7 +302,7 @@ fn a_question_without_an_answer_is_no_no() {
 }
 
 #[test]
-fn validate_knows_actions_as_can_does() {
+fn validate_and_can_accept_the_same_actions() {
     let policy = "p, role:a, projects, read, *, allow\np, role:a, invoke, htpbin, *, allow\np, role:a, applications, \
                   action/apps/Deployment/restart, */*, allow\np, role:a, applications, *, */*, allow\np, role:a, logs, \
                   get/x, */*, allow\n";
@@ -319,17 +320,17 @@ fn validate_knows_actions_as_can_does() {
 }
 
 #[test]
-fn diff_tells_each_row_once_and_true_callers() {
+fn diff_lists_each_row_once_with_possible_callers() {
     let folder = state(
         "p, role:dev, applications, *, shop/*, allow\np, role:dev, applications, delete, shop/prod-*, deny\ng, alice, \
          role:dev\ng, my-org:dev, role:dev\np, my-org:ops, applications, sync, */*, allow",
     );
-    let (code, out, _) = asked(folder.path(), "diff -o json");
+    let (code, out, _) = run_on_state(folder.path(), "diff -o json");
     assert_eq!(code, ExitCode::from(EXIT_DIFFERENT));
     let answer: Value = serde_json::from_str(&out).unwrap();
     let found = answer["differences"].as_array().unwrap();
-    // One for the group without a grant, and one for each name that is not an identity
-    // provider's to give.
+    // One for the group without a grant, and one for each local name that an identity provider
+    // could also issue.
     assert!(found.len() < 20, "{out}");
     for one in found {
         let texts = ["resource", "action", "object"].map(|key| one[key].as_str().unwrap());
@@ -347,6 +348,6 @@ fn diff_tells_each_row_once_and_true_callers() {
     let of_group = |group: &str| found.iter().filter(|one| one["groups"] == json!([group])).count();
     assert_eq!(of_group("my-org:ops"), 1, "{out}");
     assert_eq!(of_group("my-org:dev"), 0, "{out}");
-    let (_, table, _) = asked(folder.path(), "diff");
+    let (_, table, _) = run_on_state(folder.path(), "diff");
     assert!(!table.contains(", , "), "{table}");
 }

@@ -213,7 +213,7 @@ mod tests {
     use super::plural;
 
     #[test]
-    fn kinds_have_the_resources_kubernetes_gives_them() {
+    fn kinds_map_to_their_plural_resources() {
         for (kind, resource) in [
             ("Deployment", "deployments"),
             ("ReplicaSet", "replicasets"),

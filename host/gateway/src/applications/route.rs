@@ -66,7 +66,7 @@ mod tests {
                 query,
             })
         };
-        for (target, wanted) in [
+        for (target, expected) in [
             (
                 "/applications/argocd/guestbook/k8s",
                 path("argocd", "guestbook", "", None),
@@ -82,12 +82,12 @@ mod tests {
             ("/applications", None),
             ("/x/applications/a/b/k8s", None),
         ] {
-            assert_eq!(application(&target.parse().unwrap()), Ok(wanted), "{target}");
+            assert_eq!(application(&target.parse().unwrap()), Ok(expected), "{target}");
         }
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for (target, error) in [
             ("/applications/a/b/k8s/api/../version", Error::DotSegment),
             ("/applications/a/b/k8s//version", Error::EmptySegment),

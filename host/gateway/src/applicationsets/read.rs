@@ -192,7 +192,7 @@ mod tests {
     use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 
     #[test]
-    fn projects_are_those_of_the_template_or_of_the_applications() {
+    fn sets_are_filtered_by_the_projects_of_template_or_applications() {
         let none = BTreeSet::new();
         let plain = json!({"spec": {"template": {"spec": {"project": "dev"}}}});
         let dev = vec!["dev".to_owned(), "qa".to_owned()];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_labels() {
+    fn names_and_labels_are_read() {
         let set = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": 2}}});
         let name = name_of(&set, "argocd");
         assert_eq!((name.namespace.as_str(), name.name.as_str()), ("argocd", "a"));

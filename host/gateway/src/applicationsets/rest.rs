@@ -121,7 +121,7 @@ mod tests {
     use super::Encoding;
 
     #[test]
-    fn events_are_lines_or_server_sent() {
+    fn events_are_json_lines_or_server_sent_events() {
         let event = json!({"type": "ADDED"});
         let lines = Encoding::of(&HeaderMap::new());
         assert_eq!(

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_names() {
+    fn methods_and_paths_are_routed() {
         let (get, post, put, delete) = (&Method::GET, &Method::POST, &Method::PUT, &Method::DELETE);
         for (method, path, expected) in [
             (get, "", "List"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_served() {
+    fn other_requests_are_not_served() {
         for (method, path) in [
             (Method::PATCH, "/api/v1/applicationsets/a"),
             (Method::POST, "/api/v1/applicationsets/a"),

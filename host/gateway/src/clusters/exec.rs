@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_said_in_both_versions() {
+    fn a_token_is_written_in_both_versions() {
         for (version, api) in [
             (ExecCredentialVersion::V1, "client.authentication.k8s.io/v1"),
             (ExecCredentialVersion::V1Beta1, "client.authentication.k8s.io/v1beta1"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_said_with_its_key() {
+    fn a_certificate_is_written_with_its_key() {
         let credential = Credential {
             token: None,
             certificate: Some(ClientCertificate {
@@ -142,15 +142,15 @@ mod tests {
             }),
             ..token()
         };
-        let said = document(&credential, None, ExecCredentialVersion::V1).unwrap();
+        let written = document(&credential, None, ExecCredentialVersion::V1).unwrap();
         assert_eq!(
-            said["status"],
+            written["status"],
             json!({ "clientCertificateData": "chain", "clientKeyData": "key" })
         );
     }
 
     #[test]
-    fn what_clients_cannot_present_is_refused() {
+    fn credentials_that_clients_cannot_present_are_refused() {
         let basic = Credential {
             token: None,
             basic: Some(BasicAuth {

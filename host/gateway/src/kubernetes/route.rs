@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_kept_byte_for_byte() {
-        for (target, wanted) in [
+        for (target, expected) in [
             ("/k8s-proxy/", Some(("/", None))),
             ("/k8s-proxy/version", Some(("/version", None))),
             (
@@ -57,13 +57,13 @@ mod tests {
             ("/K8s-proxy/version", None),
         ] {
             let uri = target.parse().unwrap();
-            let wanted = wanted.map(|(rest, query)| KubernetesPath { rest, query });
-            assert_eq!(kubernetes(&uri), Ok(wanted), "{target}");
+            let expected = expected.map(|(rest, query)| KubernetesPath { rest, query });
+            assert_eq!(kubernetes(&uri), Ok(expected), "{target}");
         }
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for (target, error) in [
             ("/k8s-proxy/api/../version", Error::DotSegment),
             ("/k8s-proxy//version", Error::EmptySegment),

@@ -93,7 +93,7 @@ mod tests {
             let (items, next) = page.finish().unwrap();
             assert!(
                 next.is_none() || next == items.last().copied(),
-                "it names an item of the page"
+                "the cursor names an item of the page"
             );
             pages.push(items);
             match next {
@@ -104,26 +104,26 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_each_visible_row_once() {
+    fn pages_contain_each_visible_row_once() {
         assert_eq!(pages(100), [vec![2, 4, 6, 8, 10]]);
-        // Row 11 follows, which the caller may not see: nothing tells them.
+        // Row 11 follows, but the caller may not see it, so there is no cursor.
         assert_eq!(pages(5), [vec![2, 4, 6, 8, 10]]);
         assert_eq!(pages(2), [vec![2, 4], vec![6, 8], vec![10]]);
         assert_eq!(pages(1), [[2], [4], [6], [8], [10]].map(Vec::from));
     }
 
     #[test]
-    fn a_page_asks_a_bounded_number_of_questions() {
+    fn a_page_makes_a_bounded_number_of_queries() {
         // Only row 5 is visible, in a list without an end.
         let page = |after| {
             let mut page = PageBuilder::new(after, 2);
-            let mut asked = 0;
+            let mut query_count = 0;
             while page.needs_query() {
                 let row = page.after().map_or(1, |after| after + 1);
                 page.add_rows((row == 5).then_some((row, row)), Some(row));
-                asked += 1;
+                query_count += 1;
             }
-            assert_eq!(asked, MAX_QUERIES);
+            assert_eq!(query_count, MAX_QUERIES);
             page.finish()
         };
         assert_eq!(page(None).unwrap(), (vec![5], Some(5)));

@@ -251,18 +251,18 @@ mod tests {
     use tollgate_core::session::{AccessType, SessionId};
 
     #[test]
-    fn who_ends_one_token_alone_is_told_so() {
-        let told = |session: &SessionId| serde_json::to_value(Revoked::of(session, 2)).unwrap();
-        let sign_in = told(&SessionId::new(AccessType::OidcIdToken, "ab"));
+    fn revoking_a_single_id_token_adds_a_note() {
+        let answer_for = |session: &SessionId| serde_json::to_value(Revoked::of(session, 2)).unwrap();
+        let sign_in = answer_for(&SessionId::new(AccessType::OidcIdToken, "ab"));
         assert_eq!(sign_in, json!({"revoked": "oidc:ab", "closed": 2}));
-        let one = told(&SessionId::for_single_token("ab"));
+        let one = answer_for(&SessionId::for_single_token("ab"));
         assert_eq!(one["revoked"], "oidc:token-ab");
         let note = one["note"].as_str().unwrap();
         assert!(
             note.contains("only this ID token") && note.contains("block the user in the directory"),
             "{note}"
         );
-        let token = told(&SessionId::new(AccessType::PersonalAccessToken, "token-ab"));
+        let token = answer_for(&SessionId::new(AccessType::PersonalAccessToken, "token-ab"));
         assert_eq!(token, json!({"revoked": "pat:token-ab", "closed": 2}));
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_names() {
+    fn methods_and_paths_are_routed() {
         let some = |text: &str| Ok(Some(text.to_owned()));
         assert_eq!(of(&Method::GET, "/api/v1/projects"), some("list"));
         assert_eq!(of(&Method::HEAD, "/api/v1/projects/a"), some("get a"));

@@ -3,7 +3,7 @@ use http::Uri;
 use super::*;
 
 #[test]
-fn extension_paths_are_taken_apart_raw() {
+fn extension_paths_are_split_without_decoding() {
     for (uri, name, rest, query) in [
         ("/api/v1/extensions/metrics", "metrics", "", None),
         ("/extensions/metrics/", "metrics", "/", None),

@@ -1,4 +1,4 @@
-//! What a token is, and what never shows one.
+//! Which tokens are valid, and where no secret may appear.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn check(text: &str, expected: Option<&TokenError>) {
 }
 
 #[test]
-fn a_token_is_visible_ascii_of_some_length() {
+fn a_token_is_visible_ascii_of_bounded_length() {
     check("!~azAZ09-._~+/=", None);
     check(&"a".repeat(MAX_TOKEN_BYTES), None);
     check("", Some(&TokenError::Empty));
@@ -58,7 +58,7 @@ fn full() -> Credential {
 }
 
 #[test]
-fn nothing_is_shown_for_debugging() {
+fn debug_output_shows_no_secret() {
     let credential = full();
     assert!(!format!("{credential:?}").contains("hidden"));
     assert!(
@@ -75,7 +75,7 @@ fn nothing_is_shown_for_debugging() {
 }
 
 #[test]
-fn what_a_credential_shows_is_compared_and_nothing_else() {
+fn only_what_a_credential_presents_is_compared() {
     let check = |change: fn(&mut Credential), same: bool| {
         let mut other = full();
         change(&mut other);
@@ -92,7 +92,7 @@ fn what_a_credential_shows_is_compared_and_nothing_else() {
 }
 
 #[test]
-fn texts_of_errors_are_bounded() {
+fn error_texts_are_bounded() {
     let error = MintError::new(MintErrorClass::Denied, "a\nb", &"\u{e9}".repeat(MAX_MESSAGE_BYTES));
     assert_eq!(error.code, "a b");
     assert_eq!(error.message.len(), MAX_MESSAGE_BYTES);
@@ -100,7 +100,7 @@ fn texts_of_errors_are_bounded() {
 }
 
 #[test]
-fn only_401_speaks_against_a_credential() {
+fn only_401_counts_as_unauthorized() {
     assert!(is_unauthorized(StatusCode::UNAUTHORIZED));
     for status in [
         StatusCode::OK,

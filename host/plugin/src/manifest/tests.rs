@@ -15,7 +15,7 @@ configSchema: { type: object }
 ";
 
 /// One line replaced or added, and the finding it must give.
-fn check(from: &str, to: &str, place: &str, message: &str) {
+fn check(from: &str, to: &str, location: &str, message: &str) {
     let text = if from.is_empty() {
         format!("{GOOD}{to}\n")
     } else {
@@ -26,12 +26,12 @@ fn check(from: &str, to: &str, place: &str, message: &str) {
     let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     let found = findings
         .iter()
-        .any(|finding| finding.starts_with(place) && finding.contains(message));
-    assert!(found, "{findings:#?} has no `{place}…{message}`");
+        .any(|finding| finding.starts_with(location) && finding.contains(message));
+    assert!(found, "{findings:#?} has no `{location}…{message}`");
 }
 
 #[test]
-fn a_good_manifest_is_read() {
+fn a_valid_manifest_is_parsed() {
     let loaded = parse(GOOD, "tag.yaml", "tag");
     assert_eq!(loaded.diagnostics, []);
     let manifest = loaded.value.unwrap();
@@ -44,7 +44,7 @@ fn a_good_manifest_is_read() {
 }
 
 #[test]
-fn mistakes_are_named_by_line() {
+fn mistakes_are_reported_by_line() {
     check(
         "name: tag",
         "name: tog",
@@ -91,7 +91,7 @@ fn mistakes_are_named_by_line() {
 }
 
 #[test]
-fn credentials_cannot_be_asked_for() {
+fn fields_hidden_from_plugins_cannot_be_requested() {
     for name in [
         "Authorization",
         "cookie",

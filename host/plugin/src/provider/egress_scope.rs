@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_what_manifest_and_configuration_say() {
+    fn host_templates_expand_values_of_the_configuration() {
         let config = json!({
             "region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c",
             "url": "https://evil.example/", "user": "https://a@evil.example/", "star": "*", "stars": "*.example.com",
@@ -241,7 +241,7 @@ mod tests {
             ("{missing}", "idp.example.com", 443, false),
             ("x.{evil}.example.com", "x.a.b", 443, false),
             ("*", "anything.example.com", 1, true),
-            // What a configuration must not turn a template into.
+            // A value must not move a template to another domain or make it a wildcard.
             ("{url}.cloud.example", "evil.example", 443, false),
             ("{url}", "evil.example", 443, true),
             ("x{url}", "evil.example", 443, false),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn together_secrets_go_only_where_each_may_go() {
+    fn combined_secrets_may_only_go_where_each_may_go() {
         let list = |text: &str| -> Arc<[HostMatcher]> { Arc::new([HostMatcher::parse(text).unwrap()]) };
         let (a, both) = (
             EgressScope::new(list("a.example"), true),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reach_is_the_same_after_it_was_written_down() {
+    fn an_egress_scope_survives_a_round_trip() {
         let list = |texts: &[&str]| -> Arc<[HostMatcher]> {
             texts.iter().map(|text| HostMatcher::parse(text).unwrap()).collect()
         };

@@ -48,7 +48,7 @@ mod tests {
     use super::webapi_public_values;
 
     #[test]
-    fn what_stands_in_a_url_or_decides_is_public_and_nothing_else() {
+    fn only_values_in_urls_and_conditions_are_public() {
         let config = json!({
             "url": "https://{{ .host }}/{{ .org }}?key={{ .key | urlquery }}",
             "headers": {"Authorization": "Bearer {{ .token }}"},

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_in_every_encoding() {
+    fn secrets_are_redacted_in_every_encoding() {
         let redactor = redactor(&["a+b/c \"d\"", "hunter2"]);
         for written in [
             "a+b/c \"d\"",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_within_another_hides_nothing_of_it() {
+    fn overlapping_secrets_are_redacted_completely() {
         let redactor = redactor(&["abcdef", "abcdefghij", "hijklmnop"]);
         assert_eq!(redactor.redact_line("x abcdefghij y", 200), "x [redacted] y");
         assert_eq!(redactor.redact_line("x abcdefghijklmnop y", 200), "x [redacted] y");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_where_others_wrote_them() {
+    fn secrets_in_encodings_of_other_writers_are_redacted() {
         let redactor = redactor(&["s3cr/t&pass<word>"]);
         for written in [
             "s3cr%2ft%26pass%3cword%3e",
@@ -218,7 +218,7 @@ mod tests {
         ] {
             assert_eq!(redactor.redact_line(written, 200), "[redacted]", "{written}");
         }
-        // `user:` and `me:` before it, `\n` behind.
+        // Base64 in which the secret begins at each offset of a group, as in `user:secret`.
         for prefix in ["user:", "me:", "x:", ""] {
             let text = STANDARD_NO_PAD.encode(format!("{prefix}s3cr/t&pass<word>\n"));
             let line = redactor.redact_line(&text, 200);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_token_goes_too() {
+    fn token_like_text_is_redacted() {
         let redactor = redactor(&[]);
         for text in ["eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "k8s-aws-v1.aHR0cHM6Ly9zdHM"] {
             assert_eq!(redactor.redact_line(text, 200), "[redacted]");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_secret_is_not_looked_for() {
+    fn short_secrets_are_not_redacted() {
         assert_eq!(redactor(&["abc"]).redact_line("abcdef", 200), "abcdef");
     }
 }

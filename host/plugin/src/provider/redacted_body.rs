@@ -86,7 +86,7 @@ mod tests {
         texts.iter().map(|text| SingularPath::parse(text).unwrap()).collect()
     }
 
-    fn cut(body: &str, capture: &[&str], visible: &[&str]) -> (String, Vec<Option<String>>) {
+    fn redact(body: &str, capture: &[&str], visible: &[&str]) -> (String, Vec<Option<String>>) {
         let visible = paths(visible);
         let answer = redact_body(body.as_bytes(), &paths(capture), VisibleStrings::Paths(&visible));
         let text = |bytes: &Zeroizing<Vec<u8>>| String::from_utf8(bytes.to_vec()).unwrap();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn captured_and_unnamed_strings_do_not_reach_the_guest() {
-        let (body, captured) = cut(
+        let (body, captured) = redact(
             r#"{"access_token":"T","id_token":"I","expires_in":60,"token_type":"Bearer","list":["x",{"y":"z"}]}"#,
             &["$.access_token", "$.nope", "$.expires_in"],
             &["$.token_type"],
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn a_capture_wins_over_a_visible_path() {
-        let (body, captured) = cut(r#"{"a":"T"}"#, &["$.a"], &["$.a"]);
+        let (body, captured) = redact(r#"{"a":"T"}"#, &["$.a"], &["$.a"]);
         assert_eq!((body.as_str(), captured), (r#"{"a":""}"#, vec![Some("T".to_owned())]));
     }
 
     #[test]
-    fn what_is_not_json_stays_in_the_host() {
-        assert_eq!(cut("token=T", &["$.a"], &[]), (String::new(), vec![None]));
+    fn a_body_that_is_not_json_stays_in_the_host() {
+        assert_eq!(redact("token=T", &["$.a"], &[]), (String::new(), vec![None]));
         let all = redact_body(b"token=T", &[], VisibleStrings::All);
         assert_eq!(all.body, b"token=T");
         let all = redact_body(br#"{"a":"T","b":"x"}"#, &paths(&["$.a"]), VisibleStrings::All);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_written_as_the_encoding_says() {
+    fn secrets_are_written_in_the_requested_encoding() {
         for (encoding, expected) in [
             (Encoding::Raw, "é /\"+~"),
             (Encoding::Form, "%C3%A9+%2F%22%2B~"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_of_jwts_only() {
+    fn only_jwts_have_times() {
         // {"sub":"x","exp":1767323945}
         let times = secret("e30.eyJzdWIiOiJ4IiwiZXhwIjoxNzY3MzIzOTQ1fQ.c2ln")
             .jwt_times()

@@ -5,7 +5,7 @@ use super::fakes::Attempt;
 use super::*;
 use crate::credential::{Credential, MintError};
 
-fn one(yaml: &str) -> Case {
+fn single_case(yaml: &str) -> Case {
     let mut cases = parse(yaml).unwrap();
     assert_eq!(cases.len(), 1);
     cases.remove(0)
@@ -15,14 +15,17 @@ const HEAD: &str = "now: '2026-01-02T03:04:05Z'\nexpect: {token: T}\n";
 
 #[test]
 fn a_transcript_has_three_forms() {
-    assert_eq!(one(HEAD).id, "1");
-    assert_eq!(one("[{id: a, now: '2026-01-02T03:04:05Z', expect: {code: x}}]").id, "a");
+    assert_eq!(single_case(HEAD).id, "1");
+    assert_eq!(
+        single_case("[{id: a, now: '2026-01-02T03:04:05Z', expect: {code: x}}]").id,
+        "a"
+    );
     let cases = parse("meta: {version: 1}\ncases:\n- {now: '2026-01-02T03:04:05Z', expect: {code: x}}").unwrap();
     assert_eq!(cases.len(), 1);
 }
 
 #[test]
-fn what_expects_nothing_is_refused() {
+fn invalid_cases_are_refused() {
     for (yaml, reason) in [
         ("", "there is no case"),
         ("cases: []", "there is no case"),
@@ -72,12 +75,12 @@ fn what_expects_nothing_is_refused() {
 }
 
 #[test]
-fn the_tables_form_and_the_own_one_are_the_same() {
-    let tables = one(&format!(
+fn both_notations_of_requests_are_equivalent() {
+    let tables = single_case(&format!(
         "{HEAD}expect_requests: [{{method: GET, url: 'https://a.example:8443/x'}}]\n\
          responses: [{{transport_error: connection-timeout}}, {{status: 204}}]"
     ));
-    let own = one(&format!(
+    let own = single_case(&format!(
         "{HEAD}requests: [{{expect: {{method: GET, url: 'https://a.example:8443/x'}}, answer: {{fail: connect}}}},\
          {{answer: {{status: 204}}}}]"
     ));
@@ -91,7 +94,7 @@ fn the_tables_form_and_the_own_one_are_the_same() {
         assert_eq!(fails, [Some(TransportFailure::Connect), None]);
         assert_eq!(case.budget(), DEFAULT_CASE_BUDGET);
     }
-    let late = one(&format!("{HEAD}requests: [{{answer: {{fail: timeout}}}}]"));
+    let late = single_case(&format!("{HEAD}requests: [{{answer: {{fail: timeout}}}}]"));
     assert_eq!(late.budget(), TIMEOUT_CASE_BUDGET);
 }
 
@@ -110,18 +113,18 @@ fn attempt(url: &str, body: &str) -> Attempt {
     }
 }
 
-const SECRETIVE: &str = "now: '2026-01-02T03:04:05Z'\nsecret: {apiKey: key-of-the-test, pin: '42'}\n\
+const CASE_WITH_SECRETS: &str = "now: '2026-01-02T03:04:05Z'\nsecret: {apiKey: key-of-the-test, pin: '42'}\n\
                          expect: {token: token-of-the-test}\n";
 
 fn differences(request: &str, attempts: &[Attempt]) -> Vec<String> {
-    let case = one(&format!(
-        "{SECRETIVE}requests: [{{expect: {{method: POST, url: 'https://a.example/t', {request}}}, answer: {{status: 200}}}}]"
+    let case = single_case(&format!(
+        "{CASE_WITH_SECRETS}requests: [{{expect: {{method: POST, url: 'https://a.example/t', {request}}}, answer: {{status: 200}}}}]"
     ));
     compare::requests(&case, attempts, &SecretLabels::for_case(&case))
 }
 
 #[test]
-fn differences_name_what_differs_and_no_secret() {
+fn differences_name_fields_and_show_no_secret() {
     let url = "https://a.example/t";
     let sent = attempt(url, r#"{"apiKey":"key-of-the-test","pin":"42","more":1}"#);
     for (request, expected) in [
@@ -178,7 +181,7 @@ fn differences_name_what_differs_and_no_secret() {
 }
 
 #[test]
-fn claims_of_an_assertion_are_held_against_the_case() {
+fn assertion_claims_are_compared_with_the_case() {
     use base64::Engine as _;
 
     let part = |value: serde_json::Value| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value.to_string());
@@ -224,7 +227,7 @@ fn claims_of_an_assertion_are_held_against_the_case() {
 }
 
 #[test]
-fn a_request_more_or_less_is_a_difference() {
+fn missing_and_unexpected_requests_are_differences() {
     assert_eq!(
         differences("headers: {}", &[]),
         ["request 1 was not sent: POST https://a.example/t"]
@@ -250,8 +253,8 @@ fn a_request_more_or_less_is_a_difference() {
     );
 }
 
-fn judged(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str]) -> Vec<String> {
-    let case = one(&format!(
+fn outcome_differences(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str]) -> Vec<String> {
+    let case = single_case(&format!(
         "now: '2026-01-02T03:04:05Z'\nsecret: {{key: key-of-the-test}}\nexpect: {expect}"
     ));
     let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
@@ -259,7 +262,7 @@ fn judged(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str
 }
 
 #[test]
-fn credentials_are_held_against_the_case() {
+fn credentials_are_compared_with_the_case() {
     let token = crate::credential::Token::parse("token-of-the-test".to_owned()).unwrap();
     let minted = Ok(Credential {
         expires_at: Some("2026-01-02T04:04:05Z".parse().unwrap()),
@@ -305,7 +308,7 @@ fn credentials_are_held_against_the_case() {
         ),
         ("{code: x}", vec!["expected an error, observed a credential"]),
     ] {
-        let observed = judged(expect, &minted, &["one warning"]);
+        let observed = outcome_differences(expect, &minted, &["one warning"]);
         assert_eq!(observed.len(), expected.len(), "{expect}: {observed:?}");
         for (observed, expected) in observed.iter().zip(expected) {
             assert!(observed.starts_with(expected), "{expect}: {observed}");
@@ -314,7 +317,7 @@ fn credentials_are_held_against_the_case() {
 }
 
 #[test]
-fn errors_are_held_against_the_case() {
+fn errors_are_compared_with_the_case() {
     let minted = Err(MintError {
         http_status: Some(503),
         retry_after: Some(Duration::from_secs(7)),
@@ -326,12 +329,12 @@ fn errors_are_held_against_the_case() {
         )
     });
     let all = "{error_class: retryable, code: broker.503, message: busy, http_status: 503, retry_after_s: 7, correlation: r-1}";
-    assert_eq!(judged(all, &minted, &[]), Vec::<String>::new());
+    assert_eq!(outcome_differences(all, &minted, &[]), Vec::<String>::new());
     let none = "{error_class: denied, code: x, message: nothing, http_status: 500, retry_after_s: 8, correlation: r-2}";
-    let observed = judged(none, &minted, &[]);
+    let observed = outcome_differences(none, &minted, &[]);
     assert_eq!(observed.len(), 6, "{observed:?}");
     assert_eq!(
-        judged("{token: T}", &minted, &[]),
+        outcome_differences("{token: T}", &minted, &[]),
         ["expected a credential, observed an error (retryable, broker.503: the broker is busy)"]
     );
     let shown = serde_json::to_value(ReplayOutcome::from_result(&minted)).unwrap();
@@ -344,15 +347,15 @@ fn errors_are_held_against_the_case() {
 
 /// The answers come after the gateway's own checks of a request.
 #[test]
-fn requests_of_the_real_sender_are_answered_after_every_check() {
+fn the_egress_client_gets_answers_only_after_its_own_checks() {
     use crate::egress::{EgressAllowList, Error, Request};
 
-    let surroundings = Arc::new(CaseEnvironment::default());
+    let environment = Arc::new(CaseEnvironment::default());
     let hosts = ["a.example", "10.1.2.3", "a!b.example"];
     let allow_list = EgressAllowList::new(&hosts.map(entry)).unwrap();
     let send = |url: &str, answer: &str| {
-        surroundings.set(&one(&format!("{HEAD}requests: [{{answer: {answer}}}]")));
-        let client = EgressClient::with_recorded(surroundings.clone());
+        environment.set(&single_case(&format!("{HEAD}requests: [{{answer: {answer}}}]")));
+        let client = EgressClient::with_recorded(environment.clone());
         let request = Request {
             method: http::Method::GET,
             target: allow_list.allow(url).unwrap(),
@@ -362,7 +365,7 @@ fn requests_of_the_real_sender_are_answered_after_every_check() {
             timeout: Duration::from_millis(500),
         };
         let sent = crate::block_on_new_thread(|| async move { client.send(request).await }).unwrap();
-        (sent, surroundings.attempts())
+        (sent, environment.attempts())
     };
     for url in ["https://a.example/x", "https://10.1.2.3/x"] {
         let (sent, attempts) = send(url, "{status: 201, json: {a: b}}");
@@ -386,18 +389,18 @@ fn requests_of_the_real_sender_are_answered_after_every_check() {
     ] {
         let (sent, attempts) = send(url, &format!("{{fail: {fail}}}"));
         let error = sent.unwrap_err();
-        let is_it = match fail {
+        let is_expected = match fail {
             "dns" => matches!(error, Error::Dns { .. }),
             "connect" => matches!(error, Error::Connect { .. }),
             "tls" => matches!(error, Error::Tls { .. }),
             "timeout" => matches!(error, Error::Timeout { .. }),
             _ => matches!(error, Error::Truncated { .. }),
         };
-        assert!(is_it, "{fail}: {error:?}");
+        assert!(is_expected, "{fail}: {error:?}");
         let arrived: Vec<bool> = attempts.iter().map(|attempt| attempt.seen.is_some()).collect();
         assert_eq!(arrived, [arrives], "{fail}");
     }
-    // What no certificate can name, and what is over the bound, gets no answer.
+    // A host that no certificate can name, and a body above the limit, get no answer.
     let (sent, attempts) = send("https://a!b.example/x", "{status: 200}");
     assert!(matches!(sent.unwrap_err(), Error::Tls { .. }) && attempts.is_empty());
     let long = "a".repeat(1024 * 1024 + 1);

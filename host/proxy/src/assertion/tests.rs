@@ -23,7 +23,7 @@ fn assertion_claims<'a>(subject: &'a str, groups: &'a [String]) -> AssertionClai
     }
 }
 
-fn read(signer: &Signer, token: &HeaderValue, audience: &str) -> Result<Value, jsonwebtoken::errors::Error> {
+fn verify(signer: &Signer, token: &HeaderValue, audience: &str) -> Result<Value, jsonwebtoken::errors::Error> {
     let jwk = &signer.jwks().keys[0];
     let mut validation = Validation::new(signer.header.alg);
     validation.set_audience(&[audience]);
@@ -38,13 +38,13 @@ fn signer() -> Signer {
 }
 
 #[test]
-fn a_backend_can_check_it_with_the_public_key() {
+fn a_backend_can_verify_an_assertion_with_the_public_key() {
     let signer = signer();
     let groups = ["dev".to_owned()];
     let token = signer
         .sign_at(&spec("metrics"), &assertion_claims("id-1", &groups), NOW)
         .unwrap();
-    let claims = read(&signer, &token, "metrics").unwrap();
+    let claims = verify(&signer, &token, "metrics").unwrap();
     assert_eq!(claims["sub"], "id-1");
     assert_eq!(claims["groups"], serde_json::json!(["dev"]));
     assert_eq!(claims["app"], "apps:web");
@@ -54,20 +54,20 @@ fn a_backend_can_check_it_with_the_public_key() {
         (Some(NOW), Some(NOW + 60))
     );
     assert!(token.is_sensitive());
-    assert!(read(&signer, &token, "other").is_err(), "another audience");
+    assert!(verify(&signer, &token, "other").is_err(), "another audience");
     let other = Signer::generate("https://gateway.example".to_owned()).unwrap();
-    assert!(read(&other, &token, "metrics").is_err(), "another key");
+    assert!(verify(&other, &token, "metrics").is_err(), "another key");
     let public = serde_json::to_value(signer.jwks()).unwrap();
     assert_eq!(public["keys"][0]["use"], "sig");
-    assert_eq!(public["keys"][0]["d"], Value::Null, "the private part stays");
+    assert_eq!(public["keys"][0]["d"], Value::Null, "the private key is not published");
 }
 
 #[test]
-fn each_request_has_an_assertion_of_its_own_and_all_of_its_lifetime() {
+fn each_request_gets_its_own_assertion_with_a_full_lifetime() {
     let signer = signer();
     let at = |now| {
         let token = signer.sign_at(&spec("metrics"), &assertion_claims("id-1", &[]), now);
-        read(&signer, &token.unwrap(), "metrics").unwrap()
+        verify(&signer, &token.unwrap(), "metrics").unwrap()
     };
     let (first, second) = (at(NOW), at(NOW + 29));
     assert_ne!(first["jti"], second["jti"]);
@@ -75,7 +75,7 @@ fn each_request_has_an_assertion_of_its_own_and_all_of_its_lifetime() {
 }
 
 #[test]
-fn no_two_statements_share_a_signature() {
+fn assertions_with_different_claims_differ() {
     let signer = signer();
     let (ab, a_b) = (["ab".to_owned()], ["a".to_owned(), "b".to_owned()]);
     let base = assertion_claims("id-1", &ab);
@@ -109,7 +109,7 @@ fn no_two_statements_share_a_signature() {
 }
 
 #[test]
-fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
+fn an_assertion_expires_with_the_callers_credential_and_within_five_minutes() {
     let signer = signer();
     let short = AssertionClaims {
         caller_expires_at: Some(NOW + 10),
@@ -117,7 +117,7 @@ fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
     };
     let token = signer.sign_at(&spec("metrics"), &short, NOW).unwrap();
     assert_eq!(
-        read(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
+        verify(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
         Some(NOW + 10)
     );
     let long = AssertionSpec {
@@ -126,13 +126,13 @@ fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
     };
     let token = signer.sign_at(&long, &assertion_claims("id-1", &[]), NOW).unwrap();
     assert_eq!(
-        read(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
+        verify(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
         Some(NOW + 300)
     );
 }
 
 #[test]
-fn the_operators_key_is_used() {
+fn the_configured_key_is_used() {
     for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ED25519] {
         let pem = SecretString::from(rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem());
         let sign = || {
@@ -140,7 +140,7 @@ fn the_operators_key_is_used() {
             let token = signer
                 .sign_at(&spec("metrics"), &assertion_claims("id-1", &[]), NOW)
                 .unwrap();
-            read(&signer, &token, "metrics").unwrap();
+            verify(&signer, &token, "metrics").unwrap();
             signer.header.kid
         };
         assert_eq!(sign(), sign(), "replicas with one key publish one key id");

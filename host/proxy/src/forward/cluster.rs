@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_belong_to_one_certificate() {
+    fn connections_are_not_shared_between_client_certificates() {
         let tls = ClusterTls {
             verification: TlsVerification::Off,
             ..ClusterTls::default()
         };
         let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
         let of = |lease: &Lease| cluster.for_credential(lease).unwrap();
-        // Tokens share connections, whichever they are.
+        // Credentials without a certificate share connections.
         assert!(Arc::ptr_eq(&of(&lease(1, None)), &of(&lease(2, None))));
         let (first, second) = (lease(3, certificate()), lease(4, certificate()));
         let before = of(&first);
@@ -159,20 +159,20 @@ mod tests {
         assert!(!Arc::ptr_eq(&before, &of(&lease(1, None))));
         let after = of(&second);
         assert!(!Arc::ptr_eq(&before, &after));
-        // Nothing but this test holds the connections of the one before.
+        // Only this test still holds the connections of the first certificate.
         assert_eq!(Arc::strong_count(&before), 1);
-        // A straggler shows its own certificate, the next one its own again.
-        let straggler = of(&first);
-        assert!(!Arc::ptr_eq(&straggler, &after));
-        assert!(!Arc::ptr_eq(&of(&second), &straggler));
-        // Another slot counts from one again: what is shown decides, not the number.
+        // A late request with the first credential gets connections with its own certificate.
+        let late = of(&first);
+        assert!(!Arc::ptr_eq(&late, &after));
+        assert!(!Arc::ptr_eq(&of(&second), &late));
+        // Each slot counts its own generations, so the certificate decides, not the number.
         let other = lease(4, certificate());
-        let present = of(&second);
-        assert!(!Arc::ptr_eq(&of(&other), &present));
+        let current = of(&second);
+        assert!(!Arc::ptr_eq(&of(&other), &current));
     }
 
     #[test]
-    fn a_certificate_that_is_none_is_refused() {
+    fn an_invalid_client_certificate_is_refused() {
         let cluster = ClusterBackend::build(
             "https://k8s.example",
             &ClusterTls {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_lane_sends_the_next_one_to_another_and_empty_ones_go() {
+    fn full_clients_get_no_more_exchanges_and_idle_ones_are_dropped() {
         let backend = backend();
         let pool = backend.http2_pool().expect("a cluster's connections");
         let mut first: Vec<_> = (0..MAX_EXCHANGES_PER_CLIENT).map(|_| pool.take()).collect();

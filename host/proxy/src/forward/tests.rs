@@ -128,7 +128,7 @@ async fn requests_a_backend_may_have_seen_are_not_repeated() {
 }
 
 #[tokio::test]
-async fn silence_before_the_head_is_408() {
+async fn the_idle_timeout_before_the_head_is_408() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
     let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT)).await;
     let start = Instant::now();
@@ -139,7 +139,7 @@ async fn silence_before_the_head_is_408() {
 }
 
 #[tokio::test]
-async fn the_whole_before_the_head_is_504() {
+async fn the_total_timeout_before_the_head_is_504() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
     let edit = |spec: &mut tollgate_state::extensions::ExtensionSpec| {
         spec.timeouts.idle = Some(Duration::from_secs(60));
@@ -151,7 +151,7 @@ async fn the_whole_before_the_head_is_504() {
 }
 
 #[tokio::test]
-async fn silence_after_the_head_aborts() {
+async fn a_timeout_after_the_head_truncates_the_response() {
     for total in [false, true] {
         let start = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
         let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;
@@ -168,14 +168,14 @@ async fn silence_after_the_head_aborts() {
         client.send(&request(GET, "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
         let rest = client.rest().await;
-        assert_eq!(rest, b"1\r\na\r\n", "no last chunk: the client sees the break");
+        assert_eq!(rest, b"1\r\na\r\n", "no last chunk: the response is truncated");
         eventually(|| backend.closed() == 1).await;
         server.idle("metrics").await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_its_request_along() {
+async fn a_disconnected_client_cancels_its_request() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
     let server = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(server.address).await;
@@ -188,7 +188,7 @@ async fn a_client_that_leaves_takes_its_request_along() {
 }
 
 #[tokio::test]
-async fn a_backend_that_hangs_slows_no_other() {
+async fn a_hanging_backend_does_not_slow_others() {
     let slow = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
     let fast = backend::Backend::start(|_| Reply::ok("x")).await;
     let specs = [
@@ -214,7 +214,7 @@ async fn a_backend_that_hangs_slows_no_other() {
 }
 
 #[tokio::test]
-async fn a_request_goes_only_where_it_was_sealed_for() {
+async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let spec = spec("metrics", &format!("http://{}", backend.address));
     let (one, other) = (
@@ -257,7 +257,7 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
 }
 
 #[test]
-fn settings_that_would_not_hold_are_refused() {
+fn invalid_backend_settings_are_refused() {
     let build = |url: &str, edit: &dyn Fn(&mut tollgate_state::extensions::ExtensionSpec)| {
         let mut spec = spec("metrics", url);
         edit(&mut spec);

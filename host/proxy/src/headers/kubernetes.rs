@@ -50,13 +50,13 @@ pub(super) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// The first field by which a client tries to be somebody else, in any spelling:
-/// `Impersonate-*`, also with `_` or `.` for `-`, and with nothing behind it.
+/// The first field with which a client requests impersonation, in any spelling: `Impersonate-*`,
+/// also with `_` or `.` for `-`, and also without a suffix.
 pub fn client_impersonates(fields: &HeaderMap) -> Option<&HeaderName> {
     fields.keys().find(|name| is_impersonation(name.as_str()))
 }
 
-/// The list `Via` with this gateway behind those before it.
+/// The list `Via` with this gateway appended.
 pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
     let Some(before) = before else {
         return Some(HeaderValue::from_static(PSEUDONYM));

@@ -100,7 +100,7 @@ fn check(fields: &[(&str, &str)], also: &[(&str, &str)]) {
 }
 
 #[test]
-fn ordinary_fields_leave_as_they_are() {
+fn ordinary_fields_are_forwarded_unchanged() {
     let kept = [("accept", "a"), ("accept", "b"), ("user-agent", "test"), ("range", "x")];
     check(&kept, &kept);
     check(
@@ -233,7 +233,7 @@ fn where_fields_are_listed_no_other_passes() {
 }
 
 #[test]
-fn connection_removes_what_it_names_and_nothing_of_the_hosts() {
+fn connection_removes_the_fields_it_lists_except_the_hosts() {
     check(
         &[("connection", "x-own, close"), ("x-own", "1"), ("accept", "a")],
         &[("accept", "a")],
@@ -256,7 +256,7 @@ fn connection_removes_what_it_names_and_nothing_of_the_hosts() {
 }
 
 #[test]
-fn values_with_two_readings_are_refused() {
+fn values_that_are_not_utf8_are_refused() {
     let mut head = head(&[]);
     head.headers
         .insert("x-name", HeaderValue::from_bytes(b"caf\xe9").unwrap());
@@ -267,7 +267,7 @@ fn values_with_two_readings_are_refused() {
 }
 
 #[test]
-fn trailers_are_announced_without_the_hosts() {
+fn host_fields_are_not_announced_as_trailers() {
     check(
         &[("trailer", "Digest, Argocd-Username, X_Remote_User, a b")],
         &[("trailer", "digest")],
@@ -277,7 +277,7 @@ fn trailers_are_announced_without_the_hosts() {
 }
 
 #[test]
-fn bearer_subprotocols_do_not_leave() {
+fn bearer_subprotocols_are_not_forwarded() {
     let offered = "base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io";
     check(
         &[("sec-websocket-protocol", offered)],
@@ -297,12 +297,11 @@ fn bearer_subprotocols_do_not_leave() {
 }
 
 #[test]
-fn only_known_protocols_are_switched_to() {
-    let wanted = |method: Method, version: Version, fields: &[(&str, &str)]| {
+fn only_known_upgrades_are_accepted() {
+    let upgrade_of = |method: Method, version: Version, fields: &[(&str, &str)]| {
         let mut head = head(fields);
         (head.method, head.version) = (method, version);
-        // Without a connection to hand over nothing is switched; the check of
-        // the request is the same.
+        // Without a connection there is nothing to upgrade. The request is checked the same way.
         clean(head).map(|cleaned| cleaned.upgrade())
     };
     let switch = [
@@ -311,7 +310,7 @@ fn only_known_protocols_are_switched_to() {
         ("content-length", "5"),
     ];
     assert_eq!(
-        wanted(Method::GET, Version::HTTP_11, &switch),
+        upgrade_of(Method::GET, Version::HTTP_11, &switch),
         Err(Error::UpgradeContent)
     );
     let chunked = [
@@ -320,10 +319,10 @@ fn only_known_protocols_are_switched_to() {
         ("transfer-encoding", "chunked"),
     ];
     assert_eq!(
-        wanted(Method::POST, Version::HTTP_11, &chunked),
+        upgrade_of(Method::POST, Version::HTTP_11, &chunked),
         Err(Error::UpgradeContent)
     );
-    // The same content with a protocol or version that is not switched is content.
+    // With a protocol or version that cannot be switched to, it is an ordinary request.
     for (method, version, protocol) in [
         (Method::GET, Version::HTTP_11, "h2c"),
         (Method::GET, Version::HTTP_10, "websocket"),
@@ -335,7 +334,7 @@ fn only_known_protocols_are_switched_to() {
             ("upgrade", protocol),
             ("content-length", "5"),
         ];
-        assert_eq!(wanted(method, version, &fields), Ok(None), "{protocol}");
+        assert_eq!(upgrade_of(method, version, &fields), Ok(None), "{protocol}");
     }
 }
 
@@ -412,7 +411,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
 }
 
 #[test]
-fn groups_read_back_as_they_are() {
+fn group_lists_are_escaped_unambiguously() {
     let joined = |groups: &[&str]| {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         IdentityHeaders::new(&caller(&groups, &[]))
@@ -436,7 +435,7 @@ fn groups_read_back_as_they_are() {
 }
 
 #[test]
-fn names_a_header_would_change_are_refused() {
+fn usernames_that_a_header_would_change_are_refused() {
     for name in ["admin ", " admin", "a\r\nb", "a\0", "a\u{85}b"] {
         let caller = UserInfo {
             user_id: "id",
@@ -509,7 +508,7 @@ fn request_header_identity_is_complete_or_refused() {
 }
 
 #[test]
-fn values_of_the_gateway_are_checked_too() {
+fn resource_names_are_checked_too() {
     for project in ["a\nb", " a", "a ", ""] {
         let names = ResourceNames {
             project: Some(project),
@@ -526,7 +525,7 @@ fn values_of_the_gateway_are_checked_too() {
 }
 
 #[test]
-fn lists_are_sorted_for_the_search() {
+fn lists_are_sorted_for_binary_search() {
     assert!(header_names::CONTENT_NAMES.is_sorted());
     assert!(
         header_names::CONTENT_NAMES

@@ -36,14 +36,14 @@ fn a_dropped_record_is_written_as_cancelled_and_a_closed_one_once() {
 }
 
 #[test]
-fn an_outcome_is_the_same_word_everywhere() {
+fn an_outcome_is_serialized_as_its_label() {
     for outcome in [Outcome::Allowed, Outcome::Denied, Outcome::Failed, Outcome::Cancelled] {
         assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_ref()));
     }
 }
 
 #[test]
-fn strangers_do_not_choose_how_much_a_record_holds() {
+fn a_record_bounds_method_and_path() {
     let recorder = recorder(10);
     let path = format!("/{}é", "a".repeat(1_022));
     let method = Method::from_bytes("M".repeat(40).as_bytes()).unwrap();
@@ -57,7 +57,7 @@ fn strangers_do_not_choose_how_much_a_record_holds() {
 }
 
 #[test]
-fn the_latest_stay_in_order_and_can_be_found() {
+fn the_latest_records_stay_in_order_and_can_be_found() {
     let recorder = recorder(3_000);
     let ids: Vec<_> = (0..7_000).map(|at| close(&recorder, &format!("/{at}"))).collect();
     let every = recorder.latest(usize::MAX, |_| true);
@@ -76,7 +76,7 @@ fn the_latest_stay_in_order_and_can_be_found() {
 }
 
 #[test]
-fn a_caller_does_not_see_what_only_operators_may_know() {
+fn a_caller_does_not_see_details_for_operators() {
     let recorder = recorder(1);
     let mut open = recorder.open(Method::GET, "/");
     open.note(|record| {
@@ -113,7 +113,7 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
 }
 
 #[tokio::test]
-async fn a_flushed_file_has_every_line_and_one_reader() {
+async fn a_flushed_file_is_complete_and_private() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("decisions.jsonl");

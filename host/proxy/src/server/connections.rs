@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_give_way_first_and_the_longest_idle_of_them() {
+    fn unauthenticated_and_longest_idle_connections_are_evicted_first() {
         let connections = Connections::new(4, 4);
         let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
         let registrations: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
@@ -221,27 +221,27 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_share_and_no_more() {
+    fn an_address_cannot_exceed_its_share() {
         let connections = Arc::new(Connections::new(100, 2));
-        let enter = |address: &str| connections.try_acquire(address.parse().unwrap());
-        let first = enter("192.0.2.1").unwrap();
-        let _second = enter("::ffff:192.0.2.1").unwrap();
-        assert!(enter("192.0.2.1").is_none());
-        // Another one, and one that left, make no difference to it.
-        let _other = enter("192.0.2.2").unwrap();
+        let acquire = |address: &str| connections.try_acquire(address.parse().unwrap());
+        let first = acquire("192.0.2.1").unwrap();
+        let _second = acquire("::ffff:192.0.2.1").unwrap();
+        assert!(acquire("192.0.2.1").is_none());
+        // Connections of other addresses and closed connections do not count.
+        let _other = acquire("192.0.2.2").unwrap();
         drop(first);
-        let _third = enter("192.0.2.1").unwrap();
-        assert!(enter("192.0.2.1").is_none());
-        // An idle connection of its own gives way to a new one, another's does not.
+        let _third = acquire("192.0.2.1").unwrap();
+        assert!(acquire("192.0.2.1").is_none());
+        // A new connection evicts an idle one of its own address, and none of another.
         let (own, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
         let registrations = [own.register(&connections), other.register(&connections)];
-        let _fourth = enter("192.0.2.1").unwrap();
+        let _fourth = acquire("192.0.2.1").unwrap();
         assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
-        assert!(enter("192.0.2.1").is_none(), "it gives way once");
+        assert!(acquire("192.0.2.1").is_none(), "a connection is evicted once");
         drop(registrations);
-        // One network of IPv6 is one client.
-        let _networks = [enter("2001:db8::1").unwrap(), enter("2001:db8::ffff:1").unwrap()];
-        assert!(enter("2001:db8::2:3").is_none());
-        assert!(enter("2001:db8:0:1::1").is_some());
+        // An IPv6 /64 counts as one address.
+        let _networks = [acquire("2001:db8::1").unwrap(), acquire("2001:db8::ffff:1").unwrap()];
+        assert!(acquire("2001:db8::2:3").is_none());
+        assert!(acquire("2001:db8:0:1::1").is_some());
     }
 }

@@ -48,7 +48,7 @@ async fn slow_heads_are_408_and_silent_connections_close() {
 }
 
 #[tokio::test]
-async fn a_head_that_drips_is_not_given_more_time() {
+async fn a_slow_head_does_not_extend_its_timeout() {
     let (server, backend) = start(Limits {
         header_timeout: SHORT * 2,
         ..limits()
@@ -108,7 +108,7 @@ async fn slow_content_is_408() {
 }
 
 #[tokio::test]
-async fn requests_in_a_row_are_answered_in_a_row() {
+async fn pipelined_requests_are_answered_in_order() {
     let (server, backend) = start(limits()).await;
     let mut client = Client::connect(server.address).await;
     let bytes: Vec<u8> = (0..10)
@@ -162,7 +162,7 @@ async fn idle_connections_give_way_whatever_they_began_with() {
         ..limits()
     })
     .await;
-    let mut strangers = Vec::new();
+    let mut idle_clients = Vec::new();
     for begins in [
         b"".as_slice(),
         b"PRI * HT",
@@ -170,23 +170,23 @@ async fn idle_connections_give_way_whatever_they_began_with() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
     ] {
         for answered in [false, true] {
-            let mut stranger = Client::connect(server.address).await;
+            let mut client = Client::connect(server.address).await;
             if answered {
-                assert_eq!(stranger.exchange(&request("GET /none", "")).await.status, 404);
+                assert_eq!(client.exchange(&request("GET /none", "")).await.status, 404);
             }
-            stranger.send(begins).await;
-            strangers.push(stranger);
+            client.send(begins).await;
+            idle_clients.push(client);
         }
     }
-    // More come than the bound: each is answered, at the cost of those before.
+    // More clients connect than the limit allows: each is answered, and idle ones are closed.
     let mut clients = Vec::new();
     for _ in 0..20 {
         let mut client = Client::connect(server.address).await;
         assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
         clients.push(client);
     }
-    for stranger in &mut strangers {
-        stranger.rest().await;
+    for client in &mut idle_clients {
+        client.rest().await;
     }
 }
 
@@ -219,7 +219,7 @@ async fn one_address_cannot_have_every_connection() {
         "{}",
         String::from_utf8_lossy(&answer)
     );
-    // The bound is of those that are open.
+    // Only open connections count.
     drop(busy.pop());
     let mut again = Client::connect(server.address).await;
     loop {
@@ -233,7 +233,7 @@ async fn one_address_cannot_have_every_connection() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_open_requests_end() {
+async fn a_stop_lets_open_requests_finish() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (arrived, release) = (
@@ -268,12 +268,12 @@ async fn a_stop_lets_open_requests_end() {
     server.done.await.unwrap();
     assert!(
         TcpStream::connect(server.address).await.is_err(),
-        "nobody listens any more"
+        "the listener is closed"
     );
 }
 
 #[tokio::test]
-async fn a_drain_that_takes_too_long_is_cut() {
+async fn connections_are_closed_after_the_drain_timeout() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
     let server = TestServer::with(
@@ -292,7 +292,7 @@ async fn a_drain_that_takes_too_long_is_cut() {
     assert!(open.answer().await.is_none());
     timeout(Duration::from_secs(20), server.done)
         .await
-        .expect("the end in time")
+        .expect("the connection ends in time")
         .unwrap();
 }
 
@@ -354,7 +354,7 @@ async fn http2_connections_without_requests_are_closed() {
     let (_send, connection): (hyper::client::conn::http2::SendRequest<Empty<Bytes>>, _) = handshake.unwrap();
     timeout(Duration::from_secs(20), connection)
         .await
-        .expect("the end in time")
+        .expect("the connection ends in time")
         .unwrap();
 }
 
@@ -372,7 +372,7 @@ fn write_certificate(
     (files, signed.cert.der().clone())
 }
 
-/// One request over TLS; gives the status, the version and the certificate.
+/// Sends one request over TLS; returns the status and the protocol that ALPN chose.
 async fn over_tls(
     address: std::net::SocketAddr,
     trusted: &rustls::pki_types::CertificateDer<'static>,
@@ -458,7 +458,7 @@ async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> TestServ
 }
 
 #[tokio::test]
-async fn a_response_that_is_cut_never_looks_whole() {
+async fn a_truncated_response_never_looks_complete() {
     let begun = b"HTTP/1.1 200 OK\r\n\r\npart of it".to_vec();
     let backend = Backend::start(move |_| Reply::Stall(begun.clone())).await;
     let server = hurried(&backend, ENOUGH_FOR_A_HEAD, limits()).await;
@@ -517,10 +517,12 @@ async fn an_http2_client_that_opens_no_window_loses_its_connection() {
         assert_eq!(response.status(), 200);
         assert_eq!(server.open("metrics"), 1);
         if closed {
-            let _ = timeout(Duration::from_secs(20), ended).await.expect("the end in time");
+            let _ = timeout(Duration::from_secs(20), ended)
+                .await
+                .expect("the connection ends in time");
             server.idle("metrics").await;
         } else {
-            // Its twin may wait: the exchange is not over yet.
+            // The exchange has not timed out, so the connection stays open.
             assert!(timeout(SHORT * 6, ended).await.is_err());
             assert_eq!(server.open("metrics"), 1);
         }

@@ -3,7 +3,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use super::*;
 
 #[test]
-fn paths_with_one_reading_pass() {
+fn unambiguous_paths_pass() {
     for path in [
         "/",
         "/a",
@@ -25,7 +25,7 @@ fn paths_with_one_reading_pass() {
 }
 
 #[test]
-fn paths_with_two_readings_are_refused() {
+fn ambiguous_paths_are_refused() {
     for (path, error) in [
         ("", Error::Target),
         ("*", Error::Target),
@@ -71,7 +71,7 @@ fn paths_with_two_readings_are_refused() {
 }
 
 #[test]
-fn base_and_rest_join_by_the_rule() {
+fn base_path_and_rest_are_joined() {
     for (base, rest, query, joined) in [
         ("/", "", None, "/"),
         ("/", "/", None, "/"),
@@ -91,7 +91,7 @@ fn base_and_rest_join_by_the_rule() {
 }
 
 #[test]
-fn one_authority_is_named() {
+fn exactly_one_valid_authority_is_required() {
     let check = |method: Method, uri: &str, hosts: &[&str]| {
         let mut headers = HeaderMap::new();
         for host in hosts {

@@ -104,7 +104,7 @@ const EXTRA: [&str; 4] = [
 ];
 
 #[test]
-fn people_need_the_names_of_the_mapping_and_no_more() {
+fn roles_for_people_cover_only_the_mapped_names() {
     let folder = Folder::new();
     for agents in [["--agent", "people", "robots"].as_slice(), &["--agent", "7"]] {
         let objects = folder.objects(agents);
@@ -159,7 +159,7 @@ fn constrained_impersonation_names_verbs_and_resources() {
 }
 
 #[test]
-fn mapped_agents_need_what_the_issuers_map() {
+fn roles_for_mapped_agents_cover_the_claims_of_the_issuers() {
     let folder = Folder::new();
     let issuer = json!({
         "issuer": {"url": "https://id.example", "audiences": ["gate"]},
@@ -180,7 +180,7 @@ fn mapped_agents_need_what_the_issuers_map() {
 }
 
 #[test]
-fn jobs_count_where_a_platform_elsewhere_judges_them() {
+fn a_remote_authorizer_adds_the_extra_of_ci_jobs() {
     let folder = Folder::new();
     folder.write("policies/kubernetes/impersonation.cel.yaml", WITH_UID);
     let resources = |folder: &Folder| folder.objects(&["--agent=people"])[0]["rules"][1]["resources"].clone();
@@ -194,7 +194,7 @@ fn jobs_count_where_a_platform_elsewhere_judges_them() {
 }
 
 #[test]
-fn service_accounts_are_only_those_that_are_spelled_out() {
+fn only_named_service_accounts_are_included() {
     let folder = Folder::new();
     let objects = folder.objects(&["--agent=people", "--service-account=ci:deployer"]);
     assert_eq!(objects.len(), 4);
@@ -209,7 +209,7 @@ fn service_accounts_are_only_those_that_are_spelled_out() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn invalid_arguments_are_refused() {
     let folder = Folder::new();
     let (code, out, stderr) = folder.run(&[]);
     assert_eq!((code, out.as_str()), (ExitCode::from(64), ""));

@@ -35,8 +35,8 @@ const PODS: &str = "/api/v1/namespaces/guestbook/pods";
 const POD: &str = "/api/v1/namespaces/guestbook/pods/web-0";
 const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 
-/// All that a snapshot would have.
-struct World {
+/// What a snapshot contains.
+struct Fixture {
     resources: Resources,
     rbac: Rbac,
     index: ApplicationIndex,
@@ -50,7 +50,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/applications")
 }
 
-impl World {
+impl Fixture {
     fn new(mode: ImpersonationMode) -> Self {
         Self::with_rules(mode, EXTRA)
     }
@@ -87,12 +87,12 @@ impl World {
         self.callers.of(&principal, &self.rbac)
     }
 
-    /// Somebody an identity provider knows.
+    /// A caller with a token of an identity provider.
     fn person(&self, name: &str) -> Arc<Caller> {
         self.caller(&json!({"iss": "https://idp.example.org", "sub": name}))
     }
 
-    /// The bearer of a token of a project role.
+    /// A caller with a token of a project role.
     fn role(&self, subject: &str) -> Arc<Caller> {
         self.caller(&json!({"iss": "argocd", "sub": subject, "iat": 1_700_000_000, "jti": "1"}))
     }
@@ -123,9 +123,8 @@ impl World {
         check_access(self.evaluator().evaluation(caller, &name), caller, attributes)
     }
 
-    /// Both steps, with lists that permit what they are asked, and objects that are the
-    /// Application's.
-    fn judge(
+    /// Both steps, with lists that permit the request and an object that the Application owns.
+    fn authorize(
         &self,
         caller: &Arc<Caller>,
         name: &str,
@@ -156,15 +155,15 @@ impl World {
     }
 }
 
-fn asks(method: &Method, path: &str) -> Arc<Attributes> {
+fn request(method: &Method, path: &str) -> Arc<Attributes> {
     Arc::new(Attributes::read(method, path, None, None))
 }
 
-fn upgrades(method: &Method, path: &str, protocol: Protocol) -> Arc<Attributes> {
+fn upgrade_request(method: &Method, path: &str, protocol: Protocol) -> Arc<Attributes> {
     Arc::new(Attributes::read(method, path, None, Some(protocol)))
 }
 
-/// The end of a refusal, behind the words of the API server.
+/// The reason in a refusal, without the API server's wording before it.
 fn reason(error: &Error) -> String {
     let text = error.to_string();
     assert!(text.contains("forbidden: User \""), "{text}");

@@ -1,4 +1,4 @@
-//! Plans carried out in a folder: all of them, or nothing.
+//! Plans applied in a folder: completely, or not at all.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ use tollgate_state::{ObjectName, directory};
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
 
-struct World(tempfile::TempDir);
+struct Fixture(tempfile::TempDir);
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cm.yaml"), CM).unwrap();
@@ -152,10 +152,10 @@ fn deletion(existing: StoredState, cascade: Propagation) -> Plan {
 }
 
 #[tokio::test]
-async fn a_set_is_made_with_its_applications_that_name_it() {
-    let world = World::new();
-    world.with_two().await;
-    let existing = world.existing().await;
+async fn a_set_is_created_with_applications_that_refer_to_it() {
+    let fixture = Fixture::new();
+    fixture.with_two().await;
+    let existing = fixture.existing().await;
     let set = existing.set.as_ref().unwrap();
     let uid = set["metadata"]["uid"].as_str().unwrap();
     assert_eq!(set["metadata"]["generation"], 1);
@@ -171,32 +171,32 @@ async fn a_set_is_made_with_its_applications_that_name_it() {
         );
         assert_ne!(application["metadata"]["uid"], json!(uid));
     }
-    let loaded = directory::load(world.path(), "argocd").value.unwrap();
+    let loaded = directory::load(fixture.path(), "argocd").value.unwrap();
     assert_eq!(loaded.application_sets.len(), 1);
     let version = &loaded.application_sets[&web]["metadata"]["resourceVersion"];
     assert_eq!(
         version, &set["metadata"]["resourceVersion"],
-        "what is given out can be put"
+        "the returned version can be sent in an update"
     );
     let applications: Vec<_> = loaded.applications.values().collect();
     assert_eq!(applications[0].application_set.as_deref(), Some("web"));
 }
 
 #[tokio::test]
-async fn all_sorts_of_changes_go_together() {
-    let world = World::new();
-    world.with_two().await;
+async fn creations_updates_and_deletions_are_applied_together() {
+    let fixture = Fixture::new();
+    fixture.with_two().await;
     let plan = plan(
-        world.existing().await,
+        fixture.existing().await,
         &[("a", Action::Update), ("b", Action::Delete), ("c", Action::Create)],
     );
-    let outcome = world.apply(plan).await.unwrap();
+    let outcome = fixture.apply(plan).await.unwrap();
     let set = outcome.set.unwrap();
     assert_eq!(
         (&set["metadata"]["generation"], &set["spec"]["goTemplate"]),
         (&json!(2), &json!(true))
     );
-    let names: Vec<String> = world.files().into_iter().map(|file| file.0).collect();
+    let names: Vec<String> = fixture.files().into_iter().map(|file| file.0).collect();
     assert_eq!(
         names,
         [
@@ -206,99 +206,107 @@ async fn all_sorts_of_changes_go_together() {
             "cm.yaml"
         ]
     );
-    let text = &world.files()[0].1;
+    let text = &fixture.files()[0].1;
     assert!(text.contains("targetRevision: v2"), "{text}");
 }
 
 #[tokio::test]
 async fn a_conflict_leaves_every_file_as_it_was() {
-    let world = World::new();
-    world.with_two().await;
+    let fixture = Fixture::new();
+    fixture.with_two().await;
     let plan = plan(
-        world.existing().await,
+        fixture.existing().await,
         &[("a", Action::Update), ("b", Action::Update), ("c", Action::Create)],
     );
-    let file = world.path().join("application-argocd-b.yaml");
+    let file = fixture.path().join("application-argocd-b.yaml");
     let text = std::fs::read_to_string(&file)
         .unwrap()
         .replace("targetRevision: v1", "targetRevision: v9");
     std::fs::write(&file, text).unwrap();
-    let before = world.files();
-    let error = world.apply(plan).await.unwrap_err();
+    let before = fixture.files();
+    let error = fixture.apply(plan).await.unwrap_err();
     assert!(matches!(error.write(), Some(write::Error::Conflict { .. })), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("Application `b` was not written: "), "{text}");
     assert!(text.ends_with("nothing was changed"), "{text}");
-    assert_eq!(world.files(), before);
+    assert_eq!(fixture.files(), before);
 }
 
 #[tokio::test]
 async fn an_application_that_appeared_meanwhile_is_not_overwritten() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let plan = plan(StoredState::default(), &[("a", Action::Create), ("b", Action::Create)]);
     let other = format!("{:#}\n", application("b", "theirs"));
-    std::fs::write(world.path().join("theirs.json"), other).unwrap();
-    let before = world.files();
-    let error = world.apply(plan).await.unwrap_err();
+    std::fs::write(fixture.path().join("theirs.json"), other).unwrap();
+    let before = fixture.files();
+    let error = fixture.apply(plan).await.unwrap_err();
     assert!(matches!(error.write(), Some(write::Error::AlreadyExists(_))), "{error}");
-    assert_eq!(world.files(), before);
+    assert_eq!(fixture.files(), before);
 }
 
 #[tokio::test]
-async fn a_link_in_the_place_of_one_file_stops_all() {
-    let world = World::new();
-    world.with_two().await;
-    let before = world.files();
-    let plan = plan(world.existing().await, &[("a", Action::Update), ("z", Action::Create)]);
-    let blocked = world.path().join("application-argocd-z.yaml");
+async fn a_symbolic_link_in_place_of_a_file_stops_the_plan() {
+    let fixture = Fixture::new();
+    fixture.with_two().await;
+    let before = fixture.files();
+    let plan = plan(
+        fixture.existing().await,
+        &[("a", Action::Update), ("z", Action::Create)],
+    );
+    let blocked = fixture.path().join("application-argocd-z.yaml");
     std::os::unix::fs::symlink("/nowhere/at/all", &blocked).unwrap();
-    let error = world.apply(plan).await.unwrap_err();
+    let error = fixture.apply(plan).await.unwrap_err();
     assert!(matches!(error.write(), Some(write::Error::SymbolicLink(_))), "{error}");
     assert!(error.to_string().contains("`z` was not written"), "{error}");
     std::fs::remove_file(blocked).unwrap();
-    assert_eq!(world.files(), before);
+    assert_eq!(fixture.files(), before);
 }
 
 #[tokio::test]
-async fn more_deletions_than_allowed_take_their_number() {
-    let world = World::new();
-    world.with_two().await;
-    let before = world.files();
-    let plan = || async { plan(world.existing().await, &[("a", Action::Delete), ("b", Action::Delete)]) };
+async fn deletions_above_the_limit_need_their_exact_number() {
+    let fixture = Fixture::new();
+    fixture.with_two().await;
+    let before = fixture.files();
+    let plan = || async {
+        plan(
+            fixture.existing().await,
+            &[("a", Action::Delete), ("b", Action::Delete)],
+        )
+    };
     for (allowed, confirmed, expected) in [
         (1, None, "deletes 2 applications, at most 1 are deleted without"),
         (10, Some(3), "deletes 2 applications, and 3 were named"),
         (0, Some(0), "deletes 2 applications, and 0 were named"),
     ] {
         let options = options(allowed, confirmed);
-        let error = carry_out(&world.writer(), plan().await, &options).await.unwrap_err();
+        let error = carry_out(&fixture.writer(), plan().await, &options).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-        assert_eq!(world.files(), before);
+        assert_eq!(fixture.files(), before);
     }
     let options = options(1, Some(2));
-    carry_out(&world.writer(), plan().await, &options).await.unwrap();
-    assert!(world.existing().await.applications.is_empty());
+    carry_out(&fixture.writer(), plan().await, &options).await.unwrap();
+    assert!(fixture.existing().await.applications.is_empty());
 }
 
 #[tokio::test]
-async fn a_plan_with_problems_is_not_carried_out() {
-    let world = World::new();
+async fn a_plan_with_problems_is_not_applied() {
+    let fixture = Fixture::new();
     let mut plan = plan(StoredState::default(), &[("a", Action::Create)]);
     plan.problems = (0..7).map(PlanProblem::Unnamed).collect();
-    let error = world.apply(plan).await.unwrap_err();
+    let error = fixture.apply(plan).await.unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("application 0 that") && text.ends_with("; and 2 more"),
         "{text}"
     );
-    assert_eq!(world.files().len(), 1);
+    assert_eq!(fixture.files().len(), 1);
 }
 
 #[tokio::test]
-async fn a_set_goes_with_its_applications_or_without() {
-    let world = World::new();
-    world.with_two().await;
-    let existing = world.existing().await;
+async fn a_set_is_deleted_with_or_without_its_applications() {
+    let fixture = Fixture::new();
+    fixture.with_two().await;
+    let existing = fixture.existing().await;
     let owner = Owner::of("web", existing.set.as_ref().unwrap());
     let mut plan = deletion(existing.clone(), Propagation::Orphan);
     plan.changes = existing
@@ -313,19 +321,24 @@ async fn a_set_goes_with_its_applications_or_without() {
             generated: None,
         })
         .collect();
-    let outcome = world.apply(plan).await.unwrap();
+    let outcome = fixture.apply(plan).await.unwrap();
     assert!(outcome.set.is_none() && outcome.left.is_empty());
-    let left = world.existing().await;
+    let left = fixture.existing().await;
     assert_eq!((left.set, left.applications.len()), (None, 2));
-    // They are nobody's by now, so that `left` has no more than their names.
-    for stored in world.writer().list(WritableKind::Application, "argocd").await.unwrap() {
+    // They no longer have an owner, so `left` has only their names.
+    for stored in fixture
+        .writer()
+        .list(WritableKind::Application, "argocd")
+        .await
+        .unwrap()
+    {
         assert_eq!(stored.object["metadata"].get("ownerReferences"), None);
         assert_eq!(stored.object["metadata"]["finalizers"].as_array().unwrap().len(), 1);
     }
 
-    let world = World::new();
-    world.with_two().await;
-    let existing = world.existing().await;
+    let fixture = Fixture::new();
+    fixture.with_two().await;
+    let existing = fixture.existing().await;
     let mut plan = deletion(existing.clone(), Propagation::Background);
     plan.changes = existing
         .applications
@@ -339,28 +352,34 @@ async fn a_set_goes_with_its_applications_or_without() {
             generated: None,
         })
         .collect();
-    world.apply(plan).await.unwrap();
-    assert_eq!(world.files().len(), 1);
+    fixture.apply(plan).await.unwrap();
+    assert_eq!(fixture.files().len(), 1);
 }
 
 #[tokio::test]
 async fn objects_of_one_file_change_together() {
-    let world = World::new();
-    world.with_two().await;
+    let fixture = Fixture::new();
+    fixture.with_two().await;
     let mut all = String::new();
     for file in ["application-argocd-a.yaml", "application-argocd-b.yaml"] {
-        let path = world.path().join(file);
+        let path = fixture.path().join(file);
         all = format!("{all}---\n{}", std::fs::read_to_string(&path).unwrap());
         std::fs::remove_file(path).unwrap();
     }
-    std::fs::write(world.path().join("all.yaml"), format!("{all}# kept\n")).unwrap();
-    let plan = plan(world.existing().await, &[("a", Action::Update), ("b", Action::Update)]);
-    world.apply(plan).await.unwrap();
-    let text = std::fs::read_to_string(world.path().join("all.yaml")).unwrap();
+    std::fs::write(fixture.path().join("all.yaml"), format!("{all}# kept\n")).unwrap();
+    let plan = plan(
+        fixture.existing().await,
+        &[("a", Action::Update), ("b", Action::Update)],
+    );
+    fixture.apply(plan).await.unwrap();
+    let text = std::fs::read_to_string(fixture.path().join("all.yaml")).unwrap();
     assert_eq!(text.matches("targetRevision: v2").count(), 2, "{text}");
     assert!(text.ends_with("# kept\n"), "{text}");
-    let plan = self::plan(world.existing().await, &[("a", Action::Delete), ("b", Action::Update)]);
-    world.apply(plan).await.unwrap_or_else(|error| panic!("{error}"));
-    let names: Vec<_> = world.existing().await.applications;
+    let plan = self::plan(
+        fixture.existing().await,
+        &[("a", Action::Delete), ("b", Action::Update)],
+    );
+    fixture.apply(plan).await.unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<_> = fixture.existing().await.applications;
     assert_eq!(names.len(), 1);
 }

@@ -48,7 +48,7 @@ mod tests {
     use crate::applicationsets::request::RequestKind;
 
     #[test]
-    fn messages_are_requests() {
+    fn messages_are_converted_to_requests() {
         let query = json!({"projects": ["a", "b"], "selector": "x=y", "appsetNamespace": "team"});
         let list = request(Method::List, query).expect("valid").expect("a list");
         assert_eq!((list.kind, list.set), (RequestKind::List, Value::Null));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_there_is_asked_for() {
+    fn missing_required_fields_are_refused() {
         for (method, field) in [(Method::Create, "applicationset"), (Method::Generate, "applicationSet")] {
             let error = request(method, json!({})).expect_err("nothing to do");
             assert!(matches!(error, Error::Missing { field: missing } if missing == field));

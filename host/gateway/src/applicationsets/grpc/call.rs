@@ -172,7 +172,7 @@ mod tests {
     use super::{Transport, timeout, token_as_bearer};
 
     #[test]
-    fn calls_are_known_by_path_and_type() {
+    fn calls_are_recognized_by_path_and_content_type() {
         let of = |method: HttpMethod, path, kind| {
             let fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
             Transport::of(&method, path, &fields)
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_a_bearer_where_there_is_none() {
+    fn the_token_field_is_used_only_without_authorization() {
         let of = |fields: &[(&'static str, &'static str)]| {
             let mut map = HeaderMap::new();
             for (name, value) in fields {

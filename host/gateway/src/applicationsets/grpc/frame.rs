@@ -84,7 +84,7 @@ mod tests {
     use super::{Error, Transport, data, one_message};
 
     #[test]
-    fn frames_hold_what_is_put_in() {
+    fn framed_messages_survive_a_round_trip() {
         for transport in [Transport::Grpc, Transport::Web, Transport::WebText] {
             let content = data(transport, b"message");
             let message = one_message(transport, &content).expect("a message");

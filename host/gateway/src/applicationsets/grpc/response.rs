@@ -177,7 +177,7 @@ mod tests {
     use tollgate_applicationset::{Denial, DeniedResource};
 
     #[test]
-    fn sentences_are_encoded_and_cut() {
+    fn status_messages_are_encoded_and_truncated() {
         assert_eq!(percent_encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
         let long = percent_encoded(&"ä".repeat(MAX_STATUS_MESSAGE_BYTES));
         assert!(
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_refused_is_told() {
+    fn every_refusal_is_listed() {
         let refusal = |name: &str| Denial {
             about: DeniedResource::Application(name.to_owned()),
             rule: Some("applications, create".to_owned()),

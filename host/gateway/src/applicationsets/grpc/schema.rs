@@ -242,7 +242,7 @@ mod tests {
     use super::{FieldCardinality, FieldKind, Schema, Shape, Zero};
 
     #[test]
-    fn options_are_read() {
+    fn schema_options_are_parsed() {
         let schema = Schema::try_new().expect("descriptors");
         let id = schema.id("argocd.KustomizeSelector").expect("a message");
         let inline = &schema.message(id).expect("a message").fields[&1];

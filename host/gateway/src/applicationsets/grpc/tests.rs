@@ -1,4 +1,4 @@
-//! Whether messages and JSON are the same, by the descriptors, by manifests, and by
+//! Checks that messages and JSON are equivalent, with the descriptors, with manifests and with
 //! another implementation of protobuf.
 
 mod stream;
@@ -35,7 +35,7 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(DESCRIPTORS).expect("descriptors")
 }
 
-/// JSON in which every field of a message is there and not zero.
+/// JSON with every field of a message, none of them zero.
 fn full(schema: &Schema, id: MessageId) -> Value {
     let message = schema.message(id).expect("a message");
     match message.shape {
@@ -73,8 +73,8 @@ fn value_of(schema: &Schema, field: &FieldSchema) -> Value {
     }
 }
 
-/// What Go's JSON would have of `value` after the wire.
-fn around(name: &str, value: &Value) -> Value {
+/// Encodes `value` and decodes the result.
+fn round_trip(name: &str, value: &Value) -> Value {
     let schema = schema();
     let id = schema.id(name).expect("a message");
     let encoded = encode(schema, id, value).expect("JSON of the message");
@@ -83,7 +83,7 @@ fn around(name: &str, value: &Value) -> Value {
 }
 
 #[test]
-fn every_field_of_every_message_survives() {
+fn every_field_of_every_message_survives_a_round_trip() {
     let (schema, pool) = (schema(), pool());
     for message in pool.all_messages() {
         let Ok(id) = schema.id(message.full_name()) else {
@@ -94,7 +94,7 @@ fn every_field_of_every_message_survives() {
         assert_eq!(encoded.omitted_fields, Vec::<String>::new());
         let ours = decode(schema, id, &encoded.bytes).expect("the message");
         assert_eq!(ours, value, "{}", message.full_name());
-        // Another reader knows every field, and what it writes is read the same.
+        // Another implementation knows every field, and its encoding decodes to the same value.
         let other = DynamicMessage::decode(message.clone(), &*encoded.bytes).expect("the message");
         assert_known(&other);
         let again = decode(schema, id, &other.encode_to_vec()).expect("the message");
@@ -118,7 +118,7 @@ fn assert_known(message: &DynamicMessage) {
 }
 
 #[test]
-fn no_message_is_part_of_itself() {
+fn no_message_is_recursive() {
     fn visit(message: &prost_reflect::MessageDescriptor, above: &mut Vec<String>) {
         let name = message.full_name().to_owned();
         assert!(!above.contains(&name), "{above:?} {name}");
@@ -139,7 +139,7 @@ fn no_message_is_part_of_itself() {
 }
 
 #[test]
-fn methods_are_those_of_the_services() {
+fn the_served_methods_match_the_descriptors() {
     let pool = pool();
     let described: BTreeSet<_> = pool
         .services()
@@ -222,26 +222,25 @@ spec:
   templatePatch: ''
 ";
 
-/// What a client of Argo CD has of [`SET`] that it does not say: zeros without
-/// `omitempty`.
+/// Adds what a client of Argo CD reads beyond [`SET`]: zeros of fields without `omitempty`.
 fn zeros_of_set(set: &mut Value) {
     let template = json!({"metadata": {}, "spec": {"destination": {}, "project": ""}});
-    assert_eq!(around("argocd.ApplicationSetTemplate", &json!({})), template);
+    assert_eq!(round_trip("argocd.ApplicationSetTemplate", &json!({})), template);
     set["spec"]["template"]["spec"]["syncPolicy"]["retry"] = json!({});
 }
 
 #[test]
-fn a_manifest_comes_back_as_it_was() {
+fn a_manifest_survives_a_round_trip() {
     let mut set: Value = serde_saphyr::from_str(SET).expect("YAML");
-    let back = around("argocd.ApplicationSet", &set);
+    let back = round_trip("argocd.ApplicationSet", &set);
     zeros_of_set(&mut set);
     // A list that is empty is none, wherever it is no JSON of its own.
     assert_eq!(back, set);
 }
 
 #[test]
-fn zeros_are_those_of_go() {
-    // As Argo CD's client sends them: fields that are no pointers, always.
+fn zeros_are_handled_as_in_go() {
+    // Argo CD's client always sends fields that are not pointers.
     let schema = schema();
     let mut template = Vec::new();
     put_bytes(&mut template, 1, &[]);
@@ -253,7 +252,7 @@ fn zeros_are_those_of_go() {
     let id = schema.id("argocd.GitGenerator").expect("a message");
     let json = decode(schema, id, &git).expect("a generator");
     assert_eq!(json, json!({"repoURL": "https://example.org", "revision": ""}));
-    // A pointer to zero is kept, a time that is none is not.
+    // A pointer to zero is kept, and a zero time is not.
     let mut meta = Vec::new();
     put_bytes(&mut meta, 8, &[]);
     put_varint(&mut meta, 10, 0);
@@ -268,7 +267,7 @@ fn zeros_are_those_of_go() {
 }
 
 #[test]
-fn nothing_is_lost_unsaid() {
+fn unknown_and_malformed_fields_are_reported() {
     let schema = schema();
     let id = schema.id("applicationset.ApplicationSetGetQuery").expect("a message");
     let read = |bytes: &[u8]| decode(schema, id, bytes);
@@ -297,7 +296,7 @@ fn nothing_is_lost_unsaid() {
     assert_eq!(read(b"\x08\x01"), Err(mistyped.clone()));
     assert_eq!(read(b"\x0a\x01\xff"), Err(mistyped));
     assert_eq!(read(b"\x0a\x05a"), Err(Error::Malformed(message())));
-    // The other way it is named, and what is of no type is refused.
+    // When encoding, unknown fields are listed, and wrong types are refused.
     let id = schema.id("argocd.ApplicationSet").expect("a message");
     let set = json!({"apiVersion": "a", "kind": "b", "changes": [], "spec": {"new": 1, "template": {"kind": "x"}}});
     let encoded = encode(schema, id, &set).expect("a set");
@@ -316,7 +315,7 @@ fn values_are_bounded() {
     assert_eq!(list["projects"].as_array().map(Vec::len), Some(MAX_VALUES));
     let too_many = Err(Error::Values { allowed: MAX_VALUES });
     assert_eq!(decode(schema, id, &b"\x0a\x00".repeat(MAX_VALUES + 1)), too_many);
-    // Also in JSON within.
+    // The limit also covers embedded JSON.
     let id = schema.id("argocd.ListGenerator").expect("a message");
     let text = format!("[{}0]", "[],".repeat(MAX_VALUES / 2));
     let (mut element, mut list) = (Vec::new(), Vec::new());
@@ -326,7 +325,7 @@ fn values_are_bounded() {
 }
 
 #[test]
-fn the_version_says_whose_it_is() {
+fn the_version_names_tollgate() {
     let message = codec()
         .encode("/version.VersionService/Version", &version())
         .expect("a message");
@@ -339,7 +338,7 @@ fn the_version_says_whose_it_is() {
 
 proptest! {
     #[test]
-    fn garbage_is_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..Method::PATHS.len()) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..Method::PATHS.len()) {
         let codec = codec();
         let (path, method) = Method::PATHS[of];
         let call = Call { method, path, transport: Transport::Grpc, deadline: None };
@@ -350,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn a_broken_message_is_refused_or_read(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+    fn a_corrupted_message_is_refused_or_survives_a_round_trip(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
         let schema = schema();
         let id = schema.id("argocd.ApplicationSet").expect("a message");
         let mut bytes = encode(schema, id, &full(schema, id)).expect("a set").bytes.to_vec();

@@ -74,7 +74,7 @@ mod tests {
     use super::{Payload, next, put_bytes, put_varint};
 
     #[test]
-    fn zero_is_what_says_nothing() {
+    fn zero_payloads_are_recognized() {
         for (bytes, zero) in [
             (&b""[..], true),
             (b"\x08\x00", true),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_they_are_put() {
+    fn fields_survive_a_round_trip() {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, 1, 300);
         put_bytes(&mut bytes, 2, b"ab");

@@ -127,7 +127,7 @@ mod tests {
 
     /// 5,000 duplicates with names of 100 kB make no response of 500 MB.
     #[test]
-    fn an_answer_lists_so_many_and_counts_the_rest() {
+    fn a_response_lists_a_bounded_number_and_counts_the_rest() {
         let mut collector = RefusalList::default();
         for number in 0..5_000 {
             collector.push(

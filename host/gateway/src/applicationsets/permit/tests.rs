@@ -31,8 +31,8 @@ mod spelling;
 const STATE: &str = include_str!("tests/state.yaml");
 const REPOSITORY: &str = "https://git.example.org/guestbook";
 
-/// All that a snapshot would have.
-struct World {
+/// What a snapshot contains.
+struct Fixture {
     resources: Resources,
     rbac: Rbac,
     policy: Arc<Bundle>,
@@ -53,7 +53,7 @@ fn shipped() -> Arc<Bundle> {
     Arc::clone(&SHIPPED)
 }
 
-impl World {
+impl Fixture {
     /// The state of the tests, with these rows of `policy.csv`.
     fn new(rows: &str) -> Self {
         let rows: String = rows.lines().map(|row| format!("    {}\n", row.trim())).collect();
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Both steps, for `ann`.
-    fn judge(
+    fn authorize(
         &self,
         operation: Operation,
         sent: &ApplicationSet,
@@ -163,7 +163,7 @@ fn name_of(set: Option<&Value>) -> ObjectName {
     }
 }
 
-/// A set as decoding would give it, as far as judging looks at it.
+/// A decoded set, with the parts that authorization reads.
 fn set_of(object: Value) -> ApplicationSet {
     ApplicationSet {
         name: name_of(Some(&object)),
@@ -237,7 +237,7 @@ fn refused(outcome: Result<impl std::fmt::Debug, Error>, expected: &str) {
     let found = refusals(outcome);
     assert!(
         found.len() == 1 && found.iter().all(|text| text.contains(expected)),
-        "wanted `{expected}`, got {found:#?}"
+        "expected `{expected}`, got {found:#?}"
     );
 }
 

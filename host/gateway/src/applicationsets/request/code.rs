@@ -51,7 +51,7 @@ mod tests {
     use super::Code;
 
     #[test]
-    fn statuses_have_codes() {
+    fn http_statuses_map_to_grpc_codes() {
         for (status, code) in [
             (400, 3),
             (401, 16),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_yaml_are_one() {
+    fn json_and_yaml_are_equivalent() {
         let expected = json!({"metadata": {"name": "a", "labels": {"on": "1"}}, "spec": {"n": 3}});
         let text = expected.to_string();
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn other_content_is_refused() {
         for (name, content, text) in [
             (
                 "text/plain",

@@ -117,7 +117,7 @@ mod tests {
     use tollgate_state::write::batch::Propagation;
 
     #[test]
-    fn lists_and_changes() {
+    fn parameters_of_lists_and_changes_are_parsed() {
         let query = Query::read(
             Some("projects=a&projects=b&selector=x%3Dy&appsetNamespace=n"),
             RequestKind::List,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_and_invalid_parameters_are_refused() {
         for (query, kind, why) in [
             (
                 "dryrun=true",

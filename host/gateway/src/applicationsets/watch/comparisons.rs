@@ -81,7 +81,11 @@ mod tests {
                 let (order, busy) = (Arc::clone(&order), Arc::clone(&busy));
                 let run = scheduler.run(u64::try_from(person).unwrap(), move || {
                     assert_ne!(thread::current().id(), serving, "off the serving thread");
-                    assert_eq!(busy[person].fetch_add(1, Ordering::SeqCst), 0, "one of a person");
+                    assert_eq!(
+                        busy[person].fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "one at a time for each person"
+                    );
                     let all: usize = busy.iter().map(|one| one.load(Ordering::SeqCst)).sum();
                     assert!(all <= MAX_CONCURRENT, "{all} at once");
                     order.lock().unwrap().push(person);
@@ -119,6 +123,6 @@ mod tests {
         assert_eq!(scheduler.run(1, || panic!("as a bug would")).await, None::<()>);
         assert_eq!(scheduler.run(1, || 6).await, Some(6));
         scheduler.run(2, || ()).await;
-        assert_eq!(scheduler.persons.lock().unwrap().len(), 1, "nobody is remembered");
+        assert_eq!(scheduler.persons.lock().unwrap().len(), 1, "no finished person is kept");
     }
 }

@@ -36,7 +36,7 @@ fn check(before: &[(&str, Value, bool)], now: &[(&str, Value, bool)], expected: 
 }
 
 #[test]
-fn what_is_shown_comes_changes_and_goes() {
+fn visible_sets_are_added_modified_and_deleted() {
     let (one, two) = (json!({"v": 1}), json!({"v": 2}));
     check(&[], &[("a", one.clone(), true)], &[(EventType::Added, one.clone())]);
     check(&[("a", one.clone(), true)], &[("a", one.clone(), true)], &[]);
@@ -48,20 +48,20 @@ fn what_is_shown_comes_changes_and_goes() {
     check(&[("a", one.clone(), true)], &[], &[(EventType::Deleted, one)]);
 }
 
-/// SECURITY: no event shows a set that the caller could not see, or what became of it since.
+/// SECURITY: no event shows a set, or a later state of it, that the caller may not see.
 #[test]
-fn what_is_not_shown_is_not_told_of() {
+fn sets_that_are_not_visible_cause_no_events() {
     let (one, two) = (json!({"v": 1}), json!({"v": 2}));
     check(&[], &[("a", one.clone(), false)], &[]);
     check(&[("a", one.clone(), false)], &[("a", two.clone(), false)], &[]);
     check(&[("a", one.clone(), false)], &[], &[]);
-    // It is gone as it was seen, not as it is now.
+    // The event has the set as the caller last saw it.
     check(
         &[("a", one.clone(), true)],
         &[("a", two, false)],
         &[(EventType::Deleted, one.clone())],
     );
-    // Who may see it from now on sees it come.
+    // A set that becomes visible is added.
     check(
         &[("a", one.clone(), false)],
         &[("a", one.clone(), true)],

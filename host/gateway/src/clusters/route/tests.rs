@@ -31,7 +31,7 @@ fn a_name_is_decoded_once_and_the_rest_not_at_all() {
 }
 
 #[test]
-fn names_and_rests_with_two_readings_are_refused() {
+fn ambiguous_names_and_paths_are_refused() {
     let long = format!("/clusters/{}/k8s/api", "a".repeat(1_025));
     for (path, error) in [
         ("/clusters//k8s/api", Error::ClusterName),
@@ -53,7 +53,7 @@ fn names_and_rests_with_two_readings_are_refused() {
 }
 
 #[test]
-fn other_paths_are_none_of_this_front() {
+fn other_paths_do_not_belong_to_this_front() {
     for path in [
         "/clusters",
         "/clusters/",
@@ -70,7 +70,7 @@ fn other_paths_are_none_of_this_front() {
 
 #[test]
 fn the_api_is_read_only() {
-    let asked = |method: Method, path: &'static str| {
+    let route_of = |method: Method, path: &'static str| {
         let uri = Uri::from_static(path);
         match cluster(&method, &uri).unwrap() {
             Some(ClusterRoute::List) => "list".to_owned(),
@@ -88,15 +88,15 @@ fn the_api_is_read_only() {
         (Method::GET, "/api/v1/clusters/a/b/credential", "nothing"),
         (Method::GET, "/api/v1/clustersx", "nothing"),
     ] {
-        assert_eq!(asked(method, path), what, "{path}");
+        assert_eq!(route_of(method, path), what, "{path}");
     }
 }
 
 proptest! {
-    /// Whatever the segment is, the name it gives encodes back to a path that
-    /// gives the same name, and the rest is a piece of the path as it was sent.
+    /// For every accepted path, the encoded name is routed to the same name, and the rest is a part
+    /// of the path as it was sent.
     #[test]
-    fn what_passes_has_one_reading(name in "[ -~]{0,12}", rest in "(/[ -~]{0,16})?") {
+    fn accepted_paths_are_unambiguous(name in "[ -~]{0,12}", rest in "(/[ -~]{0,16})?") {
         let path = format!("/clusters/{name}/k8s{rest}");
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
         if let Ok(Some(ClusterRoute::Forward(found))) = cluster(&Method::GET, &uri) {
@@ -106,7 +106,7 @@ proptest! {
             let all = percent_encoding::NON_ALPHANUMERIC;
             let encoded = percent_encoding::utf8_percent_encode(&found.name, all).to_string();
             let again: Uri = format!("/clusters/{encoded}/k8s{}", found.rest).parse().unwrap();
-            // A name with `%` before two digits does not pass in the first place.
+            // Names that would be encoded twice were refused before.
             let Ok(Some(ClusterRoute::Forward(second))) = cluster(&Method::GET, &again) else {
                 return Err(TestCaseError::fail(format!("{again} gives nothing")));
             };

@@ -24,7 +24,7 @@ fn fields_of(pairs: &[(&str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn an_origin_is_allowed_byte_by_byte() {
+fn origins_are_compared_byte_for_byte() {
     assert!(checked(&[]).is_ok());
     assert!(checked(&[("origin", ALLOWED)]).is_ok());
     for seen in [
@@ -39,7 +39,7 @@ fn an_origin_is_allowed_byte_by_byte() {
     ] {
         let refused = checked(&[("origin", seen)]).unwrap_err();
         assert_eq!(refused, Forbidden::Origin { seen: seen.to_owned() });
-        // Nor is anybody where nobody is listed.
+        // An empty list allows no origin.
         assert!(check(&head(Method::GET, &[("origin", seen)]), &[]).is_err());
     }
     let twice = checked(&[("origin", ALLOWED), ("origin", ALLOWED)]);
@@ -47,7 +47,7 @@ fn an_origin_is_allowed_byte_by_byte() {
 }
 
 #[test]
-fn a_websocket_with_the_cookie_says_where_it_comes_from() {
+fn a_websocket_with_the_session_cookie_needs_an_origin() {
     let socket = ("upgrade", "websocket");
     let cookie = ("cookie", "a=b; _gitlab_kas=s");
     assert_eq!(checked(&[socket, cookie]), Err(Forbidden::NoOrigin));
@@ -57,7 +57,7 @@ fn a_websocket_with_the_cookie_says_where_it_comes_from() {
     );
     assert!(checked(&[socket, cookie, ("origin", ALLOWED)]).is_ok());
     assert!(checked(&[socket, cookie, ("origin", "https://evil.test")]).is_err());
-    // No browser adds what these have.
+    // These are not WebSockets with the session cookie.
     assert!(checked(&[socket, ("authorization", "Bearer pat:1:t")]).is_ok());
     assert!(checked(&[socket, ("cookie", "theme=dark")]).is_ok());
     assert!(checked(&[cookie]).is_ok());
@@ -65,12 +65,12 @@ fn a_websocket_with_the_cookie_says_where_it_comes_from() {
 
 #[test]
 fn a_preflight_is_answered_without_a_credential() {
-    let asked = [
+    let preflight_fields = [
         ("origin", ALLOWED),
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "Content-Type, X-Csrf-Token"),
     ];
-    let preflight = head(Method::OPTIONS, &asked);
+    let preflight = head(Method::OPTIONS, &preflight_fields);
     let cors = check(&preflight, &[ALLOWED.to_owned()]).unwrap();
     let response = cors.preflight(&preflight).unwrap();
     assert_eq!(response.status(), 200);
@@ -86,18 +86,18 @@ fn a_preflight_is_answered_without_a_credential() {
         ("vary", "Origin"),
     ]);
     assert_eq!(*response.headers(), expected);
-    // Without an origin it learns nothing; other methods have no preflight.
-    let plain = head(Method::OPTIONS, &asked[1..]);
+    // Without an origin, the response grants nothing. Other methods have no preflight.
+    let plain = head(Method::OPTIONS, &preflight_fields[1..]);
     let cors = check(&plain, &[ALLOWED.to_owned()]).unwrap();
     assert_eq!(
         *cors.preflight(&plain).unwrap().headers(),
         fields_of(&[("vary", "Origin")])
     );
-    assert!(cors.preflight(&head(Method::GET, &asked)).is_none());
+    assert!(cors.preflight(&head(Method::GET, &preflight_fields)).is_none());
 }
 
 #[test]
-fn answers_carry_our_fields_and_not_the_clusters() {
+fn cors_fields_of_the_cluster_are_replaced() {
     let upstream = [
         ("access-control-allow-origin", "*"),
         ("access-control-max-age", "5"),
@@ -126,7 +126,7 @@ fn answers_carry_our_fields_and_not_the_clusters() {
     let mut fields = fields_of(&[("vary", "*")]);
     checked(&[]).unwrap().apply(&mut fields);
     assert_eq!(fields, fields_of(&[("vary", "*")]));
-    // Where no page may call, answers do not differ.
+    // If no origin may call, responses do not vary by origin.
     let mut fields = fields_of(&upstream[1..4]);
     check(&head(Method::GET, &[]), &[]).unwrap().apply(&mut fields);
     assert_eq!(fields, fields_of(&[("audit-id", "1")]));

@@ -61,27 +61,27 @@ fn identity(username: &str, groups: &[&str]) -> Identity {
     }
 }
 
-fn asks(method: &Method, path: &str, upgrade: Option<Protocol>) -> Attributes {
+fn request_attributes(method: &Method, path: &str, upgrade: Option<Protocol>) -> Attributes {
     Attributes::read(method, path, None, upgrade)
 }
 
-fn judge(access: &Arc<AccessGrant>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
+fn authorize(access: &Arc<AccessGrant>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
     policy().authorize(access, &Arc::new(attributes))
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[test]
-fn an_agent_that_is_not_narrowed_leaves_it_to_the_cluster() {
+fn an_unrestricted_agent_leaves_the_decision_to_the_cluster() {
     let alice = access("my-agent", "alice", developer(1));
     let exec = format!("{PODS}/web-0/exec");
     for attributes in [
-        asks(&Method::GET, PODS, None),
-        asks(&Method::DELETE, PODS, None),
-        asks(&Method::GET, &exec, Some(Protocol::WebSocket)),
-        asks(&Method::GET, "/version", None),
+        request_attributes(&Method::GET, PODS, None),
+        request_attributes(&Method::DELETE, PODS, None),
+        request_attributes(&Method::GET, &exec, Some(Protocol::WebSocket)),
+        request_attributes(&Method::GET, "/version", None),
     ] {
-        let permit = judge(&alice, attributes.clone()).unwrap();
+        let permit = authorize(&alice, attributes.clone()).unwrap();
         assert_eq!(**permit.attributes(), attributes);
         assert!(Arc::ptr_eq(permit.access(), &alice));
         let Impersonation::As(identity) = &**permit.impersonation() else {
@@ -92,24 +92,30 @@ fn an_agent_that_is_not_narrowed_leaves_it_to_the_cluster() {
 }
 
 #[test]
-fn a_refusal_reads_as_the_api_servers_own() {
+fn a_refusal_has_the_wording_of_the_api_server() {
     let alice = access("example-read-only", "alice", developer(1));
     let why = "the agent does not allow this verb";
-    let denied = |attributes: Attributes| match judge(&alice, attributes) {
+    let denied = |attributes: Attributes| match authorize(&alice, attributes) {
         Err(Error::Denied(message, _)) => message,
         other => panic!("{other:?}"),
     };
-    assert!(judge(&alice, asks(&Method::GET, PODS, None)).is_ok());
-    assert!(judge(&alice, asks(&Method::GET, &format!("{PODS}/web-0/log"), None)).is_ok());
+    assert!(authorize(&alice, request_attributes(&Method::GET, PODS, None)).is_ok());
+    assert!(
+        authorize(
+            &alice,
+            request_attributes(&Method::GET, &format!("{PODS}/web-0/log"), None)
+        )
+        .is_ok()
+    );
     assert_eq!(
-        denied(asks(&Method::DELETE, PODS, None)),
+        denied(request_attributes(&Method::DELETE, PODS, None)),
         format!(
             "pods is forbidden: User \"gitlab:user:alice\" cannot deletecollection resource \"pods\" in API group \"\" \
              in the namespace \"default\": {why}"
         )
     );
     assert_eq!(
-        denied(asks(
+        denied(request_attributes(
             &Method::GET,
             &format!("{PODS}/web-0/exec"),
             Some(Protocol::WebSocket)
@@ -120,37 +126,43 @@ fn a_refusal_reads_as_the_api_servers_own() {
         )
     );
     assert_eq!(
-        denied(asks(&Method::GET, "/api/v1/nodes/a/proxy/run", None)),
+        denied(request_attributes(&Method::GET, "/api/v1/nodes/a/proxy/run", None)),
         format!(
             "nodes \"a\" is forbidden: User \"gitlab:user:alice\" cannot create resource \"nodes/proxy\" in API group \
              \"\" at the cluster scope: {why}"
         )
     );
     assert_eq!(
-        denied(asks(&Method::PATCH, "/apis/apps/v1/namespaces/n/deployments/d", None)),
+        denied(request_attributes(
+            &Method::PATCH,
+            "/apis/apps/v1/namespaces/n/deployments/d",
+            None
+        )),
         format!(
             "deployments.apps \"d\" is forbidden: User \"gitlab:user:alice\" cannot patch resource \"deployments\" in API \
              group \"apps\" in the namespace \"n\": {why}"
         )
     );
     assert_eq!(
-        denied(asks(&Method::POST, "/logs", None)),
+        denied(request_attributes(&Method::POST, "/logs", None)),
         format!("forbidden: User \"gitlab:user:alice\" cannot post path \"/logs\": {why}")
     );
 }
 
 #[test]
-fn an_agent_acts_in_its_own_name_and_says_whose_request_it_was() {
+fn an_agent_acts_as_itself_and_refusals_name_the_user() {
     let bob = access("my-agent", "bob", AccessAs::Agent);
-    let permit = judge(&bob, asks(&Method::GET, PODS, None)).unwrap();
+    let permit = authorize(&bob, request_attributes(&Method::GET, PODS, None)).unwrap();
     assert_eq!(**permit.impersonation(), Impersonation::Nobody);
     let bob = access("example-read-only", "bob", AccessAs::Agent);
-    let refused = judge(&bob, asks(&Method::POST, PODS, None)).unwrap_err().to_string();
+    let refused = authorize(&bob, request_attributes(&Method::POST, PODS, None))
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("User \"bob\" cannot create"), "{refused}");
 }
 
 #[test]
-fn an_identity_the_guard_rails_refuse_enters_nowhere() {
+fn reserved_and_invalid_identities_are_refused() {
     let system = |part, name: &str| impersonate::Error::System {
         part,
         name: name.into(),
@@ -181,13 +193,14 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
         ),
     ] {
         let alice = access("my-agent", "alice", access_as);
-        let Err(Error::Identity(message, source)) = judge(&alice, asks(&Method::GET, PODS, None)) else {
+        let Err(Error::Identity(message, source)) = authorize(&alice, request_attributes(&Method::GET, PODS, None))
+        else {
             panic!("{expected} passed");
         };
         assert_eq!(source, expected);
-        let told = "User \"alice\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\": \
+        let expected_text = "User \"alice\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\": \
                     the user's identity cannot be used in the cluster";
-        assert_eq!(message, format!("pods is forbidden: {told}"));
+        assert_eq!(message, format!("pods is forbidden: {expected_text}"));
     }
     for access_as in [
         AccessAs::Mapped(identity("oidc:1", &["masters"])),
@@ -195,27 +208,27 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
         developer(3),
     ] {
         let alice = access("my-agent", "alice", access_as);
-        assert!(judge(&alice, asks(&Method::GET, PODS, None)).is_ok());
+        assert!(authorize(&alice, request_attributes(&Method::GET, PODS, None)).is_ok());
     }
 }
 
 #[test]
-fn what_follows_from_an_access_is_made_once() {
+fn the_identity_of_an_access_is_cached() {
     let policy = policy();
-    let ask = |access: &Arc<AccessGrant>| {
+    let impersonation_of = |access: &Arc<AccessGrant>| {
         let permit = policy
-            .authorize(access, &Arc::new(asks(&Method::GET, PODS, None)))
+            .authorize(access, &Arc::new(request_attributes(&Method::GET, PODS, None)))
             .unwrap();
         Arc::clone(permit.impersonation())
     };
     let alice = access("my-agent", "alice", developer(1));
     let bob = access("my-agent", "bob", developer(1));
-    assert!(Arc::ptr_eq(&ask(&alice), &ask(&alice)));
-    assert_ne!(ask(&alice), ask(&bob));
-    // A new access of the same person is looked at anew, wherever it lies.
+    assert!(Arc::ptr_eq(&impersonation_of(&alice), &impersonation_of(&alice)));
+    assert_ne!(impersonation_of(&alice), impersonation_of(&bob));
+    // A new access of the same person is evaluated again, even at a reused address.
     for roles in 1..50 {
         let carol = access("my-agent", "carol", developer(roles % 3));
-        let Impersonation::As(identity) = &*ask(&carol) else {
+        let Impersonation::As(identity) = &*impersonation_of(&carol) else {
             panic!("nobody is impersonated");
         };
         assert_eq!(identity.groups.len() as i64, 1 + 2 * (roles % 3));
@@ -223,7 +236,7 @@ fn what_follows_from_an_access_is_made_once() {
 }
 
 #[test]
-fn what_the_policy_is_told_fits_its_schema() {
+fn the_policy_input_matches_its_schema() {
     let job = |environment: Option<(&str, &str)>| {
         AccessAs::CiJob(Box::new(CiJob {
             id: 1,
@@ -252,9 +265,9 @@ fn what_the_policy_is_told_fits_its_schema() {
         let impersonation = mapping.apply(access.facts(), &known).unwrap();
         let facts = KubernetesFacts::new(known, &impersonation);
         for attributes in [
-            asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),
-            asks(&Method::GET, "/", None),
-            asks(&Method::GET, "/api/v1/watch", None),
+            request_attributes(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),
+            request_attributes(&Method::GET, "/", None),
+            request_attributes(&Method::GET, "/api/v1/watch", None),
         ] {
             let input = KubernetesInput {
                 facts: &facts,
@@ -272,20 +285,20 @@ fn what_the_policy_is_told_fits_its_schema() {
     }
 }
 
-/// Far above what it takes: this one catches a request that evaluates the
-/// mapping, or copies what belongs to the access.
+/// The limit is far above the usual time. It catches requests that evaluate the mapping again, or
+/// copy data of the access.
 #[test]
-fn a_request_prepares_nothing() {
+fn a_request_uses_the_cached_identity() {
     let policy = policy();
     let alice = access("my-agent", "alice", developer(3));
-    let ask = || {
+    let is_allowed = || {
         policy
-            .authorize(&alice, &Arc::new(asks(&Method::GET, PODS, None)))
+            .authorize(&alice, &Arc::new(request_attributes(&Method::GET, PODS, None)))
             .is_ok()
     };
-    assert!(ask());
+    assert!(is_allowed());
     let started = std::time::Instant::now();
-    assert!((0..10_000).all(|_| ask()));
+    assert!((0..10_000).all(|_| is_allowed()));
     let took = started.elapsed();
     println!("{:?} a request", took / 10_000);
     assert!(took < std::time::Duration::from_secs(6), "{took:?}");

@@ -26,7 +26,7 @@ fn a_refusal_is_a_status_object() {
 }
 
 #[test]
-fn a_401_says_that_it_is_the_gateways() {
+fn a_401_of_the_gateway_is_marked() {
     let response = status(StatusCode::UNAUTHORIZED, "Unauthorized", Uuid::nil());
     assert_eq!(response.headers()["gitlab-unauthorized"], "true");
     assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"tollgate\"");
@@ -35,7 +35,7 @@ fn a_401_says_that_it_is_the_gateways() {
 }
 
 #[test]
-fn codes_have_the_reasons_clients_branch_on() {
+fn status_codes_have_the_reasons_that_clients_check() {
     let cases = [
         (400, "BadRequest"),
         (401, "Unauthorized"),

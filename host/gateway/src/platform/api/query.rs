@@ -158,7 +158,7 @@ mod tests {
     use super::{AGENT_PARAMETERS, AUDIT_PARAMETERS, Error, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor};
 
     #[test]
-    fn what_is_asked_for_is_read() {
+    fn parameters_are_parsed() {
         let id = Uuid::now_v7();
         let raw = format!("user=bob%20b&agent=prod&action=token.created&before={id}&limit=1000");
         let expected = Query {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_parameters_are_refused() {
         for (raw, parameters, part) in [
             (
                 "users=bob",

@@ -12,7 +12,7 @@ fn route(method: &Method, path: &str) -> Result<Option<PlatformRoute>, Error> {
 }
 
 #[test]
-fn each_method_and_path_is_one_thing() {
+fn methods_and_paths_are_routed() {
     let id = Uuid::try_parse(ID).unwrap();
     let session = |kind, id: &str| PlatformRoute::RevokeSession(SessionId::new(kind, id));
     for (method, path, expected) in [
@@ -49,7 +49,7 @@ fn each_method_and_path_is_one_thing() {
 }
 
 #[test]
-fn everything_else_is_not_served() {
+fn other_requests_are_not_served() {
     for (method, path) in [
         (Method::DELETE, "/api/v1/tokens"),
         (Method::PUT, "/api/v1/tokens"),

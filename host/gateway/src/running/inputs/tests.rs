@@ -23,7 +23,7 @@ async fn found(folder: &Path, settings: &str) -> Vec<String> {
         .collect()
 }
 
-/// A certificate that is valid for so long from now on, and its key.
+/// Writes a certificate that is valid for `seconds` from now, and its key.
 fn signed(folder: &Path, name: &str, seconds: i64) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["t.example".to_owned()]).unwrap();
@@ -46,7 +46,7 @@ fn signed(folder: &Path, name: &str, seconds: i64) {
 const DAY: i64 = 86_400;
 
 #[tokio::test]
-async fn certificates_that_serve_cannot_use_are_named_by_file_and_line() {
+async fn unusable_certificates_are_reported_by_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     signed(folder, "one", 60 * DAY);
@@ -94,7 +94,7 @@ async fn certificates_that_serve_cannot_use_are_named_by_file_and_line() {
 }
 
 #[tokio::test]
-async fn certificates_that_end_are_warned_of() {
+async fn expiring_certificates_are_warned_about() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (days, expected) in [(-2, "expired on "), (5, "expires on ")] {
@@ -109,7 +109,7 @@ async fn certificates_that_end_are_warned_of() {
 }
 
 #[tokio::test]
-async fn decisions_and_store_need_a_folder_and_nothing_is_made() {
+async fn missing_folders_are_reported_and_not_created() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let settings = "kubernetes: {}\ndecisions: {file: none/d.jsonl}\nstore: {url: 'sqlite:none/t.db'}\n";
@@ -151,7 +151,7 @@ async fn decisions_and_store_need_a_folder_and_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_answer_is_named() {
+async fn an_unreachable_database_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -168,7 +168,7 @@ async fn a_database_that_does_not_answer_is_named() {
 }
 
 #[tokio::test]
-async fn keys_of_assertions_are_read() {
+async fn assertion_keys_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.pem"), "nothing").unwrap();
     let text = found(folder.path(), "extensions: {assertion: {issuer: t, key: a.pem}}\n").await;

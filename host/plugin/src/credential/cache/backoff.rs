@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn delays_double_up_to_the_maximum() {
         check(MintErrorClass::Retryable, &[1, 2, 4, 8, 16, 32, 60, 60]);
         check(MintErrorClass::Denied, &[30, 60, 120, 240, 480, 600, 600]);
         check(MintErrorClass::Permanent, &[30, 60, 120, 240, 480, 600, 600]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_asks_is_kept_within_bounds() {
+    fn the_providers_retry_after_is_clamped_to_the_bounds() {
         let asks = |class, seconds| delay(class, 1, Some(Duration::from_secs(seconds)), 0.0).as_secs();
         assert_eq!(asks(MintErrorClass::Retryable, 120), 120);
         assert_eq!(asks(MintErrorClass::Retryable, 0), 1);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_a_fraction_or_nothing() {
+    fn jitter_is_a_fraction_or_zero() {
         assert!(
             (0..1000)
                 .map(|_| Jitter::Random.fraction())
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_wait_leaves_its_bounds(nth in 1_u32.., jitter in 0.0_f64..=1.0, asked in 0_u64..10_000) {
+        fn delays_stay_within_their_bounds(nth in 1_u32.., jitter in 0.0_f64..=1.0, asked in 0_u64..10_000) {
             for class in CLASSES {
                 let (first, longest) = delay_bounds(class);
                 let own = delay(class, nth, None, jitter);

@@ -42,7 +42,7 @@ impl ManualClock {
         *now = now.plus(Duration::from_secs_f64(seconds));
     }
 
-    /// The machine sleeps: the monotonic clock stands still.
+    /// The machine sleeps, so the monotonic clock does not advance.
     fn sleep(&self, seconds: i64) {
         self.0.lock().unwrap().wall += SignedDuration::from_secs(seconds);
     }
@@ -62,8 +62,8 @@ struct Fake {
     /// One permit for each mint. `None`: mints do not wait.
     gate: Option<Semaphore>,
     calls: AtomicU64,
-    at_once: AtomicU64,
-    most_at_once: AtomicU64,
+    concurrent: AtomicU64,
+    max_concurrent: AtomicU64,
     requests: Mutex<Vec<MintRequest>>,
     revoked: Mutex<Vec<String>>,
 }
@@ -86,8 +86,8 @@ impl Provider {
             script,
             gate,
             calls: AtomicU64::new(0),
-            at_once: AtomicU64::new(0),
-            most_at_once: AtomicU64::new(0),
+            concurrent: AtomicU64::new(0),
+            max_concurrent: AtomicU64::new(0),
             requests: Mutex::default(),
             revoked: Mutex::default(),
         }))
@@ -116,12 +116,12 @@ impl Mint for Provider {
         async move {
             let nth = fake.calls.fetch_add(1, Ordering::Relaxed) + 1;
             fake.requests.lock().unwrap().push(request);
-            let now = fake.at_once.fetch_add(1, Ordering::Relaxed) + 1;
-            fake.most_at_once.fetch_max(now, Ordering::Relaxed);
+            let now = fake.concurrent.fetch_add(1, Ordering::Relaxed) + 1;
+            fake.max_concurrent.fetch_max(now, Ordering::Relaxed);
             if let Some(gate) = &fake.gate {
                 gate.acquire().await.unwrap().forget();
             }
-            fake.at_once.fetch_sub(1, Ordering::Relaxed);
+            fake.concurrent.fetch_sub(1, Ordering::Relaxed);
             (fake.script)(nth, request)
         }
         .boxed()
@@ -179,7 +179,7 @@ fn key(cluster: &str) -> CredentialKey {
     })
 }
 
-/// Token `t<nth>` that lives so long from the clock's now, and can be revoked.
+/// Token `t<nth>`, which expires after `seconds` and can be revoked.
 fn token(clock: &Arc<ManualClock>, seconds: i64) -> impl Fn(u64, MintRequest) -> Result<Credential, MintError> + use<> {
     let clock = Arc::clone(clock);
     move |nth, _| Ok(minted(&clock, &format!("t{nth}"), seconds))
@@ -194,7 +194,7 @@ fn minted(clock: &ManualClock, text: &str, seconds: i64) -> Credential {
 }
 
 fn error(class: MintErrorClass) -> MintError {
-    MintError::new(class, "test", "as told")
+    MintError::new(class, "test", "from the test")
 }
 
 /// A deadline that no test reaches.
@@ -206,11 +206,14 @@ fn text(lease: &Lease) -> &str {
     lease.credential.token.as_ref().unwrap().expose()
 }
 
-/// Lets tasks run until `so` returns true.
-async fn until(what: &str, so: impl Fn() -> bool) {
+/// Lets tasks run until `condition` returns true.
+async fn until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "never came: {what}");
+    while !condition() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "timed out waiting for {what}"
+        );
         tokio::task::yield_now().await;
     }
 }

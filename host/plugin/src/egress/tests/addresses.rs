@@ -3,12 +3,12 @@
 
 use super::super::address::{AddressScope, check};
 use super::super::{EgressAllowList, EgressClient, Error};
-use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, get, ok_answer};
+use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, entry, fetch, get, ok_answer};
 use std::sync::Arc;
 use tollgate_config::EgressEntry;
 
 #[test]
-fn each_range_is_refused_by_its_name() {
+fn each_address_range_is_refused_with_its_own_code() {
     for (address, reason) in [
         ("169.254.169.254", "address-metadata"),
         ("169.254.170.23", "address-metadata"),
@@ -83,7 +83,7 @@ fn each_range_is_refused_by_its_name() {
 }
 
 #[test]
-fn neighbours_of_the_ranges_are_public() {
+fn addresses_next_to_the_ranges_are_public() {
     for address in [
         PUBLIC,
         "1.1.1.1",
@@ -118,9 +118,9 @@ fn neighbours_of_the_ranges_are_public() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_is_refused_before_a_connection() {
+async fn a_name_that_resolves_to_a_forbidden_address_is_refused_before_connecting() {
     for address in ["169.254.169.254", "127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3", "fd00::1"] {
-        let (result, fake_network) = ask(ok_answer(), |fake_network| fake_network.name(HOST, &[&[address]])).await;
+        let (result, fake_network) = fetch(ok_answer(), |fake_network| fake_network.name(HOST, &[&[address]])).await;
         let Err(Error::Denied(denied)) = result else {
             panic!("{address}: {result:?}");
         };
@@ -132,14 +132,14 @@ async fn a_name_that_leads_inside_is_refused_before_a_connection() {
 }
 
 #[tokio::test]
-async fn one_forbidden_address_refuses_them_all() {
-    let (result, fake_network) = ask(ok_answer(), |fake_network| {
+async fn one_forbidden_address_refuses_the_whole_name() {
+    let (result, fake_network) = fetch(ok_answer(), |fake_network| {
         fake_network.name(HOST, &[&[PUBLIC, "127.0.0.1"]])
     })
     .await;
     assert!(matches!(result, Err(Error::Denied(_))));
     assert!(fake_network.connected.lock().unwrap().is_empty());
-    let (result, _) = ask(ok_answer(), |fake_network| {
+    let (result, _) = fetch(ok_answer(), |fake_network| {
         fake_network.name(HOST, &[&[PUBLIC, "2606:4700::1111"]])
     })
     .await;
@@ -147,8 +147,8 @@ async fn one_forbidden_address_refuses_them_all() {
 }
 
 #[tokio::test]
-async fn a_name_is_resolved_once_and_that_address_connected() {
-    let (result, fake_network) = ask(ok_answer(), |fake_network| {
+async fn a_name_is_resolved_once_and_that_address_is_used() {
+    let (result, fake_network) = fetch(ok_answer(), |fake_network| {
         fake_network.name(HOST, &[&[PUBLIC], &["127.0.0.1"]])
     })
     .await;
@@ -159,7 +159,7 @@ async fn a_name_is_resolved_once_and_that_address_connected() {
 }
 
 #[tokio::test]
-async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
+async fn every_resolution_of_a_rebinding_name_is_checked() {
     let authority = Authority::new();
     let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
     fake_network.name(HOST, &[&[PUBLIC], &["169.254.169.254"]]);
@@ -168,13 +168,13 @@ async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
     let request = || get(&allow_list, &format!("https://{HOST}/")).unwrap();
     assert_eq!(client.send(request()).await.unwrap().status, 200);
     let Err(Error::Denied(denied)) = client.send(request()).await else {
-        panic!("the second one went out");
+        panic!("the second request was sent");
     };
     assert_eq!(<&str>::from(denied.code), "address-metadata");
 }
 
-/// The result of a request to `host`, which resolves to `address`.
-async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
+/// Sends a request to the host of `spec`, which resolves to `address`.
+async fn send_to(spec: EgressEntry, address: &str) -> Result<u16, String> {
     let authority = Authority::new();
     let name = spec.host.clone();
     let fake_network = FakeNetwork::new(
@@ -196,7 +196,7 @@ async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
 }
 
 #[tokio::test]
-async fn private_and_loopback_lift_their_own_ranges() {
+async fn private_and_loopback_permit_only_their_own_ranges() {
     let spec = |host: &str, private, loopback| EgressEntry {
         host: host.to_owned(),
         private,
@@ -204,33 +204,33 @@ async fn private_and_loopback_lift_their_own_ranges() {
         ..EgressEntry::default()
     };
     let vault = "vault.corp.example";
-    assert_eq!(reach(spec(vault, true, false), "10.1.2.3").await, Ok(204));
-    assert_eq!(reach(spec(vault, true, false), "fd12::3").await, Ok(204));
+    assert_eq!(send_to(spec(vault, true, false), "10.1.2.3").await, Ok(204));
+    assert_eq!(send_to(spec(vault, true, false), "fd12::3").await, Ok(204));
     let refused = |code: &str| Err(code.to_owned());
     assert_eq!(
-        reach(spec(vault, false, false), "10.1.2.3").await,
+        send_to(spec(vault, false, false), "10.1.2.3").await,
         refused("address-private")
     );
     assert_eq!(
-        reach(spec(vault, true, false), "127.0.0.1").await,
+        send_to(spec(vault, true, false), "127.0.0.1").await,
         refused("address-loopback")
     );
     assert_eq!(
-        reach(spec(vault, true, false), "169.254.169.254").await,
+        send_to(spec(vault, true, false), "169.254.169.254").await,
         refused("address-metadata")
     );
     assert_eq!(
-        reach(spec(vault, true, false), "fd00:ec2::254").await,
+        send_to(spec(vault, true, false), "fd00:ec2::254").await,
         refused("address-metadata")
     );
-    assert_eq!(reach(spec("localhost", false, true), "127.0.0.1").await, Ok(204));
-    assert_eq!(reach(spec("localhost", false, true), "::1").await, Ok(204));
+    assert_eq!(send_to(spec("localhost", false, true), "127.0.0.1").await, Ok(204));
+    assert_eq!(send_to(spec("localhost", false, true), "::1").await, Ok(204));
     assert_eq!(
-        reach(spec("localhost", false, false), "127.0.0.1").await,
+        send_to(spec("localhost", false, false), "127.0.0.1").await,
         refused("address-loopback")
     );
     assert_eq!(
-        reach(spec("localhost", false, true), "10.0.0.1").await,
+        send_to(spec("localhost", false, true), "10.0.0.1").await,
         refused("address-private")
     );
 }

@@ -13,7 +13,7 @@ fn text(host: &str) -> EgressEntry {
 }
 
 #[test]
-fn an_entry_reads_as_it_is_shown() {
+fn entries_are_normalized_for_display() {
     for (written, shown) in [
         ("auth.upbound.io", "auth.upbound.io"),
         ("AUTH.Upbound.IO", "auth.upbound.io"),
@@ -31,8 +31,8 @@ fn an_entry_reads_as_it_is_shown() {
 }
 
 #[test]
-fn a_mistake_is_told_what_it_is() {
-    for (written, said) in [
+fn each_mistake_has_its_own_message() {
+    for (written, message) in [
         ("*", "`*` alone"),
         ("*:443", "`*` alone"),
         ("a*.example", "exactly one label"),
@@ -70,7 +70,7 @@ fn a_mistake_is_told_what_it_is() {
         ("a<b", "is not a host"),
     ] {
         let error = AllowedHost::new(&text(written)).unwrap_err().to_string();
-        assert!(error.contains(said), "{written}: {error}");
+        assert!(error.contains(message), "{written}: {error}");
     }
     let error = HostPortPattern::parse("user:hunter2@auth.upbound.io")
         .unwrap_err()
@@ -82,7 +82,7 @@ fn a_mistake_is_told_what_it_is() {
 }
 
 #[test]
-fn fields_must_agree() {
+fn contradictory_fields_are_refused() {
     let with = |host: &str, port, private, loopback| {
         let spec = EgressEntry {
             host: host.to_owned(),
@@ -103,7 +103,7 @@ fn fields_must_agree() {
         AddressScope::Private
     );
     assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern.port(), 1);
-    for (refused, said) in [
+    for (refused, message) in [
         (with("a.example:1", Some(2), false, false), "another one"),
         (with("a.example", Some(0), false, false), "1 to 65535"),
         (with("a.example", None, false, true), "`localhost`"),
@@ -113,7 +113,7 @@ fn fields_must_agree() {
         (with("127.0.0.1", None, true, false), "address-loopback"),
     ] {
         let error = refused.unwrap_err();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -140,7 +140,7 @@ fn authorities_are_read_from_text_or_file() {
 }
 
 #[test]
-fn an_entry_is_a_text_or_an_object_in_settings() {
+fn an_entry_is_a_string_or_an_object() {
     let read = |text: &str| serde_saphyr::from_str::<Vec<EgressEntry>>(text);
     let specs =
         read("- auth.upbound.io\n- { host: '*.corp.example', port: 8443, private: true, ca: /etc/ca.pem }").unwrap();

@@ -8,7 +8,9 @@ use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
 use super::super::{EgressAllowList, EgressClient, Error, Request};
-use super::fake_network::{Answer, Authority, FakeNetwork, HOST, ReceivedRequests, ask, entry, get, ok_answer, serve};
+use super::fake_network::{
+    Answer, Authority, FakeNetwork, HOST, ReceivedRequests, entry, fetch, get, ok_answer, serve,
+};
 use tollgate_config::EgressEntry;
 
 /// Sends what `edit` makes of a POST to [`HOST`], over one HTTP version.
@@ -70,7 +72,7 @@ async fn a_request_arrives_byte_for_byte_in_both_versions() {
 }
 
 #[tokio::test]
-async fn a_port_other_than_443_is_named_to_the_server() {
+async fn the_host_field_contains_a_port_other_than_443() {
     let authority = Authority::new();
     let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
     let seen = fake_network.seen.clone();
@@ -84,7 +86,7 @@ async fn a_port_other_than_443_is_named_to_the_server() {
 }
 
 #[tokio::test]
-async fn the_host_keeps_its_own_fields() {
+async fn callers_cannot_set_fields_of_the_host() {
     for name in [
         "Host",
         "content-length",
@@ -102,19 +104,19 @@ async fn the_host_keeps_its_own_fields() {
         let field = (name.to_owned(), Zeroizing::new(b"s3cr3t".to_vec()));
         let (result, seen) = post(b"h2", |request| request.headers.push(field)).await;
         let Err(error @ Error::InvalidRequest { .. }) = result else {
-            panic!("{name} went out");
+            panic!("{name} was sent");
         };
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.contains(&name.to_ascii_lowercase()) && !said.contains("s3cr3t"),
-            "{said}"
+            message.contains(&name.to_ascii_lowercase()) && !message.contains("s3cr3t"),
+            "{message}"
         );
         assert!(seen.lock().unwrap().is_empty());
     }
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_sent_says_why() {
+async fn an_invalid_request_is_refused_with_a_reason() {
     type Edit = fn(&mut Request);
     let cases: [(Edit, &str); 7] = [
         (
@@ -140,11 +142,11 @@ async fn a_request_that_cannot_be_sent_says_why() {
             "header fields",
         ),
     ];
-    for (edit, said) in cases {
+    for (edit, message) in cases {
         let (result, _) = post(b"h2", edit).await;
         let error = result.unwrap_err();
         assert!(matches!(error, Error::InvalidRequest { .. }));
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
     let largest = |r: &mut Request| r.body = Zeroizing::new(vec![b'a'; 64 * 1024]);
     for alpn in [&b"h2"[..], b"http/1.1"] {
@@ -155,13 +157,13 @@ async fn a_request_that_cannot_be_sent_says_why() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_like_others() {
+async fn redirects_are_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let fields = vec![
             ("location", format!("https://{HOST}/elsewhere")),
             ("set-cookie", "a=b".to_owned()),
         ];
-        let (result, fake_network) = ask(Answer::Http(status, fields, Vec::new()), |_| {}).await;
+        let (result, fake_network) = fetch(Answer::Http(status, fields, Vec::new()), |_| {}).await;
         let response = result.unwrap();
         assert_eq!(response.status.as_u16(), status);
         assert_eq!(response.headers["location"], format!("https://{HOST}/elsewhere"));
@@ -184,7 +186,7 @@ async fn each_request_has_a_connection_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
+async fn the_system_network_reaches_loopback_if_granted() {
     let authority = Authority::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -206,7 +208,7 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
 }
 
 #[tokio::test]
-async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
+async fn a_host_gets_a_burst_of_twenty_requests_then_ten_a_second() {
     let authority = Authority::new();
     let fake_network = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer()));
     let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
@@ -227,7 +229,7 @@ async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
             Ok(_) => sent += 1,
             Err(error) => break error,
         }
-        assert!(sent < 200, "nothing holds requests up");
+        assert!(sent < 200, "no request is rate limited");
     };
     assert_eq!(
         error.to_string(),

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::super::error::EgressStage;
 use super::super::{EgressAllowList, EgressClient, Error, Request};
-use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, get, ok_answer};
+use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, entry, fetch, get, ok_answer};
 
 const OTHER: &str = "2606:4700::1111";
 
@@ -15,8 +15,8 @@ fn raw(text: &str) -> Answer {
     Answer::Raw(text.as_bytes().to_vec())
 }
 
-/// Asks a server with its own authority, name and last year; `trusted` is the
-/// authority the entry names.
+/// Sends a request to a server whose certificate `server` signed for `name`, valid until the end of
+/// `year`. The entry trusts `trusted`, or the system's authorities if that is `None`.
 async fn tls(server: &Authority, trusted: Option<&Authority>, name: &str, year: i32) -> Result<u16, Error> {
     let fake_network = FakeNetwork::new(server.server(name, year, &[]), ok_answer());
     let mut spec = entry(HOST, trusted.unwrap_or(server));
@@ -33,7 +33,7 @@ async fn tls(server: &Authority, trusted: Option<&Authority>, name: &str, year: 
 async fn certificates_are_verified_against_the_entrys_authority_alone() {
     let (ours, other) = (Authority::new(), Authority::new());
     assert_eq!(tls(&ours, Some(&ours), HOST, 2099).await, Ok(200));
-    for (result, said) in [
+    for (result, message) in [
         (tls(&ours, Some(&other), HOST, 2099).await, "invalid peer certificate"),
         (tls(&ours, Some(&ours), HOST, 2001).await, "expired"),
         (
@@ -45,12 +45,12 @@ async fn certificates_are_verified_against_the_entrys_authority_alone() {
     ] {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Tls { .. }), "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_cut_answer_is_no_answer() {
+async fn a_truncated_response_is_an_error() {
     for cut in [
         "",
         "HTTP/1.1 200 OK\r\ncontent-le",
@@ -59,25 +59,25 @@ async fn a_cut_answer_is_no_answer() {
         // Ends with the connection, without a TLS `close_notify`.
         "HTTP/1.1 200 OK\r\n\r\n{\"token\":\"t\"}",
     ] {
-        let (result, _) = ask(raw(cut), |_| {}).await;
+        let (result, _) = fetch(raw(cut), |_| {}).await;
         let host = HOST.to_owned();
         assert_eq!(result.unwrap_err(), Error::Truncated { host }, "{cut:?}");
     }
     let whole = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-    assert_eq!(ask(raw(whole), |_| {}).await.0.unwrap().body.as_slice(), b"{}");
+    assert_eq!(fetch(raw(whole), |_| {}).await.0.unwrap().body.as_slice(), b"{}");
 }
 
 #[tokio::test]
-async fn an_answer_has_bounds() {
+async fn responses_are_bounded() {
     let body = |length| Answer::Http(200, Vec::new(), vec![b'a'; length]);
-    let (result, _) = ask(body(1024 * 1024), |_| {}).await;
+    let (result, _) = fetch(body(1024 * 1024), |_| {}).await;
     assert_eq!(result.unwrap().body.len(), 1024 * 1024);
     let too_large = |what, allowed| Err(Error::TooLarge { what, allowed });
-    let (result, _) = ask(body(1024 * 1024 + 1), |_| {}).await;
+    let (result, _) = fetch(body(1024 * 1024 + 1), |_| {}).await;
     assert_eq!(result.map(|r| r.status), too_large("body", 1024 * 1024));
     let announced = "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n";
     assert_eq!(
-        ask(raw(announced), |_| {}).await.0.map(|r| r.status),
+        fetch(raw(announced), |_| {}).await.0.map(|r| r.status),
         too_large("body", 1024 * 1024)
     );
     let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, "a".repeat(64 * 1024));
@@ -86,33 +86,33 @@ async fn an_answer_has_bounds() {
         chunk.repeat(17)
     );
     assert_eq!(
-        ask(raw(&endless), |_| {}).await.0.map(|r| r.status),
+        fetch(raw(&endless), |_| {}).await.0.map(|r| r.status),
         too_large("body", 1024 * 1024)
     );
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(80 * 1024));
     assert_eq!(
-        ask(raw(&long), |_| {}).await.0.map(|r| r.status),
+        fetch(raw(&long), |_| {}).await.0.map(|r| r.status),
         too_large("head", 64 * 1024)
     );
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(200));
     assert_eq!(
-        ask(raw(&many), |_| {}).await.0.map(|r| r.status),
+        fetch(raw(&many), |_| {}).await.0.map(|r| r.status),
         too_large("head", 64 * 1024)
     );
     let fields = vec![("x", "a".repeat(80 * 1024))];
-    let (result, _) = ask(Answer::Http(200, fields, Vec::new()), |_| {}).await;
+    let (result, _) = fetch(Answer::Http(200, fields, Vec::new()), |_| {}).await;
     assert!(result.is_err(), "a long head passed in HTTP/2");
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_no_answer() {
-    let (result, _) = ask(raw("SSH-2.0-OpenSSH_9.9\r\n\r\n"), |_| {}).await;
+async fn a_response_that_is_not_http_is_an_error() {
+    let (result, _) = fetch(raw("SSH-2.0-OpenSSH_9.9\r\n\r\n"), |_| {}).await;
     let error = result.unwrap_err();
     assert!(error.to_string().contains("is not HTTP"), "{error}");
 }
 
 #[tokio::test]
-async fn time_runs_out_where_it_does() {
+async fn a_timeout_names_its_stage() {
     let authority = Authority::new();
     let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let allowed = Duration::from_secs(2);
@@ -125,16 +125,16 @@ async fn time_runs_out_where_it_does() {
     unresponsive.unresponsive = vec![PUBLIC.parse().unwrap()];
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
     let stuck = FakeNetwork::new(authority.server(HOST, 2099, &[]), Answer::Stuck(half.into()));
-    let ask = async |fake_network: FakeNetwork| {
+    let fetch = async |fake_network: FakeNetwork| {
         EgressClient::with_network(Arc::new(fake_network))
             .send(request())
             .await
             .unwrap_err()
     };
-    let ends = tokio::join!(ask(silent), ask(unresponsive), ask(stuck));
+    let observed = tokio::join!(fetch(silent), fetch(unresponsive), fetch(stuck));
     let timeout = |stage| Error::Timeout { stage, allowed };
     assert_eq!(
-        ends,
+        observed,
         (
             timeout(EgressStage::Head),
             timeout(EgressStage::Connect),
@@ -144,7 +144,7 @@ async fn time_runs_out_where_it_does() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_nothing_holds_no_connection() {
+async fn a_connection_to_a_server_that_reads_nothing_is_closed() {
     for alpn in [&b"h2"[..], b"http/1.1"] {
         let authority = Authority::new();
         let fake_network = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
@@ -174,11 +174,11 @@ async fn other_addresses_are_tried_in_turn() {
         fake_network.unresponsive = vec![PUBLIC.parse().unwrap()];
     };
     let alone = |fake_network: &mut FakeNetwork| fake_network.unresponsive = vec![PUBLIC.parse().unwrap()];
-    let ((result, fake_network), (lost, _)) = tokio::join!(ask(ok_answer(), unresponsive), ask(ok_answer(), alone));
+    let ((result, fake_network), (lost, _)) = tokio::join!(fetch(ok_answer(), unresponsive), fetch(ok_answer(), alone));
     assert_eq!(result.unwrap().peer.ip().to_string(), OTHER);
     assert_eq!(fake_network.connected.lock().unwrap().len(), 2);
     let dead = |fake_network: &mut FakeNetwork| fake_network.dead = vec![PUBLIC.parse().unwrap()];
-    let (result, _) = ask(ok_answer(), dead).await;
+    let (result, _) = fetch(ok_answer(), dead).await;
     assert_eq!(
         result.unwrap_err().to_string(),
         format!("no connection to `{HOST}`: connection refused")
@@ -188,8 +188,8 @@ async fn other_addresses_are_tried_in_turn() {
 }
 
 #[tokio::test]
-async fn a_name_without_address_is_dns() {
-    let (result, _) = ask(ok_answer(), |fake_network| fake_network.name(HOST, &[&[]])).await;
+async fn a_name_without_an_address_is_a_dns_error() {
+    let (result, _) = fetch(ok_answer(), |fake_network| fake_network.name(HOST, &[&[]])).await;
     assert_eq!(
         result.unwrap_err().to_string(),
         format!("`{HOST}` does not resolve: it has no address")
@@ -203,7 +203,7 @@ async fn a_name_without_address_is_dns() {
 }
 
 #[tokio::test]
-async fn nothing_shows_what_was_sent_or_received() {
+async fn debug_output_shows_no_content() {
     let secret = "s3cr3t";
     let authority = Authority::new();
     let answer = Answer::Http(200, vec![("location", secret.to_owned())], secret.into());

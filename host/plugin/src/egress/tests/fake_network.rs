@@ -90,14 +90,14 @@ pub(super) struct FakeNetwork {
     pub(super) seen: ReceivedRequests,
     pub(super) resolved: Mutex<Vec<String>>,
     pub(super) connected: Mutex<Vec<SocketAddr>>,
-    /// Addresses that accept nothing, and such that never answer.
+    /// Addresses that refuse connections, and addresses that never answer.
     pub(super) dead: Vec<IpAddr>,
     pub(super) unresponsive: Vec<IpAddr>,
     /// Held by each stream that is open.
     pub(super) alive: Arc<()>,
 }
 
-/// A stream that is counted.
+/// A stream that [`FakeNetwork::alive`] counts.
 struct Tracked {
     near: tokio::io::DuplexStream,
     _alive: Arc<()>,
@@ -125,7 +125,7 @@ impl AsyncWrite for Tracked {
 
 impl std::fmt::Debug for FakeNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("World")
+        f.write_str("FakeNetwork")
     }
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn serve(
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(stream.read_u8().await.unwrap());
             }
-            // The other side may have hung up before the end of a long answer.
+            // The client may have closed the connection before the end of a long response.
             drop(stream.write_all(bytes).await);
             drop(stream.flush().await);
             if matches!(answer, Answer::Stuck(_)) {
@@ -253,7 +253,7 @@ pub(super) fn get(allow_list: &EgressAllowList, url: &str) -> Result<Request, Er
 }
 
 /// Sends one GET of [`HOST`] on a network changed by `edit`, whose server answers `answer`.
-pub(super) async fn ask(
+pub(super) async fn fetch(
     answer: Answer,
     edit: impl FnOnce(&mut FakeNetwork),
 ) -> (Result<Response, Error>, Arc<FakeNetwork>) {

@@ -51,7 +51,7 @@ fn hosts_and_ports_are_compared_after_one_parse() {
 }
 
 #[test]
-fn what_a_parser_would_mend_is_refused() {
+fn urls_that_a_parser_would_correct_are_refused() {
     let one = ["auth.upbound.io"];
     for (url, reason) in [
         ("http://auth.upbound.io/x", "scheme"),
@@ -106,7 +106,7 @@ fn what_a_parser_would_mend_is_refused() {
 }
 
 #[test]
-fn a_wildcard_is_one_label() {
+fn a_wildcard_matches_exactly_one_label() {
     let wild = ["*.upbound.io"];
     for (url, expected) in [
         ("https://auth.upbound.io/x", "auth.upbound.io:443/x"),
@@ -128,7 +128,7 @@ fn a_wildcard_is_one_label() {
 }
 
 #[test]
-fn names_are_compared_as_a_labels() {
+fn international_names_are_compared_as_a_labels() {
     let expected = "xn--bcher-kva.example:443/";
     for entry in ["bücher.example", "xn--bcher-kva.example", "BÜCHER.example"] {
         assert_eq!(verdict(&[entry], "https://bücher.example/"), expected);
@@ -168,7 +168,7 @@ fn addresses_are_allowed_only_when_listed_and_written_plainly() {
 }
 
 #[test]
-fn a_refusal_names_no_more_than_the_host() {
+fn a_refusal_message_names_only_the_host() {
     let secrets = "s3cr3t";
     for url in [
         "https://s3cr3t@auth.upbound.io/s3cr3t",

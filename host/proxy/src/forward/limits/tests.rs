@@ -13,7 +13,7 @@ fn refusal(limiter: &Arc<Limiter>, person: u64) -> (LimitKind, u64) {
 }
 
 #[test]
-fn without_bounds_everything_passes() {
+fn without_limits_every_request_passes() {
     let limiter = Limiter::new(&LimitSpec::default());
     let permits: Vec<_> = (0..1000).map(|_| limiter.acquire(1).unwrap()).collect();
     assert_eq!(limiter.open(), 1000);
@@ -21,12 +21,12 @@ fn without_bounds_everything_passes() {
     assert_eq!(limiter.open(), 0);
     assert!(
         limiter.persons.iter().all(|shard| shard.lock().unwrap().is_empty()),
-        "nobody is remembered"
+        "no person has an entry"
     );
 }
 
 #[test]
-fn concurrency_is_given_back() {
+fn a_dropped_permit_frees_its_concurrency() {
     let limiter = Limiter::new(&LimitSpec {
         concurrency: some(2),
         ..LimitSpec::default()
@@ -97,7 +97,7 @@ fn a_person_above_the_rate_waits_and_others_do_not() {
 }
 
 #[test]
-fn what_the_extension_refuses_costs_the_person_nothing() {
+fn a_refusal_by_the_extensions_limit_does_not_count_for_the_person() {
     let mut spec = LimitSpec {
         concurrency: some(1),
         ..LimitSpec::default()
@@ -121,13 +121,15 @@ fn the_table_of_persons_is_bounded() {
     let persons = u64::try_from(SHARD_PERSONS).unwrap();
     let mut open: Vec<_> = (0..persons).map(|n| limiter.acquire(n * shards).unwrap()).collect();
     assert_eq!(refusal(&limiter, persons * shards).0, LimitKind::PersonConcurrency);
-    limiter.acquire(1).expect("another shard has room");
+    limiter.acquire(1).expect("another shard has a free entry");
     open.pop();
-    limiter.acquire(persons * shards).expect("who left makes room");
+    limiter
+        .acquire(persons * shards)
+        .expect("a released entry is free again");
 }
 
 #[test]
-fn waiting_is_said_in_whole_seconds() {
+fn retry_after_is_rounded_up_to_whole_seconds() {
     for (nanoseconds, seconds) in [
         (0, 1),
         (1, 1),

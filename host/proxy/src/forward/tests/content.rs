@@ -1,9 +1,9 @@
-//! Content on its way: large, slow, too long, with trailers.
+//! Content that is large, slow or too long, and trailers.
 
 use super::*;
 
 #[tokio::test]
-async fn content_on_its_way_up_is_not_silence() {
+async fn a_slow_upload_does_not_hit_the_idle_timeout() {
     let backend = backend::Backend::start(|seen| Reply::ok(&seen.content.len().to_string())).await;
     let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
     let mut client = Client::connect(server.address).await;
@@ -80,7 +80,7 @@ async fn firehose(size: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
 const LARGE: usize = 100 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_megabytes_come_down() {
+async fn a_response_of_a_hundred_megabytes_arrives() {
     let (address, _) = firehose(LARGE).await;
     let server = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(server.address).await;
@@ -93,7 +93,7 @@ async fn a_hundred_megabytes_come_down() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_the_backend_back() {
+async fn a_client_that_does_not_read_applies_back_pressure() {
     let (address, sent) = firehose(10 * LARGE).await;
     let server = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(server.address).await;
@@ -115,7 +115,7 @@ async fn a_client_that_does_not_read_holds_the_backend_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_megabytes_go_up() {
+async fn a_request_of_a_hundred_megabytes_arrives() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -191,7 +191,7 @@ async fn content_above_the_bound_is_413() {
 }
 
 #[tokio::test]
-async fn the_client_is_told_to_continue() {
+async fn the_client_gets_100_continue() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let server = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(server.address).await;
@@ -242,7 +242,7 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn trailers_can_be_left_behind() {
+async fn trailers_can_be_dropped() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let server = TestServer::start(backend.address, |_| {}).await;
     let lines = "Transfer-Encoding: chunked\r\nTrailer: x-up\r\nConnection: close\r\n";

@@ -1,4 +1,4 @@
-//! Exchanges that are ended from outside.
+//! Exchanges that an end signal terminates.
 
 use std::sync::Mutex;
 
@@ -12,42 +12,42 @@ use super::*;
 use tollgate_identity::sessions::{EndReason, EndSignal};
 
 const EVENT: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
-const ENDINGS: [(EndReason, &str); 2] = [
+const END_REASONS: [(EndReason, &str); 2] = [
     (EndReason::Revoked, "the caller's session was revoked"),
     (EndReason::Expired, "the caller's credential ended"),
 ];
 
 #[tokio::test]
-async fn the_wait_for_a_head_ends() {
-    for (ending, said) in ENDINGS {
+async fn the_end_signal_ends_the_wait_for_a_head() {
+    for (reason, message) in END_REASONS {
         let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
         let (end, signal) = EndSignal::for_test();
         let server = TestServer::ended_by(backend.address, signal).await;
         let mut client = Client::connect(server.address).await;
         client.send(&request(GET, "")).await;
         eventually(|| backend.seen().len() == 1).await;
-        end(ending);
+        end(reason);
         let answer = client.answer().await.unwrap();
-        assert_eq!((answer.status, text(&answer)), (401, said));
+        assert_eq!((answer.status, text(&answer)), (401, message));
         eventually(|| backend.closed() == 1).await;
         server.idle("metrics").await;
     }
 }
 
 #[tokio::test]
-async fn nothing_is_sent_after_the_end() {
+async fn no_request_is_sent_after_the_end_signal() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let (end, signal) = EndSignal::for_test();
     let server = TestServer::ended_by(backend.address, signal).await;
-    assert_eq!(get(&server).await.status, 200, "before the end all is as ever");
+    assert_eq!(get(&server).await.status, 200, "requests pass before the end signal");
     end(EndReason::Revoked);
     assert_eq!(get(&server).await.status, 401);
     assert_eq!(backend.seen().len(), 1);
 }
 
 #[tokio::test]
-async fn a_response_is_cut() {
-    for (ending, _) in ENDINGS {
+async fn the_end_signal_truncates_a_response() {
+    for (reason, _) in END_REASONS {
         let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
         let server = TestServer::ended_by(backend.address, signal).await;
@@ -56,15 +56,15 @@ async fn a_response_is_cut() {
         assert_eq!(client.head().await.unwrap().status, 200);
         client.through(b"a\r\n").await;
         assert_eq!((backend.closed(), server.open("metrics")), (0, 1), "open until the end");
-        end(ending);
-        assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
+        end(reason);
+        assert_eq!(client.rest().await, b"", "no last chunk: the response is truncated");
         eventually(|| backend.closed() == 1).await;
         server.idle("metrics").await;
     }
 }
 
 #[tokio::test]
-async fn a_response_that_never_pauses_is_cut() {
+async fn the_end_signal_truncates_a_response_that_never_pauses() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stopped = Arc::new(AtomicUsize::new(0));
@@ -88,7 +88,7 @@ async fn a_response_that_never_pauses_is_cut() {
 }
 
 #[tokio::test]
-async fn an_upload_is_cut_before_the_response_and_beside_it() {
+async fn the_end_signal_stops_an_upload_before_and_during_the_response() {
     for early in [&b""[..], EVENT] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -129,16 +129,16 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
                 (401, "the caller's session was revoked")
             );
         } else {
-            assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
+            assert_eq!(client.rest().await, b"", "no last chunk: the response is truncated");
         }
         eventually(|| ended.load(Ordering::SeqCst) == 1).await;
     }
 }
 
 #[tokio::test]
-async fn a_tunnel_is_closed_on_both_sides() {
+async fn the_end_signal_closes_a_tunnel_on_both_sides() {
     let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n";
-    for (ending, _) in ENDINGS {
+    for (reason, _) in END_REASONS {
         let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\nhello";
         let backend = backend::Backend::start(|_| Reply::Stall(tunnel.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
@@ -148,7 +148,7 @@ async fn a_tunnel_is_closed_on_both_sides() {
         assert_eq!(client.head().await.unwrap().status, 101);
         client.through(b"hello").await;
         assert_eq!((backend.closed(), server.open("metrics")), (0, 1));
-        end(ending);
+        end(reason);
         assert_eq!(client.rest().await, b"");
         eventually(|| backend.closed() == 1).await;
         server.idle("metrics").await;
@@ -177,7 +177,7 @@ fn http2_get(path: &str) -> http::Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
+async fn the_end_signal_resets_only_its_own_http2_stream() {
     let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
     let (end, signal) = EndSignal::for_test();
     let server = TestServer::ended_by(backend.address, signal).await;
@@ -201,7 +201,7 @@ async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
 }
 
 #[tokio::test]
-async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end() {
+async fn an_http2_client_that_reads_nothing_is_disconnected_after_the_end_signal() {
     for ended in [true, false] {
         let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
@@ -217,11 +217,11 @@ async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end()
             end(EndReason::Revoked);
             tokio::time::timeout(Duration::from_secs(20), connection)
                 .await
-                .expect("the end in time")
+                .expect("the connection ends in time")
                 .unwrap();
             server.idle("metrics").await;
         } else {
-            // Its twin may wait.
+            // Without an end signal, the connection stays open.
             assert!(tokio::time::timeout(SHORT * 6, connection).await.is_err());
             assert_eq!(server.open("metrics"), 1);
         }

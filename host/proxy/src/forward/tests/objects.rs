@@ -6,7 +6,7 @@ use tollgate_state::extensions;
 use tollgate_state::{ExtensionObject, Resources};
 
 #[tokio::test]
-async fn a_request_reaches_the_endpoint_of_the_objects_service() {
+async fn a_request_reaches_the_service_of_an_argocdextension() {
     let backend = backend::Backend::start(|_| Reply::ok("up")).await;
     let object = ExtensionObject {
         name: "metrics".to_owned(),

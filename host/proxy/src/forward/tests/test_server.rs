@@ -1,4 +1,4 @@
-//! A test gateway on port 0 that allows every request and takes it for the same caller's.
+//! A test gateway on port 0 that allows every request and uses one caller for all.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Extensions by name, and what ends every exchange but those of `/spared`.
+/// Extensions by name, and the signal that ends every exchange except those of `/spared`.
 pub(crate) struct Gateway(BTreeMap<String, (Backend, Arc<Limiter>)>, Option<EndSignal>);
 
 /// The name of an extension, and what follows it.
@@ -120,7 +120,7 @@ impl Gateway {
         let permit = limiter
             .acquire(1)
             .map_err(|refused| (StatusCode::TOO_MANY_REQUESTS, refused.retry_after_seconds.to_string()))?;
-        // As the fronts do that have no use for trailers.
+        // Some fronts drop trailers.
         let body = if path.rest == "/without-trailers" {
             body.without_trailers()
         } else {
@@ -240,7 +240,7 @@ pub(crate) async fn eventually(condition: impl Fn() -> bool) {
     };
     tokio::time::timeout(Duration::from_secs(20), waiting)
         .await
-        .expect("the condition in time");
+        .expect("the condition holds in time");
 }
 
 /// A request line and `Host`, with further lines.

@@ -33,8 +33,8 @@ async fn backend(server: &Authority, clients: &Authority) -> std::net::SocketAdd
                         .headers()
                         .get("x-remote-user")
                         .map(|user| user.to_str().unwrap().to_owned());
-                    let said = format!("{:?} {}", request.version(), user.unwrap_or_default());
-                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(Bytes::from(said))))
+                    let payload = format!("{:?} {}", request.version(), user.unwrap_or_default());
+                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(Bytes::from(payload))))
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 let _ = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -44,7 +44,7 @@ async fn backend(server: &Authority, clients: &Authority) -> std::net::SocketAdd
     address
 }
 
-/// Sends one request to a backend and gives status and content.
+/// Sends one request to a backend and returns status and content.
 async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> (u16, String) {
     let (server, clients) = (Authority::new("tests"), Authority::new("tests"));
     let address = backend(&server, &clients).await;
@@ -64,7 +64,7 @@ async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> 
 }
 
 #[tokio::test]
-async fn certificates_of_both_sides_are_checked() {
+async fn mutual_tls_with_valid_certificates_succeeds() {
     let plain = call(|_, _, _| {}).await;
     assert_eq!(plain, (200, "HTTP/2.0 ".to_owned()));
     let named = call(|spec, _, _| spec.identity.request_header = true).await;
@@ -95,7 +95,7 @@ async fn a_wrong_certificate_on_either_side_is_502() {
 }
 
 #[test]
-fn half_an_identity_and_broken_pem_are_refused() {
+fn an_incomplete_client_certificate_and_invalid_pem_are_refused() {
     let build = |edit: fn(&mut ExtensionSpec)| {
         let mut spec = spec("metrics", "https://backend");
         spec.tls.ca_pem = Some(Authority::new("tests").pem);

@@ -1,4 +1,4 @@
-//! Connections that change protocol.
+//! Connections that switch protocols.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,7 +15,7 @@ const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protoco
 const EXEC: &str = "POST /extensions/metrics/exec";
 
 #[tokio::test]
-async fn websocket_messages_come_back() {
+async fn websocket_messages_are_echoed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -45,7 +45,7 @@ async fn websocket_messages_come_back() {
 }
 
 /// Switches to SPDY and sends back every byte in upper case.
-async fn shouter() -> std::net::SocketAddr {
+async fn uppercase_echo() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -76,7 +76,7 @@ async fn shouter() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn bytes_pass_in_a_spdy_tunnel() {
-    let server = TestServer::start(shouter().await, |_| {}).await;
+    let server = TestServer::start(uppercase_echo().await, |_| {}).await;
     let mut client = Client::connect(server.address).await;
     let answer = client.exchange(&request(EXEC, SPDY)).await;
     assert_eq!((answer.status, answer.values("upgrade")), (101, vec!["SPDY/3.1"]));
@@ -88,9 +88,9 @@ async fn bytes_pass_in_a_spdy_tunnel() {
 }
 
 #[tokio::test]
-async fn tunnels_end_in_silence_and_with_their_life() {
+async fn tunnels_end_when_idle_and_after_their_lifetime() {
     for lifetime in [false, true] {
-        let server = TestServer::start(shouter().await, |spec| {
+        let server = TestServer::start(uppercase_echo().await, |spec| {
             if lifetime {
                 spec.timeouts.upgrade_lifetime = Some(SHORT);
             } else {
@@ -107,8 +107,8 @@ async fn tunnels_end_in_silence_and_with_their_life() {
 }
 
 #[tokio::test]
-async fn a_stop_cuts_tunnels_after_the_drain() {
-    let spec = super::spec("metrics", &format!("http://{}", shouter().await));
+async fn a_stop_closes_tunnels_after_the_drain_timeout() {
+    let spec = super::spec("metrics", &format!("http://{}", uppercase_echo().await));
     let short = crate::server::Limits {
         drain: SHORT,
         ..super::limits()
@@ -118,7 +118,7 @@ async fn a_stop_cuts_tunnels_after_the_drain() {
     assert_eq!(client.exchange(&request(EXEC, SPDY)).await.status, 101);
     server.stop.cancel();
     client.send(b"a").await;
-    assert_eq!(client.rest().await, b"A", "until the drain is over the tunnel works");
+    assert_eq!(client.rest().await, b"A", "the tunnel works until the drain ends");
     server.done.await.unwrap();
 }
 
@@ -151,7 +151,7 @@ async fn only_a_101_opens_a_tunnel() {
 }
 
 #[tokio::test]
-async fn a_101_nobody_asked_for_is_502() {
+async fn an_unrequested_101_is_502() {
     let reply = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     let backend = Backend::start(|_| Reply::Bytes(reply.as_bytes().to_vec())).await;
     let server = TestServer::start(backend.address, |_| {}).await;

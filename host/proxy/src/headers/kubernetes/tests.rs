@@ -38,7 +38,7 @@ fn credential() -> Credential {
     Credential::from_token(Token::parse("sa-token".into()).unwrap())
 }
 
-/// The fields that are always sent, whoever asks.
+/// The fields that are always sent, for every caller.
 const ALWAYS: [(&str, &[u8]); 7] = [
     ("audit-id", b"01980000-0000-7000-8000-000000000001"),
     ("authorization", b"Bearer sa-token"),
@@ -81,13 +81,13 @@ const PERSON: [(&str, &[u8]); 4] = [
 ];
 
 #[test]
-fn a_person_is_named_and_nobody_is_not() {
+fn impersonation_fields_are_sent_only_for_an_identity() {
     check(&[], &person(), &PERSON);
     check(&[], &Impersonation::Nobody, &[]);
 }
 
 #[test]
-fn names_are_sent_byte_by_byte() {
+fn identity_values_are_sent_byte_for_byte() {
     let identity = Impersonation::As(Identity {
         username: "J\u{f6}rg <j@corp>".into(),
         groups: vec!["a,b".into(), "\u{7d44}".into()],
@@ -114,7 +114,7 @@ fn names_are_sent_byte_by_byte() {
 }
 
 #[test]
-fn what_is_the_fronts_or_the_gateways_does_not_leave() {
+fn fields_of_the_front_and_the_gateway_are_not_forwarded() {
     for name in [
         "Audit-ID",
         "Authorization",
@@ -161,7 +161,7 @@ fn what_is_the_fronts_or_the_gateways_does_not_leave() {
 }
 
 #[test]
-fn connection_takes_no_name_away() {
+fn connection_cannot_remove_the_gateways_fields() {
     for name in [
         "Impersonate-User",
         "Impersonate-Group",
@@ -180,7 +180,7 @@ fn connection_takes_no_name_away() {
 }
 
 #[test]
-fn the_way_is_continued() {
+fn via_is_continued() {
     let via = |lines: &[(&str, &[u8])], expected: &[u8]| check(lines, &Impersonation::Nobody, &[("via", expected)]);
     via(&[("via", b"1.1 corp")], b"1.1 corp, 1.1 tollgate");
     via(
@@ -192,7 +192,7 @@ fn the_way_is_continued() {
 }
 
 #[test]
-fn a_providers_field_names_nobody() {
+fn a_field_of_the_credential_cannot_impersonate() {
     let mut credential = credential();
     let (name, value) = ("x-cluster", "c");
     credential.headers = vec![(HeaderName::from_static(name), SecretString::from(value.to_owned()))];
@@ -207,7 +207,7 @@ fn a_providers_field_names_nobody() {
 }
 
 #[test]
-fn an_edit_that_names_somebody_is_refused() {
+fn an_edit_that_impersonates_is_refused() {
     for name in ["impersonate-user", "impersonate_user"] {
         let mut cleaned = cleaned(&[]);
         let name = HeaderName::from_static(name);
@@ -220,7 +220,7 @@ fn an_edit_that_names_somebody_is_refused() {
 }
 
 #[test]
-fn one_user_or_none_reaches_the_cluster() {
+fn exactly_the_decided_user_reaches_the_cluster() {
     let fields = |lines: &[(&'static str, &'static str)]| {
         let mut fields = HeaderMap::new();
         for (name, value) in lines {
@@ -261,7 +261,7 @@ fn one_user_or_none_reaches_the_cluster() {
 }
 
 #[test]
-fn values_http_cannot_carry_do_not_leave() {
+fn values_that_http_cannot_carry_are_refused() {
     let Impersonation::As(mut identity) = person() else {
         panic!("somebody is impersonated")
     };
@@ -275,7 +275,7 @@ fn values_http_cannot_carry_do_not_leave() {
 }
 
 #[test]
-fn a_client_that_impersonates_is_noticed_in_any_spelling() {
+fn client_impersonation_is_detected_in_any_spelling() {
     for name in [
         "Impersonate-User",
         "impersonate-group",

@@ -21,7 +21,7 @@ fn sorted(map: &HeaderMap) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_backend_sets_no_cookie_but_its_extensions_on_its_extensions_pages() {
+fn a_backend_sets_only_its_extensions_cookies_on_its_extensions_paths() {
     for cookie in [
         "metrics=1; Path=/extensions/metrics",
         "metrics=; path=/extensions/metrics/; HttpOnly; Secure",
@@ -47,7 +47,7 @@ fn a_backend_sets_no_cookie_but_its_extensions_on_its_extensions_pages() {
         "metrics; Path=/extensions/metrics",
         "metricsx=1; Path=/extensions/metrics",
         "__Host-metrics=1; Path=/extensions/metrics",
-        // The folder of the page, which may be `/extensions`.
+        // Without `Path`, the cookie applies to the folder of the page, which may be `/extensions`.
         "metrics=1",
         "metrics=1; Path",
         "metrics=1; Path=",
@@ -68,7 +68,7 @@ fn a_backend_sets_no_cookie_but_its_extensions_on_its_extensions_pages() {
         clean_response(&mut fields, Some("metrics"));
         assert!(fields.is_empty(), "{cookie}");
     }
-    // A name that an extension may have does not make the session's its own.
+    // An extension cannot set session cookies, even if their names begin with its own.
     for (extension, cookie) in [
         ("argocd", "argocd.token=x; Path=/extensions/argocd"),
         ("argocd", "argocd.token-1=x; Path=/extensions/argocd"),
@@ -81,7 +81,7 @@ fn a_backend_sets_no_cookie_but_its_extensions_on_its_extensions_pages() {
 }
 
 #[test]
-fn a_backend_speaks_for_its_own_answers_only() {
+fn origin_wide_and_gateway_fields_are_removed_from_responses() {
     let harmless = [
         ("access-control-allow-origin", "*"),
         ("cache-control", "no-store"),
@@ -119,7 +119,7 @@ fn a_backend_speaks_for_its_own_answers_only() {
 }
 
 #[test]
-fn from_behind_a_cluster_comes_what_is_listed() {
+fn a_cluster_response_keeps_only_listed_fields() {
     let mut fields = map(&[
         ("server", "pod/1"),
         ("set-cookie", "a=b"),
@@ -156,7 +156,7 @@ fn from_behind_a_cluster_comes_what_is_listed() {
 }
 
 #[test]
-fn lists_are_sorted_for_the_search() {
+fn lists_are_sorted_for_binary_search() {
     assert!(ORIGIN_WIDE.is_sorted() && CLUSTER_RESPONSE_FIELDS.is_sorted());
     assert!(
         CLUSTER_RESPONSE_FIELDS

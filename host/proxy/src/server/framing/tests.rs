@@ -27,7 +27,7 @@ fn well_framed_requests_pass() {
 }
 
 #[test]
-fn requests_with_two_framings_are_refused() {
+fn requests_with_ambiguous_framing_are_refused() {
     let long = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", "1".repeat(19));
     for request in [
         "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -73,15 +73,11 @@ fn nothing_of_a_refused_line_is_passed_on() {
     let mut validator = FramingValidator::new(8192);
     let bytes = [good.as_slice(), b" folded\r\n\r\n"].concat();
     assert_eq!(validator.scan(&bytes), Err(good.len()));
-    assert_eq!(
-        validator.scan(b"GET / HTTP/1.1\r\n\r\n"),
-        Err(0),
-        "a refusal is for good"
-    );
+    assert_eq!(validator.scan(b"GET / HTTP/1.1\r\n\r\n"), Err(0), "a refusal is final");
 }
 
 #[test]
-fn position_tells_idle_from_slow() {
+fn the_phase_distinguishes_idle_from_slow_connections() {
     let mut validator = FramingValidator::new(8192);
     assert_eq!(validator.phase(), RequestPhase::Between);
     validator.scan(b"G").unwrap();
@@ -95,7 +91,7 @@ fn position_tells_idle_from_slow() {
 }
 
 #[test]
-fn what_follows_a_switch_is_not_watched() {
+fn bytes_after_an_upgrade_are_not_checked() {
     let mut validator = FramingValidator::new(8192);
     validator
         .scan(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\x81\n\r\x00\n")
@@ -120,7 +116,7 @@ fn unfinished_lines_are_bounded() {
 }
 
 #[test]
-fn a_line_that_came_whole_has_the_same_bound() {
+fn complete_lines_have_the_same_bound() {
     for (length, checked) in [(100, true), (101, false)] {
         let mut validator = FramingValidator::new(100);
         let line = format!("GET /{:a<1$} HTTP/1.1\r\nA : b\r\n", "", length - 15);

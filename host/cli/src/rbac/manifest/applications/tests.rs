@@ -161,7 +161,7 @@ fn each_account_is_named_in_its_namespace() {
 }
 
 #[test]
-fn no_rule_is_about_all_service_accounts() {
+fn no_rule_covers_all_service_accounts() {
     let folder = Folder::new(&[("far", "any")]);
     for cluster in ["near", "far", NEAR, FAR] {
         for mode in ["classic", "constrained", "both"] {
@@ -171,13 +171,13 @@ fn no_rule_is_about_all_service_accounts() {
                 let rules = objects.iter().filter_map(|object| object["rules"].as_array()).flatten();
                 let on_accounts = |rule: &&Value| {
                     let verbs = rule["verbs"].as_array().unwrap();
-                    let reaches = verbs
+                    let is_impersonate_on = verbs
                         .iter()
                         .any(|verb| verb.as_str().unwrap().starts_with("impersonate-on:"));
                     rule["resources"]
                         .as_array()
                         .is_some_and(|all| all.contains(&json!("serviceaccounts")))
-                        && !reaches
+                        && !is_impersonate_on
                 };
                 let mut count = 0;
                 for rule in rules.filter(on_accounts) {
@@ -192,7 +192,7 @@ fn no_rule_is_about_all_service_accounts() {
 }
 
 #[test]
-fn the_gateway_looks_for_accounts_only_when_it_is_let() {
+fn the_account_check_is_granted_only_on_request() {
     let folder = Folder::new(&[]);
     let (objects, _) = folder.objects(&["--with-account-check"]);
     let expected = [rule("", &["default"], "impersonate"), rule("", &["default"], "get")];
@@ -220,13 +220,13 @@ fn constrained_impersonation_names_accounts_verbs_and_resources() {
         "impersonate-on:serviceaccount:get",
         "impersonate-on:serviceaccount:patch",
     ];
-    let reach = json!([
+    let scope_rules = json!([
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": on},
         {"nonResourceURLs": ["/version"], "verbs": [on[0]]},
     ]);
     assert_eq!(
         (&objects[4]["kind"], &objects[4]["rules"]),
-        (&json!("ClusterRole"), &reach)
+        (&json!("ClusterRole"), &scope_rules)
     );
     assert!(stderr.contains("takes no `extra`"), "{stderr}");
     let (both, _) = folder.objects(&["--mode=both"]);
@@ -260,7 +260,7 @@ fn clusters_are_never_mixed() {
 }
 
 #[test]
-fn accounts_that_are_no_tenants_are_pointed_out() {
+fn privileged_service_accounts_are_warned_about() {
     let folder = Folder::new(&[]);
     folder.rules("{}\n");
     folder.object(&json!({
@@ -269,7 +269,7 @@ fn accounts_that_are_no_tenants_are_pointed_out() {
         "spec": {"project": "shop", "destination": {"server": FAR, "namespace": "any"}},
     }));
     let (objects, stderr) = folder.objects(&["--cluster=far", "--subject=serviceaccount:ops:deployer"]);
-    assert_eq!(objects.len(), 2, "no key, no role for keys");
+    assert_eq!(objects.len(), 2, "without `extra` keys there is no role for them");
     assert!(stderr.contains("`ops:deployer` is the gateway's own"), "{stderr}");
     folder.object(&json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
@@ -290,7 +290,7 @@ fn accounts_that_are_no_tenants_are_pointed_out() {
 
 /// Otherwise whoever may create an Application could choose the gateway's permissions.
 #[test]
-fn destinations_the_project_does_not_permit_give_nothing() {
+fn destinations_outside_the_project_grant_nothing() {
     let folder = Folder::new(&[]);
     let project = |destinations: &Value| {
         json!({

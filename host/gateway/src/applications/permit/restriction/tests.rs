@@ -1,4 +1,4 @@
-//! Requests against what projects permit.
+//! Requests against the restrictions of projects.
 
 mod lists;
 mod model;
@@ -64,7 +64,7 @@ fn kind(attributes: &Attributes) -> Option<ResourceKind> {
     })
 }
 
-/// `METHOD path?query`, with `+ws` behind the method for a WebSocket.
+/// `METHOD path?query`, with `+ws` after the method for a WebSocket.
 fn attributes(request: &str) -> Attributes {
     let (method, target) = request.split_once(' ').unwrap();
     let (method, upgrade) = match method.split_once("+ws") {
@@ -110,8 +110,8 @@ fn with(resources: ResourceRules) -> Project {
     Project { resources, ..project() }
 }
 
-/// Every cluster resource but those of `denied` is permitted.
-fn open_but(cluster: &[&str], namespaced: &[&str]) -> Project {
+/// Permits everything except these cluster-scoped and namespaced resources.
+fn allow_all_except(cluster: &[&str], namespaced: &[&str]) -> Project {
     with(ResourceRules {
         cluster_allowed: rules(&["*/*"]),
         cluster_denied: rules(cluster),
@@ -128,7 +128,7 @@ fn cluster() -> Cluster {
     }
 }
 
-/// What a write of an account meets: empty, or the refusal's text.
+/// The refusal of a write by a service account; empty if it is permitted.
 fn write(project: &Project, request: &str, name: Option<&BodyName>) -> String {
     let account = ActingIdentity::ServiceAccount(Arc::new(Impersonation::Nobody));
     write_as(&account, project, request, name)
@@ -151,7 +151,7 @@ fn write_as(acting_identity: &ActingIdentity, project: &Project, request: &str, 
     outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
 }
 
-/// The same of a read by the gateway's own identity.
+/// The refusal of a read by the gateway's own identity; empty if it is permitted.
 fn read(project: &Project, request: &str) -> String {
     read_as(&ActingIdentity::Gateway, project, request)
 }

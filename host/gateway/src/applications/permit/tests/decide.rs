@@ -1,4 +1,4 @@
-//! What the shipped bundle says of what the host tells it.
+//! Decisions of policy bundles, and of the checks that they cannot overrule.
 
 use super::*;
 
@@ -10,102 +10,108 @@ fn refused(result: Result<ApplicationPermit, Error>) -> String {
 }
 
 #[test]
-fn reading_passes_and_secrets_need_more() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn reads_are_allowed_and_secrets_need_override() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     let secrets = "/api/v1/namespaces/guestbook/secrets";
-    let judge = |who: &str, path: &str| world.judge(&world.person(who), "argocd/guestbook", &asks(&Method::GET, path));
-    assert!(judge("looks", POD).is_ok());
-    assert!(judge("looks", "/apis/apps/v1").is_ok());
-    // A verb that stands in the path says nothing of the method.
-    let watch = judge("looks", "/api/v1/watch/namespaces/guestbook/secrets/db").unwrap_err();
+    let authorize = |who: &str, path: &str| {
+        fixture.authorize(&fixture.person(who), "argocd/guestbook", &request(&Method::GET, path))
+    };
+    assert!(authorize("looks", POD).is_ok());
+    assert!(authorize("looks", "/apis/apps/v1").is_ok());
+    // A path that contains a verb counts as a write.
+    let watch = authorize("looks", "/api/v1/watch/namespaces/guestbook/secrets/db").unwrap_err();
     assert!(matches!(watch, Error::SyncDenied { .. }), "{watch:?}");
-    // What the account may do is asked by who looks, and not created by them.
+    // Readers may ask what the account itself may do. Other reviews are writes.
     for (path, passes) in [
         ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", true),
         ("/apis/authorization.k8s.io/v1/subjectaccessreviews", false),
     ] {
-        let review = asks(&Method::POST, path);
-        let asked = world.judge(&world.person("looks"), "argocd/guestbook", &review);
-        assert_eq!(asked.is_ok(), passes, "{asked:?}");
+        let review = request(&Method::POST, path);
+        let outcome = fixture.authorize(&fixture.person("looks"), "argocd/guestbook", &review);
+        assert_eq!(outcome.is_ok(), passes, "{outcome:?}");
     }
     for path in [secrets, "/api/v1/namespaces/guestbook/secrets/db", "/api/v1/secrets"] {
         for who in ["looks", "syncs"] {
-            let error = judge(who, path).unwrap_err();
+            let error = authorize(who, path).unwrap_err();
             assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
         }
-        assert!(judge("overrides", path).is_ok(), "{path}");
+        assert!(authorize("overrides", path).is_ok(), "{path}");
     }
 }
 
 #[test]
-fn logs_and_programs_need_permissions_of_their_own() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let judge = |who: &str, name: &str, attributes: &Arc<Attributes>| world.judge(&world.person(who), name, attributes);
+fn logs_and_exec_need_their_own_permissions() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let authorize =
+        |who: &str, name: &str, attributes: &Arc<Attributes>| fixture.authorize(&fixture.person(who), name, attributes);
     let lacks = |result: Result<ApplicationPermit, Error>| match result {
         Err(error @ Error::PermissionDenied { .. }) => reason(&error),
         other => panic!("{other:?}"),
     };
-    let log = asks(&Method::GET, &format!("{POD}/log"));
-    assert!(judge("reads-logs", "argocd/guestbook", &log).is_ok());
+    let log = request(&Method::GET, &format!("{POD}/log"));
+    assert!(authorize("reads-logs", "argocd/guestbook", &log).is_ok());
     for (who, name) in [("looks", "argocd/guestbook"), ("reads-logs", "argocd/frozen")] {
         assert_eq!(
-            lacks(judge(who, name, &log)),
+            lacks(authorize(who, name, &log)),
             "you may not read logs of this application"
         );
     }
     let forbidden = "you may not run programs in this application";
     for attributes in [
-        upgrades(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket),
-        upgrades(&Method::POST, &format!("{POD}/exec"), Protocol::Spdy),
-        upgrades(&Method::POST, &format!("{POD}/attach"), Protocol::Spdy),
-        upgrades(&Method::POST, &format!("{POD}/portforward"), Protocol::Spdy),
+        upgrade_request(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket),
+        upgrade_request(&Method::POST, &format!("{POD}/exec"), Protocol::Spdy),
+        upgrade_request(&Method::POST, &format!("{POD}/attach"), Protocol::Spdy),
+        upgrade_request(&Method::POST, &format!("{POD}/portforward"), Protocol::Spdy),
     ] {
-        assert!(judge("runs", "argocd/guestbook", &attributes).is_ok());
-        assert_eq!(lacks(judge("syncs", "argocd/guestbook", &attributes)), forbidden);
-        assert_eq!(lacks(judge("overrides", "argocd/guestbook", &attributes)), forbidden);
+        assert!(authorize("runs", "argocd/guestbook", &attributes).is_ok());
+        assert_eq!(lacks(authorize("syncs", "argocd/guestbook", &attributes)), forbidden);
         assert_eq!(
-            reason(&judge("looks", "argocd/guestbook", &attributes).unwrap_err()),
+            lacks(authorize("overrides", "argocd/guestbook", &attributes)),
+            forbidden
+        );
+        assert_eq!(
+            reason(&authorize("looks", "argocd/guestbook", &attributes).unwrap_err()),
             "you may not sync this application"
         );
     }
-    // What answers behind a proxy may be of no pod of the Application.
-    let proxy = asks(&Method::GET, &format!("{POD}/proxy/metrics"));
-    let told = lacks(judge("runs", "argocd/guestbook", &proxy));
-    assert!(told.starts_with("this needs `applications, override`"), "{told}");
+    // A proxied response may come from something that does not belong to the Application.
+    let proxy = request(&Method::GET, &format!("{POD}/proxy/metrics"));
+    let message = lacks(authorize("runs", "argocd/guestbook", &proxy));
+    assert!(message.starts_with("this needs `applications, override`"), "{message}");
 }
 
 #[test]
-fn the_project_has_a_say() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let overrides = world.person("overrides");
-    let write = asks(&Method::POST, PODS);
-    assert!(world.judge(&overrides, "argocd/guestbook", &write).is_ok());
-    for attributes in [&write, &asks(&Method::GET, PODS)] {
-        let refused = refused(world.judge(&overrides, "argocd/elsewhere", attributes));
+fn the_project_and_the_policy_can_deny() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let overrides = fixture.person("overrides");
+    let write = request(&Method::POST, PODS);
+    assert!(fixture.authorize(&overrides, "argocd/guestbook", &write).is_ok());
+    for attributes in [&write, &request(&Method::GET, PODS)] {
+        let refused = refused(fixture.authorize(&overrides, "argocd/elsewhere", attributes));
         assert_eq!(refused, "the project does not permit the destination");
     }
-    let frozen = refused(world.judge(&overrides, "argocd/frozen", &write));
+    let frozen = refused(fixture.authorize(&overrides, "argocd/frozen", &write));
     assert_eq!(frozen, "the application is frozen");
     assert!(
-        world
-            .judge(&overrides, "argocd/frozen", &asks(&Method::GET, PODS))
+        fixture
+            .authorize(&overrides, "argocd/frozen", &request(&Method::GET, PODS))
             .is_ok()
     );
 }
 
 #[test]
-fn what_lists_and_object_say_is_what_the_caller_is_told() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn refusals_of_lists_and_ownership_reach_the_caller() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     for (who, attributes) in [
-        ("overrides", asks(&Method::POST, PODS)),
-        ("syncs", asks(&Method::PATCH, POD)),
-        ("looks", asks(&Method::GET, POD)),
+        ("overrides", request(&Method::POST, PODS)),
+        ("syncs", request(&Method::PATCH, POD)),
+        ("looks", request(&Method::GET, POD)),
     ] {
         let decide = |listed: &ProjectListCheck, owned: &OwnershipCheck| {
-            let access = world
-                .check_access(&world.person(who), "argocd/guestbook", &attributes)
+            let access = fixture
+                .check_access(&fixture.person(who), "argocd/guestbook", &attributes)
                 .unwrap();
-            world.decide(access, listed, owned)
+            fixture.decide(access, listed, owned)
         };
         assert!(
             decide(&ProjectListCheck::Permitted, &OwnershipCheck::Permitted).is_ok(),
@@ -116,25 +122,25 @@ fn what_lists_and_object_say_is_what_the_caller_is_told() {
         assert_eq!(refused(decide(&listed, &OwnershipCheck::NotChecked)), why);
         assert_eq!(refused(decide(&listed, &OwnershipCheck::Permitted)), why);
         let owned = OwnershipCheck::Refused("it is another's".into());
-        let unasked = decide(&ProjectListCheck::Permitted, &OwnershipCheck::NotChecked);
+        let not_checked = decide(&ProjectListCheck::Permitted, &OwnershipCheck::NotChecked);
         match who {
             "overrides" => {
-                assert!(unasked.is_ok());
+                assert!(not_checked.is_ok());
             }
             _ => {
                 assert_eq!(refused(decide(&ProjectListCheck::Permitted, &owned)), "it is another's");
-                assert_eq!(refused(unasked), "you may not override this application");
+                assert_eq!(refused(not_checked), "you may not override this application");
             }
         }
-        // A caller chooses names, and the reason holds them.
+        // Callers choose names, and the reason contains them.
         let long = format!("a\nb{}", "c".repeat(2_000));
-        let told = refused(decide(&ProjectListCheck::Refused(long), &OwnershipCheck::NotChecked));
-        assert!(told.starts_with("a bccc") && told.len() == 480, "{told}");
+        let message = refused(decide(&ProjectListCheck::Refused(long), &OwnershipCheck::NotChecked));
+        assert!(message.starts_with("a bccc") && message.len() == 480, "{message}");
     }
 }
 
-/// A world whose bundle is `decision` alone.
-fn with_bundle(mode: ImpersonationMode, decision: &str) -> World {
+/// A fixture whose bundle is only `decision`.
+fn with_bundle(mode: ImpersonationMode, decision: &str) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let policy = format!("package tollgate.applications\n\n{decision}\n");
     for (name, text) in [
@@ -145,63 +151,63 @@ fn with_bundle(mode: ImpersonationMode, decision: &str) -> World {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     let source = BundleSource::read(folder.path(), Front::Applications).value.unwrap();
-    let mut world = World::new(mode);
-    world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), ImpersonationRules::default());
-    world
+    let mut fixture = Fixture::new(mode);
+    fixture.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), ImpersonationRules::default());
+    fixture
 }
 
 #[test]
-fn a_bundle_that_allows_everything_widens_nothing() {
-    let world = with_bundle(
+fn a_bundle_that_allows_everything_grants_nothing() {
+    let fixture = with_bundle(
         ImpersonationMode::Enforce,
         "decision := {\"allow\": true, \"reason\": \"whatever\"}",
     );
-    let judge =
+    let authorize =
         |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &ProjectListCheck, owned: &OwnershipCheck| {
-            let access = world.check_access(&world.person(who), name, attributes)?;
-            world.decide(access, listed, owned)
+            let access = fixture.check_access(&fixture.person(who), name, attributes)?;
+            fixture.decide(access, listed, owned)
         };
     let (guestbook, permitted) = ("argocd/guestbook", ProjectListCheck::Permitted);
-    let (list, read) = (asks(&Method::GET, PODS), asks(&Method::GET, POD));
-    let (create, patch) = (asks(&Method::POST, PODS), asks(&Method::PATCH, POD));
+    let (list, read) = (request(&Method::GET, PODS), request(&Method::GET, POD));
+    let (create, patch) = (request(&Method::POST, PODS), request(&Method::PATCH, POD));
     // The lists.
-    assert!(judge("overrides", guestbook, &create, &permitted, &OwnershipCheck::NotChecked).is_ok());
+    assert!(authorize("overrides", guestbook, &create, &permitted, &OwnershipCheck::NotChecked).is_ok());
     let no = ProjectListCheck::Refused("resource Pod is not permitted".to_owned());
     for attributes in [&list, &create, &read, &patch] {
-        let told = refused(judge(
+        let message = refused(authorize(
             "overrides",
             guestbook,
             attributes,
             &no,
             &OwnershipCheck::NotChecked,
         ));
-        assert_eq!(told, "resource Pod is not permitted");
+        assert_eq!(message, "resource Pod is not permitted");
     }
     // The object.
-    assert!(judge("syncs", guestbook, &patch, &permitted, &OwnershipCheck::Permitted).is_ok());
+    assert!(authorize("syncs", guestbook, &patch, &permitted, &OwnershipCheck::Permitted).is_ok());
     let another = OwnershipCheck::Refused("it is another's".to_owned());
     for attributes in [&read, &patch] {
-        let told = refused(judge("syncs", guestbook, attributes, &permitted, &another));
-        assert_eq!(told, "it is another's");
-        let told = refused(judge(
+        let message = refused(authorize("syncs", guestbook, attributes, &permitted, &another));
+        assert_eq!(message, "it is another's");
+        let message = refused(authorize(
             "syncs",
             guestbook,
             attributes,
             &permitted,
             &OwnershipCheck::NotChecked,
         ));
-        assert_eq!(told, "the object was not looked at");
+        assert_eq!(message, "the object was not looked at");
     }
     // RBAC.
     for (attributes, owned) in [
         (&list, &OwnershipCheck::Permitted),
         (&create, &OwnershipCheck::Permitted),
     ] {
-        let error = judge("syncs", guestbook, attributes, &permitted, owned).unwrap_err();
+        let error = authorize("syncs", guestbook, attributes, &permitted, owned).unwrap_err();
         assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
     }
     // The destination.
-    let elsewhere = judge(
+    let elsewhere = authorize(
         "overrides",
         "argocd/elsewhere",
         &read,
@@ -210,58 +216,59 @@ fn a_bundle_that_allows_everything_widens_nothing() {
     );
     assert_eq!(refused(elsewhere), "the project does not permit the destination");
     // Logs and programs.
-    let log = asks(&Method::GET, &format!("{POD}/log"));
-    assert!(judge("reads-logs", guestbook, &log, &permitted, &OwnershipCheck::Permitted).is_ok());
-    let told = reason(&judge("looks", guestbook, &log, &permitted, &OwnershipCheck::Permitted).unwrap_err());
-    assert_eq!(told, "you may not read logs of this application");
-    let exec = upgrades(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket);
-    assert!(judge("runs", guestbook, &exec, &permitted, &OwnershipCheck::Permitted).is_ok());
+    let log = request(&Method::GET, &format!("{POD}/log"));
+    assert!(authorize("reads-logs", guestbook, &log, &permitted, &OwnershipCheck::Permitted).is_ok());
+    let message = reason(&authorize("looks", guestbook, &log, &permitted, &OwnershipCheck::Permitted).unwrap_err());
+    assert_eq!(message, "you may not read logs of this application");
+    let exec = upgrade_request(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket);
+    assert!(authorize("runs", guestbook, &exec, &permitted, &OwnershipCheck::Permitted).is_ok());
     assert_eq!(
-        refused(judge("runs", guestbook, &exec, &permitted, &another)),
+        refused(authorize("runs", guestbook, &exec, &permitted, &another)),
         "it is another's"
     );
-    let told = reason(&judge("overrides", guestbook, &exec, &permitted, &OwnershipCheck::NotChecked).unwrap_err());
-    assert_eq!(told, "you may not run programs in this application");
+    let message =
+        reason(&authorize("overrides", guestbook, &exec, &permitted, &OwnershipCheck::NotChecked).unwrap_err());
+    assert_eq!(message, "you may not run programs in this application");
 }
 
 #[test]
-fn the_texts_of_a_bundle_are_recorded_whether_it_allows_or_denies() {
+fn the_log_of_a_bundle_is_recorded_whether_it_allows_or_denies() {
     for allow in [true, false] {
         let decision = format!("decision := {{\"allow\": {allow}, \"reason\": \"r\", \"log\": {{\"k\": \"v\"}}}}");
-        let world = with_bundle(ImpersonationMode::Enforce, &decision);
-        let looks = world.person("looks");
-        let access = world.check_access(&looks, "argocd/guestbook", &asks(&Method::GET, POD));
+        let fixture = with_bundle(ImpersonationMode::Enforce, &decision);
+        let looks = fixture.person("looks");
+        let access = fixture.check_access(&looks, "argocd/guestbook", &request(&Method::GET, POD));
         let checks = ObjectChecks {
             project_lists: &ProjectListCheck::Permitted,
             ownership: &OwnershipCheck::Permitted,
         };
         let mut notes = BTreeMap::new();
-        let decided = world.policy.decide(access.unwrap(), checks, &mut notes);
+        let decided = fixture.policy.decide(access.unwrap(), checks, &mut notes);
         assert_eq!(decided.is_ok(), allow, "{decided:?}");
         assert_eq!(notes, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
     }
 }
 
 #[test]
-fn a_bundle_that_does_not_decide_denies() {
-    let world = with_bundle(
+fn an_undefined_decision_denies() {
+    let fixture = with_bundle(
         ImpersonationMode::Enforce,
         "decision := {\"allow\": true} if input.application.name == \"x\"",
     );
-    let looks = world.person("looks");
-    let error = world
-        .judge(&looks, "argocd/guestbook", &asks(&Method::GET, POD))
+    let looks = fixture.person("looks");
+    let error = fixture
+        .authorize(&looks, "argocd/guestbook", &request(&Method::GET, POD))
         .unwrap_err();
     assert!(matches!(error, Error::Policy { .. }), "{error:?}");
     assert_eq!(reason(&error), "the policy could not be evaluated");
 }
 
 #[test]
-fn a_permit_has_what_was_asked_for() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let overrides = world.person("overrides");
-    let write = asks(&Method::POST, PODS);
-    let permit = world.judge(&overrides, "argocd/guestbook", &write).unwrap();
+fn a_permit_describes_its_request() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let overrides = fixture.person("overrides");
+    let write = request(&Method::POST, PODS);
+    let permit = fixture.authorize(&overrides, "argocd/guestbook", &write).unwrap();
     assert!(Arc::ptr_eq(permit.access.caller(), &overrides));
     assert!(Arc::ptr_eq(permit.attributes(), &write));
     assert_eq!(permit.indexed().application.name.name, "guestbook");
@@ -273,12 +280,12 @@ fn a_permit_has_what_was_asked_for() {
 }
 
 #[test]
-fn what_the_policy_is_told_fits_its_schema() {
+fn the_policy_input_matches_its_schema() {
     let requests = [
-        upgrades(&Method::GET, &format!("{PODS}/p/exec"), Protocol::WebSocket),
-        asks(&Method::GET, "/"),
-        asks(&Method::GET, PODS),
-        asks(&Method::DELETE, &format!("{PODS}/p")),
+        upgrade_request(&Method::GET, &format!("{PODS}/p/exec"), Protocol::WebSocket),
+        request(&Method::GET, "/"),
+        request(&Method::GET, PODS),
+        request(&Method::DELETE, &format!("{PODS}/p")),
     ];
     let long = "x".repeat(9_000);
     let answers = [
@@ -294,15 +301,15 @@ fn what_the_policy_is_told_fits_its_schema() {
         (ImpersonationMode::Enforce, EXTRA),
         (ImpersonationMode::Enforce, "fallback: controller\n"),
     ] {
-        let world = World::with_rules(mode, rules);
-        let caller = world.person("everything");
+        let fixture = Fixture::with_rules(mode, rules);
+        let caller = fixture.person("everything");
         for (name, attributes, (listed, owned)) in ["argocd/guestbook", "argocd/nobody"].into_iter().flat_map(|name| {
             let pairs = requests
                 .iter()
                 .flat_map(|request| answers.iter().map(move |found| (request, found)));
             pairs.map(move |(request, found)| (name, request, found))
         }) {
-            let access = world.check_access(&caller, name, attributes).unwrap();
+            let access = fixture.check_access(&caller, name, attributes).unwrap();
             let input = crate::applications::permit::ApplicationInput {
                 facts: &access.resolved.facts,
                 attributes,
@@ -334,16 +341,16 @@ fn what_the_policy_is_told_fits_its_schema() {
     }
 }
 
-/// Far above what it takes: this one catches a request that looks permissions up,
-/// evaluates what travels along, or copies what belongs to the Application.
+/// The limit is far above the usual time. It catches requests that look up permissions again,
+/// evaluate `extra` again, or copy data of the Application.
 #[test]
-fn a_request_prepares_nothing() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let (caller, attributes) = (world.person("overrides"), asks(&Method::POST, PODS));
-    let ask = || world.judge(&caller, "argocd/guestbook", &attributes).is_ok();
-    assert!(ask());
+fn a_request_uses_the_cached_evaluation() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let (caller, attributes) = (fixture.person("overrides"), request(&Method::POST, PODS));
+    let is_allowed = || fixture.authorize(&caller, "argocd/guestbook", &attributes).is_ok();
+    assert!(is_allowed());
     let started = std::time::Instant::now();
-    assert!((0..10_000).all(|_| ask()));
+    assert!((0..10_000).all(|_| is_allowed()));
     let took = started.elapsed();
     println!("{:?} a request", took / 10_000);
     assert!(took < std::time::Duration::from_secs(6), "{took:?}");

@@ -1,12 +1,12 @@
-//! What RBAC and the Application's own state say.
+//! Access by RBAC and by the Application's own state.
 
 use super::*;
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_policy::applications::Inheritance;
 
 #[test]
-fn rbac_lets_in_who_reads_and_who_writes() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn reads_need_get_and_writes_need_sync() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     for (who, method, expected) in [
         ("looks", Method::GET, None),
         ("looks", Method::PATCH, Some("you may not sync this application")),
@@ -20,8 +20,8 @@ fn rbac_lets_in_who_reads_and_who_writes() {
         ("stranger", Method::GET, Some(NOT_VISIBLE)),
         ("stranger", Method::PATCH, Some(NOT_VISIBLE)),
     ] {
-        let caller = world.person(who);
-        let observed = world.check_access(&caller, "argocd/guestbook", &asks(&method, POD));
+        let caller = fixture.person(who);
+        let observed = fixture.check_access(&caller, "argocd/guestbook", &request(&method, POD));
         let observed = observed.map(|access| (access.access_mode(), Arc::clone(access.caller())));
         match (&observed, expected) {
             (Ok((wanted, of)), None) => {
@@ -40,8 +40,8 @@ fn rbac_lets_in_who_reads_and_who_writes() {
 }
 
 #[test]
-fn what_is_not_one_object_is_for_who_overrides() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn requests_beyond_one_object_need_override() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     let secret = "/api/v1/namespaces/guestbook/secrets/db";
     let (reads, writes) = (
         crate::applications::permit::READS_ALL,
@@ -55,8 +55,8 @@ fn what_is_not_one_object_is_for_who_overrides() {
         (Method::DELETE, PODS, writes),
         (Method::POST, &format!("{POD}/eviction"), writes),
     ] {
-        let attributes = asks(&method, path);
-        let check_access = |who: &str| world.check_access(&world.person(who), "argocd/guestbook", &attributes);
+        let attributes = request(&method, path);
+        let check_access = |who: &str| fixture.check_access(&fixture.person(who), "argocd/guestbook", &attributes);
         for who in ["syncs", "updates", "of-old"] {
             let error = check_access(who).unwrap_err();
             assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
@@ -68,16 +68,16 @@ fn what_is_not_one_object_is_for_who_overrides() {
             (ObjectOperation::Other, false)
         );
     }
-    // One object is asked about, unless the caller could make it the Application's.
-    for (who, asks_object) in [("looks", true), ("syncs", true), ("overrides", false)] {
-        let access = world.check_access(&world.person(who), "argocd/guestbook", &asks(&Method::GET, POD));
-        assert_eq!(access.unwrap().requires_owned_object(), asks_object, "{who}");
+    // The object must belong to the Application, unless the caller may override.
+    for (who, needs_owned_object) in [("looks", true), ("syncs", true), ("overrides", false)] {
+        let access = fixture.check_access(&fixture.person(who), "argocd/guestbook", &request(&Method::GET, POD));
+        assert_eq!(access.unwrap().requires_owned_object(), needs_owned_object, "{who}");
     }
 }
 
 #[test]
-fn changing_an_object_needs_the_right_to_it() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn changing_an_object_needs_permission_for_it() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     let pod = ResourceKind {
         group: "".into(),
         kind: "Pod".into(),
@@ -93,18 +93,18 @@ fn changing_an_object_needs_the_right_to_it() {
         ("of-old", Method::PATCH, Inheritance::Enabled, true),
         ("of-old", Method::DELETE, Inheritance::Enabled, true),
     ] {
-        let attributes = asks(&method, POD);
-        let access = world
-            .check_access(&world.person(who), "argocd/guestbook", &attributes)
+        let attributes = request(&method, POD);
+        let access = fixture
+            .check_access(&fixture.person(who), "argocd/guestbook", &attributes)
             .unwrap();
-        let observed = access.check_permission(&world.rbac, inheritance, &pod);
+        let observed = access.check_permission(&fixture.rbac, inheritance, &pod);
         assert_eq!(
             observed.is_ok(),
             permitted,
             "{who} {method} {inheritance:?}: {observed:?}"
         );
     }
-    // The right is to this object.
+    // The permission is for this object only.
     for (path, kind) in [
         ("/api/v1/namespaces/other/pods/web-0", pod.clone()),
         (
@@ -115,23 +115,23 @@ fn changing_an_object_needs_the_right_to_it() {
             },
         ),
     ] {
-        let attributes = asks(&Method::PATCH, path);
-        let access = world
-            .check_access(&world.person("updates"), "argocd/guestbook", &attributes)
+        let attributes = request(&Method::PATCH, path);
+        let access = fixture
+            .check_access(&fixture.person("updates"), "argocd/guestbook", &attributes)
             .unwrap();
-        let told = access
-            .check_permission(&world.rbac, Inheritance::Disabled, &kind)
+        let error = access
+            .check_permission(&fixture.rbac, Inheritance::Disabled, &kind)
             .unwrap_err();
         assert!(
-            told.starts_with("this needs `applications, override` or `applications, update/"),
-            "{told}"
+            error.starts_with("this needs `applications, override` or `applications, update/"),
+            "{error}"
         );
     }
 }
 
 #[test]
-fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
-    let read = asks(&Method::GET, POD);
+fn the_gateways_own_identity_acts_only_if_allowed() {
+    let read = request(&Method::GET, POD);
     for (mode, rules, name, refused) in [
         (ImpersonationMode::Off, EXTRA, "argocd/guestbook", true),
         (ImpersonationMode::Audit, EXTRA, "argocd/guestbook", true),
@@ -149,12 +149,12 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
         ),
         (ImpersonationMode::Enforce, EXTRA, "argocd/guestbook", false),
     ] {
-        let mut world = World::with_rules(mode, rules);
-        let caller = world.person("overrides");
-        assert!(world.check_access(&caller, name, &read).is_ok(), "{mode:?}");
-        world.gateway_identity = GatewayIdentity::Refused;
-        world.cache = ApplicationEvaluationCache::default();
-        let observed = world.check_access(&caller, name, &read);
+        let mut fixture = Fixture::with_rules(mode, rules);
+        let caller = fixture.person("overrides");
+        assert!(fixture.check_access(&caller, name, &read).is_ok(), "{mode:?}");
+        fixture.gateway_identity = GatewayIdentity::Refused;
+        fixture.cache = ApplicationEvaluationCache::default();
+        let observed = fixture.check_access(&caller, name, &read);
         assert_eq!(
             matches!(observed, Err(Error::GatewayIdentityRefused { .. })),
             refused,
@@ -171,13 +171,13 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
 }
 
 #[test]
-fn nobody_learns_which_applications_there_are() {
-    let world = World::new(ImpersonationMode::Enforce);
+fn callers_do_not_learn_which_applications_exist() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
     let requests = [
-        asks(&Method::GET, PODS),
-        asks(&Method::POST, PODS),
-        asks(&Method::GET, "/version"),
-        upgrades(&Method::GET, &format!("{PODS}/web-0/exec"), Protocol::WebSocket),
+        request(&Method::GET, PODS),
+        request(&Method::POST, PODS),
+        request(&Method::GET, "/version"),
+        upgrade_request(&Method::GET, &format!("{PODS}/web-0/exec"), Protocol::WebSocket),
     ];
     let existing = [
         "argocd/guestbook",
@@ -189,39 +189,39 @@ fn nobody_learns_which_applications_there_are() {
         "team-b/stray",
     ];
     for who in ["stranger", "one-of-argocd", "proj:payments:nobody"] {
-        let caller = world.person(who);
+        let caller = fixture.person(who);
         for attributes in &requests {
-            let absent = world.check_access(&caller, "argocd/absent", attributes).unwrap_err();
+            let absent = fixture.check_access(&caller, "argocd/absent", attributes).unwrap_err();
             assert!(absent.to_string().ends_with(&format!(": {NOT_VISIBLE}")), "{absent}");
             for name in existing {
-                let refused = world.check_access(&caller, name, attributes).unwrap_err();
+                let refused = fixture.check_access(&caller, name, attributes).unwrap_err();
                 assert_eq!(refused, absent, "{who} {name}");
             }
         }
     }
-    // What may be synced, and not seen, is not seen at all.
-    let caller = world.person("only-syncs");
-    let read = asks(&Method::GET, PODS);
-    let absent = world.check_access(&caller, "argocd/absent", &read).unwrap_err();
+    // A caller who may sync an Application but not get it does not see it.
+    let caller = fixture.person("only-syncs");
+    let read = request(&Method::GET, PODS);
+    let absent = fixture.check_access(&caller, "argocd/absent", &read).unwrap_err();
     assert_eq!(
-        world.check_access(&caller, "argocd/homeless", &read).unwrap_err(),
+        fixture.check_access(&caller, "argocd/homeless", &read).unwrap_err(),
         absent
     );
     // A caller who may see every Application gets the same error for one that does not exist.
-    let told = world
-        .check_access(&world.person("syncs"), "argocd/absent", &read)
+    let error = fixture
+        .check_access(&fixture.person("syncs"), "argocd/absent", &read)
         .unwrap_err();
-    assert!(matches!(told, Error::NotVisible { .. }), "{told:?}");
+    assert!(matches!(error, Error::NotVisible { .. }), "{error:?}");
     let policy = std::fs::read_to_string(folder().join("policy.rego")).unwrap();
     assert!(policy.contains(&format!("refusal := \"{NOT_VISIBLE}\" if {{")));
 }
 
 #[test]
-fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
-    let world = World::with_rules(ImpersonationMode::Enforce, "fallback: deny\n");
-    let caller = world.person("looks");
-    let read = asks(&Method::GET, POD);
-    let refused = |name: &str| world.check_access(&caller, name, &read).unwrap_err();
+fn callers_who_may_see_an_application_get_the_actual_error() {
+    let fixture = Fixture::with_rules(ImpersonationMode::Enforce, "fallback: deny\n");
+    let caller = fixture.person("looks");
+    let read = request(&Method::GET, POD);
+    let refused = |name: &str| fixture.check_access(&caller, name, &read).unwrap_err();
     let project = "there is no such project for the application, or it takes none of its namespace";
     for name in ["argocd/homeless", "team-b/stray"] {
         let error = refused(name);
@@ -240,13 +240,13 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
          namespace nobody"
     );
     for name in ["argocd/guestbook", "team-a/shop"] {
-        assert!(world.check_access(&caller, name, &read).is_ok(), "{name}");
+        assert!(fixture.check_access(&caller, name, &read).is_ok(), "{name}");
     }
-    // While no account acts, that none would is no reason to refuse.
+    // While no account acts, a missing account does not refuse the request.
     for mode in [ImpersonationMode::Off, ImpersonationMode::Audit] {
-        let world = World::with_rules(mode, "fallback: deny\n");
-        let access = world
-            .check_access(&world.person("looks"), "argocd/nobody", &read)
+        let fixture = Fixture::with_rules(mode, "fallback: deny\n");
+        let access = fixture
+            .check_access(&fixture.person("looks"), "argocd/nobody", &read)
             .unwrap();
         assert_eq!(*access.acting_identity(), ActingIdentity::Gateway);
         assert!(access.indexed().derived_account.is_err());
@@ -254,18 +254,18 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
 }
 
 #[test]
-fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let read = asks(&Method::GET, POD);
-    let shop = |who: &str| world.check_access(&world.person(who), "team-a/shop", &read);
+fn rbac_objects_contain_namespaces_other_than_the_control_planes() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let read = request(&Method::GET, POD);
+    let shop = |who: &str| fixture.check_access(&fixture.person(who), "team-a/shop", &read);
     assert!(shop("one-of-a-team").is_ok());
     assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_VISIBLE);
 }
 
 #[test]
-fn a_token_of_a_project_role_is_for_its_own_project() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let write = asks(&Method::POST, PODS);
+fn a_project_role_token_works_only_in_its_own_project() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let write = request(&Method::POST, PODS);
     for (subject, name, passes) in [
         ("proj:payments:ci", "argocd/guestbook", true),
         ("proj:payments:ci", "argocd/of-other", false),
@@ -273,7 +273,7 @@ fn a_token_of_a_project_role_is_for_its_own_project() {
         ("proj:other:ci", "argocd/guestbook", false),
         ("proj:payments:unknown", "argocd/guestbook", false),
     ] {
-        match (world.judge(&world.role(subject), name, &write), passes) {
+        match (fixture.authorize(&fixture.role(subject), name, &write), passes) {
             (Ok(permit), true) => assert_eq!(permit.access.caller().principal.username(), subject),
             (Err(error), false) => assert_eq!(reason(&error), NOT_VISIBLE, "{subject} {name}"),
             (other, _) => panic!("{subject} {name}: {other:?}"),
@@ -282,8 +282,8 @@ fn a_token_of_a_project_role_is_for_its_own_project() {
 }
 
 #[test]
-fn the_mode_says_who_acts() {
-    let read = asks(&Method::GET, POD);
+fn the_mode_decides_the_acting_identity() {
+    let read = request(&Method::GET, POD);
     for (mode, rules, name, account) in [
         (ImpersonationMode::Off, EXTRA, "argocd/guestbook", None),
         (ImpersonationMode::Audit, EXTRA, "argocd/guestbook", None),
@@ -300,9 +300,9 @@ fn the_mode_says_who_acts() {
             None,
         ),
     ] {
-        let world = World::with_rules(mode, rules);
-        let caller = world.person("syncs");
-        let access = world.check_access(&caller, name, &read).unwrap();
+        let fixture = Fixture::with_rules(mode, rules);
+        let caller = fixture.person("syncs");
+        let access = fixture.check_access(&caller, name, &read).unwrap();
         match (access.acting_identity(), account) {
             (ActingIdentity::Gateway, None) => assert!(access.extra().is_empty()),
             (ActingIdentity::ServiceAccount(impersonation), Some(account)) => {
@@ -320,60 +320,60 @@ fn the_mode_says_who_acts() {
 }
 
 #[test]
-fn what_cannot_be_said_of_a_caller_is_not_left_out() {
-    let write = asks(&Method::POST, PODS);
-    let world = World::new(ImpersonationMode::Enforce);
-    let error = world
-        .check_access(&world.person("overrides "), "argocd/guestbook", &write)
+fn an_extra_that_cannot_be_expressed_refuses() {
+    let write = request(&Method::POST, PODS);
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let error = fixture
+        .check_access(&fixture.person("overrides "), "argocd/guestbook", &write)
         .unwrap_err();
     assert!(matches!(error, Error::Extra { .. }), "{error:?}");
     assert_eq!(reason(&error), "the caller's identity cannot be told to the cluster");
-    // Nothing is said of anybody where the gateway itself acts.
-    let world = World::new(ImpersonationMode::Off);
-    let caller = world.person("overrides ");
-    assert!(world.check_access(&caller, "argocd/guestbook", &write).is_ok());
+    // If the gateway itself acts, no `extra` is sent.
+    let fixture = Fixture::new(ImpersonationMode::Off);
+    let caller = fixture.person("overrides ");
+    assert!(fixture.check_access(&caller, "argocd/guestbook", &write).is_ok());
 }
 
 #[test]
-fn what_follows_from_a_caller_and_an_application_is_made_once() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let (ann, ben) = (world.person("looks"), world.person("syncs"));
+fn evaluations_are_cached_by_caller_and_application() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let (ann, ben) = (fixture.person("looks"), fixture.person("syncs"));
     let resolved = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
-        world.check_access(caller, name, attributes).unwrap().resolved
+        fixture.check_access(caller, name, attributes).unwrap().resolved
     };
-    let read = asks(&Method::GET, POD);
+    let read = request(&Method::GET, POD);
     let first = resolved(&ben, "argocd/guestbook", &read);
     assert!(Arc::ptr_eq(
         &first,
-        &resolved(&ben, "argocd/guestbook", &asks(&Method::PATCH, POD))
+        &resolved(&ben, "argocd/guestbook", &request(&Method::PATCH, POD))
     ));
     assert!(!Arc::ptr_eq(&first, &resolved(&ann, "argocd/guestbook", &read)));
     assert!(!Arc::ptr_eq(&first, &resolved(&ben, "argocd/frozen", &read)));
 }
 
 #[test]
-fn records_show_the_permissions_that_matter() {
-    let world = World::new(ImpersonationMode::Enforce);
-    let caller = world.person("looks");
+fn records_contain_the_relevant_permissions() {
+    let fixture = Fixture::new(ImpersonationMode::Enforce);
+    let caller = fixture.person("looks");
     let name = ObjectName {
         namespace: "team-a".into(),
         name: "shop".into(),
     };
-    let evaluation = world.evaluator().evaluation(&caller, &name).unwrap();
+    let evaluation = fixture.evaluator().evaluation(&caller, &name).unwrap();
     let always = [
         ("applications", "get", true),
         ("applications", "sync", false),
         ("applications", "override", false),
     ];
     for (attributes, besides) in [
-        (asks(&Method::GET, PODS), None),
-        (asks(&Method::POST, PODS), None),
+        (request(&Method::GET, PODS), None),
+        (request(&Method::POST, PODS), None),
         (
-            asks(&Method::GET, &format!("{PODS}/a/log")),
+            request(&Method::GET, &format!("{PODS}/a/log")),
             Some(("logs", "get", false)),
         ),
         (
-            upgrades(&Method::GET, &format!("{PODS}/a/exec"), Protocol::WebSocket),
+            upgrade_request(&Method::GET, &format!("{PODS}/a/exec"), Protocol::WebSocket),
             Some(("exec", "create", false)),
         ),
     ] {

@@ -57,7 +57,7 @@ async fn a_stream_ends_with_a_status() {
 }
 
 #[tokio::test]
-async fn what_has_no_message_ends_a_stream() {
+async fn an_event_that_cannot_be_encoded_ends_a_stream() {
     let events = stream::iter([event("ADDED"), json!({"type": 1}), event("DELETED")]);
     let (data, trailers) = read(body(events.boxed(), Transport::Grpc, None)).await;
     assert_eq!(data.len(), 1);
@@ -71,7 +71,7 @@ async fn a_stream_ends_at_its_deadline() {
     let (data, trailers) = read(body(events().boxed(), Transport::Grpc, passed)).await;
     assert_eq!(data, Vec::<Bytes>::new());
     assert_eq!(trailers["grpc-status"], "4");
-    // One that is to come lets events through.
+    // A deadline in the future lets events through.
     let soon = Some(Instant::now() + Duration::from_millis(200));
     let (data, trailers) = read(body(events().boxed(), Transport::Grpc, soon)).await;
     assert_eq!(data.len(), 3);

@@ -3,15 +3,15 @@
 use super::*;
 use tollgate_applicationset::{ClusterInput, GeneratorKind, InputAuthorizer};
 
-fn world(rows: &str) -> World {
-    let mut world = World::new(rows);
-    world.settings.checks = ApplicationSetChecks::Argocd;
-    world
+fn fixture(rows: &str) -> Fixture {
+    let mut fixture = Fixture::new(rows);
+    fixture.settings.checks = ApplicationSetChecks::Argocd;
+    fixture
 }
 
 #[test]
-fn the_set_alone_decides() {
-    let mine = world("p, ann, applicationsets, *, dev/*, allow");
+fn only_the_sets_own_object_decides() {
+    let mine = fixture("p, ann, applicationsets, *, dev/*, allow");
     let none = StoredState::default();
     let permit = mine
         .authorize_operation(Operation::Create, Some(&set("dev")), &none)
@@ -35,20 +35,20 @@ fn the_set_alone_decides() {
         "permission denied: applicationsets, create, prod/web, sub: ann"
     );
     assert_eq!(error.answer().0, StatusCode::FORBIDDEN);
-    // Its namespace may be one its project does not take.
+    // The source namespaces of the project are not checked.
     assert!(
-        world("p, ann, applicationsets, create, prod/team-a/*, allow")
+        fixture("p, ann, applicationsets, create, prod/team-a/*, allow")
             .authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none)
             .is_ok()
     );
 }
 
 #[test]
-fn checks_come_in_the_order_of_argo_cd() {
-    let all = world("p, ann, applicationsets, *, *, allow");
+fn checks_run_in_the_order_of_argo_cd() {
+    let all = fixture("p, ann, applicationsets, *, *, allow");
     let none = StoredState::default();
-    let create = |world: &World, set: &ApplicationSet| {
-        world
+    let create = |fixture: &Fixture, set: &ApplicationSet| {
+        fixture
             .authorize_operation(Operation::Create, Some(set), &none)
             .unwrap_err()
     };
@@ -60,7 +60,7 @@ fn checks_come_in_the_order_of_argo_cd() {
     assert!(unknown.to_string().contains("does not exist"));
     assert_eq!(unknown.answer().0, StatusCode::BAD_REQUEST);
     assert_eq!(create(&all, &set("")), Error::UnknownProject(String::new()));
-    let dev = world("p, ann, applicationsets, *, dev/*, allow");
+    let dev = fixture("p, ann, applicationsets, *, dev/*, allow");
     assert_eq!(create(&dev, &set("nope")).answer().0, StatusCode::FORBIDDEN);
     let outcome = all.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(outcome.unwrap_err(), Error::Exists);
@@ -69,14 +69,14 @@ fn checks_come_in_the_order_of_argo_cd() {
 }
 
 #[test]
-fn a_move_needs_the_rights_of_both_projects() {
+fn a_move_needs_permissions_in_both_projects() {
     let rows = [
         "p, ann, applicationsets, create, prod/*, allow",
         "p, ann, applicationsets, update, prod/*, allow",
         "p, ann, applicationsets, update, dev/*, allow",
     ];
     let upsert = |rows: &[&str]| {
-        world(&rows.join("\n")).authorize_operation(Operation::Upsert, Some(&set("prod")), &stored("dev", Vec::new()))
+        fixture(&rows.join("\n")).authorize_operation(Operation::Upsert, Some(&set("prod")), &stored("dev", Vec::new()))
     };
     assert!(upsert(&rows).is_ok());
     for left_out in rows {
@@ -84,14 +84,14 @@ fn a_move_needs_the_rights_of_both_projects() {
         assert_eq!(status_of(upsert(&fewer)), StatusCode::FORBIDDEN, "{left_out}");
     }
     // In one project an upsert needs `create` too.
-    let update = world("p, ann, applicationsets, update, dev/*, allow");
+    let update = fixture("p, ann, applicationsets, update, dev/*, allow");
     let outcome = update.authorize_operation(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
-fn sets_are_seen_by_the_text_of_their_project() {
-    let one = world("p, ann, applicationsets, get, dev/*, allow");
+fn sets_are_visible_by_the_text_of_their_project() {
+    let one = fixture("p, ann, applicationsets, get, dev/*, allow");
     let caller = one.caller("ann");
     let authorizer = one.authorizer(&caller);
     let (dev, prod) = (set("dev"), set("prod"));
@@ -104,8 +104,8 @@ fn sets_are_seen_by_the_text_of_their_project() {
 }
 
 #[test]
-fn generators_read_by_the_rights_of_the_control_plane() {
-    let one = world("p, ann, applicationsets, create, dev/*, allow");
+fn generators_read_with_the_permissions_of_the_control_plane() {
+    let one = fixture("p, ann, applicationsets, create, dev/*, allow");
     let permit = one
         .authorize_operation(Operation::Preview, Some(&set("dev")), &StoredState::default())
         .unwrap();
@@ -121,7 +121,7 @@ fn generators_read_by_the_rights_of_the_control_plane() {
     assert_eq!(input_authorizer.check_cluster(&cluster), Ok(()));
     assert_eq!(input_authorizer.check_plugin(GeneratorKind::Plugin), Ok(()));
     assert_eq!(input_authorizer.check_repository(REPOSITORY), Ok(()));
-    // What nobody listed stays closed.
+    // Repositories that are not listed are refused.
     assert!(
         input_authorizer
             .check_repository("https://elsewhere.example.org/x")

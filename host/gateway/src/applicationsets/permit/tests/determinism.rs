@@ -1,4 +1,4 @@
-//! Projects that change with nobody asked.
+//! Projects and names that can change without a request.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -32,11 +32,11 @@ fn git() -> Value {
 
 fn create(rows: &str, set: &ApplicationSet) -> Result<ApprovedPlan, Error> {
     let generated = vec![application("a", "dev")];
-    World::new(&format!("{SETS}{rows}")).judge(Operation::Create, set, &StoredState::default(), generated)
+    Fixture::new(&format!("{SETS}{rows}")).authorize(Operation::Create, set, &StoredState::default(), generated)
 }
 
 #[test]
-fn a_project_that_others_decide_needs_the_right_in_all_of_them() {
+fn a_project_from_external_input_needs_permission_in_all_projects() {
     let dev = "p, ann, applications, *, dev/*, allow";
     let each = "p, ann, applications, create, dev/*, allow\np, ann, applications, create, prod/*, allow\n\
                 p, ann, applications, create, default/*, allow";
@@ -52,7 +52,7 @@ fn a_project_that_others_decide_needs_the_right_in_all_of_them() {
             ],
             "{rows}"
         );
-        // With a name, or from a list, it is what it is.
+        // A fixed project, or one from a list, needs no more.
         assert!(create(rows, &sent("dev", git())).is_ok(), "{rows}");
         assert!(create(rows, &sent("{{ .p }}", list())).is_ok(), "{rows}");
     }
@@ -65,7 +65,7 @@ fn a_project_that_others_decide_needs_the_right_in_all_of_them() {
 }
 
 #[test]
-fn a_project_by_the_clock_is_refused_for_all() {
+fn a_project_that_depends_on_the_time_is_always_refused() {
     let all = "p, ann, applications, *, *, allow";
     let outcome = create(
         all,
@@ -84,9 +84,9 @@ fn a_project_by_the_clock_is_refused_for_all() {
     assert!(create(all, &sent("{{ if eq .p \"x\" }}prod{{ else }}dev{{ end }}", list())).is_ok());
 }
 
-/// SECURITY: as a project by the clock, though the project is written out.
+/// SECURITY: the same as for the project, even if the project is fixed.
 #[test]
-fn a_name_by_the_clock_is_refused_for_all() {
+fn a_name_that_depends_on_the_time_is_always_refused() {
     let all = "p, ann, applications, *, *, allow";
     let named = |name: &str| {
         let mut object = sent("dev", list()).object;
@@ -101,40 +101,43 @@ fn a_name_by_the_clock_is_refused_for_all() {
 }
 
 #[test]
-fn a_change_is_judged_as_a_set_that_is_new() {
+fn a_changed_set_is_authorized_like_a_new_one() {
     let existing = stored("dev", vec![application("a", "dev")]);
-    let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
+    let fixture = Fixture::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
     for operation in [Operation::Upsert, Operation::Update] {
-        let judge = |set: &ApplicationSet| world.judge(operation, set, &existing, vec![application("a", "dev")]);
+        let authorize =
+            |set: &ApplicationSet| fixture.authorize(operation, set, &existing, vec![application("a", "dev")]);
         refused(
-            judge(&sent("{{ .p }}", git())),
+            authorize(&sent("{{ .p }}", git())),
             "the project depends on what the generator `git` reads",
         );
-        assert!(judge(&sent("dev", git())).is_ok());
+        assert!(authorize(&sent("dev", git())).is_ok());
     }
-    // What is stored so already can be looked at and deleted.
+    // Such a set that is already stored can be read and deleted.
     let mut existing = existing;
     existing.set = Some(sent("{{ .p }}", git()).object);
     existing.applications.clear();
     let rows = format!("{SETS}p, ann, applications, *, dev/*, allow");
     assert!(
-        World::new(&rows)
+        Fixture::new(&rows)
             .authorize_operation(Operation::Get, None, &existing)
             .is_ok()
     );
-    assert!(World::new(&rows).delete(&existing, Propagation::Background).is_ok());
+    assert!(Fixture::new(&rows).delete(&existing, Propagation::Background).is_ok());
 }
 
 /// A preview shows what is generated, and lists why it would not be written.
 #[test]
-fn a_preview_says_it_too() {
-    let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
+fn a_preview_lists_these_refusals() {
+    let fixture = Fixture::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
     let none = StoredState::default();
     let review = |set: &ApplicationSet| {
-        let permit = world.authorize_operation(Operation::Preview, Some(set), &none).unwrap();
+        let permit = fixture
+            .authorize_operation(Operation::Preview, Some(set), &none)
+            .unwrap();
         let plan = Plan::new(set, none.clone(), vec![application("a", "dev")]);
-        world
-            .authorizer(&world.caller("ann"))
+        fixture
+            .authorizer(&fixture.caller("ann"))
             .review(&permit, plan, &mut Vec::new())
             .unwrap()
     };

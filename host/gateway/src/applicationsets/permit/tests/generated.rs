@@ -1,4 +1,4 @@
-//! What a set generates and is not written is judged like what is.
+//! Changes that a set holds back are authorized like changes that are written.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use tollgate_applicationset::ApplicationsSync;
 const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow\n";
 const PROD: &str = "p, ann, applications, create, prod/*, allow\np, ann, applications, update, prod/*, allow\n";
 
-/// A set of `dev` that makes Applications and never changes one.
+/// A set of `dev` that creates Applications and never changes them.
 fn create_only() -> ApplicationSet {
     let mut set = set("dev");
     set.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
@@ -26,11 +26,11 @@ fn ignoring(pointer: &str) -> ApplicationSet {
 /// The set is changed, and generates one Application in place of `dev/a`.
 fn upsert(rows: &str, set: &ApplicationSet, generated: Value) -> Result<ApprovedPlan, Error> {
     let existing = stored("dev", vec![application("a", "dev")]);
-    World::new(rows).judge(Operation::Upsert, set, &existing, vec![generated])
+    Fixture::new(rows).authorize(Operation::Upsert, set, &existing, vec![generated])
 }
 
 #[test]
-fn what_is_held_back_needs_the_rights_where_it_would_be() {
+fn held_back_changes_need_permissions_in_the_target_project() {
     for (set, what) in [(create_only(), "create-only"), (ignoring("/spec/project"), "ignored")] {
         let found = refusals(upsert(SETS, &set, application("a", "prod")));
         let missing = |action: &str| format!("application `prod/a`: `applications, {action}` is not permitted");
@@ -44,7 +44,7 @@ fn what_is_held_back_needs_the_rights_where_it_would_be() {
 }
 
 #[test]
-fn what_is_held_back_has_to_be_permitted_by_its_project() {
+fn held_back_changes_must_be_permitted_by_the_project() {
     let sourced = json!({"repoURL": "https://elsewhere.example.org/x", "path": "."});
     let elsewhere = json!({"name": "eu", "namespace": "kube-system"});
     for (key, value, pointer, expected) in [
@@ -71,52 +71,52 @@ fn what_is_held_back_has_to_be_permitted_by_its_project() {
     }
 }
 
-/// A set whose project is a template needs its rights there as well.
+/// A set whose project is a template also needs its own permissions in that project.
 #[test]
-fn a_templated_set_needs_the_rights_of_what_is_held_back() {
+fn a_templated_set_needs_permissions_for_held_back_changes() {
     let applications = "p, ann, applications, *, *, allow\np, ann, applicationsets, *, dev/*, allow\n";
     let mut templated = set("{{ .p }}");
     templated.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
     let existing = stored("{{ .p }}", vec![application("a", "dev")]);
-    let judge = |rows: &str, project: &str| {
-        World::new(rows).judge(
+    let authorize = |rows: &str, project: &str| {
+        Fixture::new(rows).authorize(
             Operation::Upsert,
             &templated,
             &existing,
             vec![application("a", project)],
         )
     };
-    let found = refusals(judge(applications, "prod"));
+    let found = refusals(authorize(applications, "prod"));
     assert!(
         found.iter().all(|text| text.starts_with("applicationset `prod/web`")),
         "{found:#?}"
     );
     assert!(
-        judge(
+        authorize(
             &format!("{applications}p, ann, applicationsets, *, prod/*, allow"),
             "prod"
         )
         .is_ok()
     );
-    assert!(judge(applications, "dev").is_ok());
+    assert!(authorize(applications, "dev").is_ok());
 }
 
-/// The policy is asked about it as about a change that is made.
+/// The policy's input is the same as for a change that is written.
 #[test]
-fn the_policy_is_asked_about_what_is_held_back() {
+fn the_policy_decides_about_held_back_changes() {
     let rego = "default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
                 decision := {\"allow\": false, \"reason\": \"by hand\"} if {\n\
                 input.application.action == \"update\"\n\
                 input.application.project == \"prod\"\n}";
-    let world = with_policy("p, ann, *, *, */*, allow", rego);
+    let fixture = with_policy("p, ann, *, *, */*, allow", rego);
     let existing = stored("dev", vec![application("a", "dev")]);
-    let judge = |project: &str| {
+    let authorize = |project: &str| {
         let generated = vec![application("a", project)];
-        world.judge(Operation::Upsert, &create_only(), &existing, generated)
+        fixture.authorize(Operation::Upsert, &create_only(), &existing, generated)
     };
     refused(
-        judge("prod"),
+        authorize("prod"),
         "application `prod/a`: by hand (policies/applicationsets)",
     );
-    assert!(judge("dev").is_ok());
+    assert!(authorize("dev").is_ok());
 }

@@ -1,38 +1,38 @@
-//! What is judged before anything is generated.
+//! Authorization before anything is generated.
 
 use serde_json::json;
 
 use super::*;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 
-const MAKER: &str = "p, ann, applicationsets, create, dev/*, allow\np, ann, applications, create, dev/*, allow";
+const CREATE_IN_DEV: &str = "p, ann, applicationsets, create, dev/*, allow\np, ann, applications, create, dev/*, allow";
 
 #[test]
 fn sets_are_in_permitted_namespaces() {
-    let world = World::new("p, ann, *, *, *, allow");
+    let fixture = Fixture::new("p, ann, *, *, *, allow");
     let none = StoredState::default();
     for namespace in ["argocd", "team-a"] {
         assert!(
-            world
+            fixture
                 .authorize_operation(Operation::Create, Some(&set_in(namespace, "dev")), &none)
                 .is_ok()
         );
     }
-    let error = world.authorize_operation(Operation::Create, Some(&set_in("NOT-ALLOWED", "dev")), &none);
+    let error = fixture.authorize_operation(Operation::Create, Some(&set_in("NOT-ALLOWED", "dev")), &none);
     let error = error.unwrap_err();
     assert_eq!(error.to_string(), "namespace 'NOT-ALLOWED' is not permitted");
     assert_eq!(error.answer().0, StatusCode::FORBIDDEN);
-    // `prod` takes none of that namespace.
-    let outcome = world.authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none);
+    // `prod` does not accept that namespace.
+    let outcome = fixture.authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none);
     refused(
         outcome,
         "namespace 'team-a' is not permitted to use project 'prod' (sourceNamespaces of project `prod`)",
     );
 }
 
-/// Each operation needs exactly its rights: every one taken away refuses it.
+/// Each operation needs exactly these permissions: without any one of them, it is refused.
 #[test]
-fn every_operation_needs_its_rights() {
+fn every_operation_needs_its_permissions() {
     let (dev, prod) = (set("dev"), set("prod"));
     let existing = stored("dev", Vec::new());
     let none = StoredState::default();
@@ -68,18 +68,18 @@ fn every_operation_needs_its_rights() {
         (Operation::Preview, Some(&dev), &none, &["preview, dev"]),
     ];
     for (operation, sent, stored, needed) in cases {
-        let world = |needed: &[&str]| {
+        let fixture = |needed: &[&str]| {
             let rows = needed
                 .iter()
                 .map(|need| format!("p, ann, applicationsets, {need}/web, allow\n"));
             let rows: String = rows.collect();
-            World::new(&format!("{rows}p, ann, applications, *, */*, allow"))
+            Fixture::new(&format!("{rows}p, ann, applications, *, */*, allow"))
         };
-        let passed = world(needed).authorize_operation(operation, sent, stored);
+        let passed = fixture(needed).authorize_operation(operation, sent, stored);
         assert!(passed.is_ok(), "{operation:?} {needed:?}: {passed:?}");
         for left_out in needed {
             let fewer: Vec<&str> = needed.iter().copied().filter(|need| need != left_out).collect();
-            let outcome = world(&fewer).authorize_operation(operation, sent, stored);
+            let outcome = fixture(&fewer).authorize_operation(operation, sent, stored);
             assert!(outcome.is_err(), "{operation:?} without {left_out}");
         }
     }
@@ -89,8 +89,8 @@ fn every_operation_needs_its_rights() {
 fn a_preview_needs_preview_or_create() {
     let none = StoredState::default();
     for (action, passes) in [("preview", true), ("create", true), ("update", false), ("get", false)] {
-        let world = World::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
-        let outcome = world.authorize_operation(Operation::Preview, Some(&set("dev")), &none);
+        let fixture = Fixture::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
+        let outcome = fixture.authorize_operation(Operation::Preview, Some(&set("dev")), &none);
         assert_eq!(outcome.is_ok(), passes, "{action}");
         if !passes {
             refused(
@@ -102,9 +102,11 @@ fn a_preview_needs_preview_or_create() {
 }
 
 #[test]
-fn a_refusal_has_the_row_that_denies() {
-    let world = World::new(&format!("{MAKER}\np, ann, applicationsets, create, dev/web, deny"));
-    let found = refusals(world.authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default()));
+fn a_refusal_names_the_row_that_denies() {
+    let fixture = Fixture::new(&format!(
+        "{CREATE_IN_DEV}\np, ann, applicationsets, create, dev/web, deny"
+    ));
+    let found = refusals(fixture.authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default()));
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("state.yaml:"), "{found:?}");
     assert!(
@@ -113,30 +115,35 @@ fn a_refusal_has_the_row_that_denies() {
     );
 }
 
-/// One answer for a set that is not there and one that is somebody else's.
+/// The error is the same for a set that does not exist and for one that the caller may not see.
 #[test]
-fn who_may_not_see_a_set_does_not_learn_of_it() {
-    let world = World::new(MAKER);
+fn a_set_that_the_caller_may_not_see_seems_absent() {
+    let fixture = Fixture::new(CREATE_IN_DEV);
     let theirs = stored("prod", vec![application("a", "prod")]);
     let none = StoredState::default();
     for operation in [Operation::Get, Operation::Delete] {
-        let absent = world.authorize_operation(operation, None, &none).unwrap_err();
-        assert_eq!(world.authorize_operation(operation, None, &theirs).unwrap_err(), absent);
+        let absent = fixture.authorize_operation(operation, None, &none).unwrap_err();
+        assert_eq!(
+            fixture.authorize_operation(operation, None, &theirs).unwrap_err(),
+            absent
+        );
         assert_eq!(absent.answer().0, StatusCode::NOT_FOUND);
         assert_eq!(absent.to_string(), "applicationsets.argoproj.io \"web\" not found");
     }
     let sent = set("dev");
-    let absent = world
+    let absent = fixture
         .authorize_operation(Operation::Update, Some(&sent), &none)
         .unwrap_err();
     assert_eq!(
-        world
+        fixture
             .authorize_operation(Operation::Update, Some(&sent), &theirs)
             .unwrap_err(),
         absent
     );
-    // Who uses its name learns that it is taken, and nothing else.
-    let more = World::new(&format!("{MAKER}\np, ann, applicationsets, update, dev/*, allow"));
+    // A caller who uses its name learns only that it is taken.
+    let more = Fixture::new(&format!(
+        "{CREATE_IN_DEV}\np, ann, applicationsets, update, dev/*, allow"
+    ));
     let text = format!(
         "{:?}",
         more.authorize_operation(Operation::Upsert, Some(&sent), &theirs)
@@ -146,8 +153,8 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
         text.contains("there is an applicationset of this name") && !text.contains("prod"),
         "{text}"
     );
-    // Who may see it reads what is missing.
-    let sees = World::new("p, ann, applicationsets, get, prod/*, allow");
+    // A caller who may see it learns which permissions are missing.
+    let sees = Fixture::new("p, ann, applicationsets, get, prod/*, allow");
     let outcome = sees.authorize_operation(Operation::Delete, None, &theirs);
     assert_eq!(
         refusals(outcome),
@@ -159,22 +166,23 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
 }
 
 #[test]
-fn a_set_that_is_stored_is_not_made_again() {
-    let world = World::new(MAKER);
-    let outcome = world.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+fn a_stored_set_is_not_created_again() {
+    let fixture = Fixture::new(CREATE_IN_DEV);
+    let outcome = fixture.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("use upsert flag to force update"));
     assert_eq!(error.answer().0, StatusCode::BAD_REQUEST);
     // Only callers who may create it learn that it exists.
-    let outcome = World::new("").authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+    let outcome =
+        Fixture::new("").authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
-fn a_project_has_to_be_there() {
-    let world = World::new("p, ann, *, *, */*, allow");
+fn the_project_must_exist() {
+    let fixture = Fixture::new("p, ann, *, *, */*, allow");
     let none = StoredState::default();
-    let error = world
+    let error = fixture
         .authorize_operation(Operation::Create, Some(&set("nope")), &none)
         .unwrap_err();
     assert_eq!(
@@ -183,42 +191,44 @@ fn a_project_has_to_be_there() {
     );
     assert_eq!(error.answer().0, StatusCode::BAD_REQUEST);
     assert!(
-        world
+        fixture
             .authorize_operation(Operation::Create, Some(&set("")), &none)
             .is_ok(),
         "empty is `default`"
     );
     // RBAC comes first.
-    let outcome = World::new(MAKER).authorize_operation(Operation::Create, Some(&set("nope")), &none);
+    let outcome = Fixture::new(CREATE_IN_DEV).authorize_operation(Operation::Create, Some(&set("nope")), &none);
     assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
-fn a_templated_set_is_in_the_projects_of_its_applications() {
+fn a_templated_set_belongs_to_the_projects_of_its_applications() {
     let see = |rows: &str, annotation: Option<&str>, owned: &[&str]| {
         let mut object = set("{{ .p }}").object;
         if let Some(annotation) = annotation {
             object["metadata"]["annotations"] = json!({"tollgate.dev/projects": annotation});
         }
-        let world = World::new(rows);
-        let caller = world.caller("ann");
+        let fixture = Fixture::new(rows);
+        let caller = fixture.caller("ann");
         let name = name_of(Some(&object));
-        world.authorizer(&caller).may_get(&name, &object, owned.iter().copied())
+        fixture
+            .authorizer(&caller)
+            .may_get(&name, &object, owned.iter().copied())
     };
     let dev = "p, ann, applicationsets, get, dev/*, allow";
     let both = "p, ann, applicationsets, get, dev/*, allow\np, ann, applicationsets, get, prod/*, allow";
     assert!(see(dev, Some("dev"), &[]));
     assert!(!see(dev, Some("dev, prod"), &[]) && see(both, Some("dev, prod"), &[]));
     assert!(!see(dev, Some("dev"), &["prod"]) && see(both, Some("dev"), &["prod"]));
-    // Neither is known: the text itself.
+    // Without either, the template's text is the project.
     assert!(!see(both, None, &[]) && see("p, ann, *, *, *, allow", None, &[]));
 }
 
 #[test]
-fn somebody_who_could_have_no_application_generates_none() {
+fn a_caller_who_could_create_no_application_generates_none() {
     let none = StoredState::default();
     let create =
-        |rows: &str, set: &ApplicationSet| World::new(rows).authorize_operation(Operation::Create, Some(set), &none);
+        |rows: &str, set: &ApplicationSet| Fixture::new(rows).authorize_operation(Operation::Create, Some(set), &none);
     let sets = "p, ann, applicationsets, *, *, allow\n";
     for (rows, passes) in [
         ("", false),
@@ -255,7 +265,7 @@ fn somebody_who_could_have_no_application_generates_none() {
 }
 
 #[test]
-fn an_update_needs_all_rights_on_all_that_is_owned() {
+fn an_update_needs_every_permission_on_every_owned_application() {
     let existing = stored("dev", vec![application("a", "dev"), application("b", "dev")]);
     let sets = "p, ann, applicationsets, *, dev/*, allow\np, ann, applications, *, dev/a, allow\n";
     for left_out in ["create", "update", "delete"] {
@@ -266,13 +276,13 @@ fn an_update_needs_all_rights_on_all_that_is_owned() {
             .map(|action| format!("p, ann, applications, {action}, dev/b, allow\n"))
             .collect();
         let outcome =
-            World::new(&format!("{sets}{rows}")).authorize_operation(Operation::Upsert, Some(&set("dev")), &existing);
+            Fixture::new(&format!("{sets}{rows}")).authorize_operation(Operation::Upsert, Some(&set("dev")), &existing);
         refused(
             outcome,
             &format!("application `dev/b`: `applications, {left_out}` is not permitted"),
         );
     }
-    let all = World::new(&format!("{sets}p, ann, applications, *, dev/b, allow"));
+    let all = Fixture::new(&format!("{sets}p, ann, applications, *, dev/b, allow"));
     assert!(
         all.authorize_operation(Operation::Upsert, Some(&set("dev")), &existing)
             .is_ok()
@@ -289,7 +299,7 @@ fn cluster() -> ClusterInput {
 }
 
 #[test]
-fn what_generators_read_is_asked_first() {
+fn inputs_of_generators_are_authorized_first() {
     let none = StoredState::default();
     let cluster = cluster();
     let reads = ResolvedInputs {
@@ -298,8 +308,8 @@ fn what_generators_read_is_asked_first() {
         plugin_kinds: &[GeneratorKind::PullRequest],
     };
     let create = |rows: &str| {
-        let world = World::new(&format!("{MAKER}\n{rows}"));
-        world.authorize_operation_with(Operation::Create, (Some(&set("dev")), &none), reads)
+        let fixture = Fixture::new(&format!("{CREATE_IN_DEV}\n{rows}"));
+        fixture.authorize_operation_with(Operation::Create, (Some(&set("dev")), &none), reads)
     };
     let found = refusals(create(""));
     assert_eq!(found.len(), 3, "{found:#?}");
@@ -317,15 +327,15 @@ fn what_generators_read_is_asked_first() {
 }
 
 #[test]
-fn plugins_do_not_generate_for_those_who_may_only_look() {
+fn plugin_generators_need_more_than_preview() {
     let none = StoredState::default();
     let reads = ResolvedInputs {
         plugin_kinds: &[GeneratorKind::ScmProvider],
         ..ResolvedInputs::default()
     };
     let preview = |action: &str| {
-        let world = World::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
-        world.authorize_operation_with(Operation::Preview, (Some(&set("dev")), &none), reads)
+        let fixture = Fixture::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
+        fixture.authorize_operation_with(Operation::Preview, (Some(&set("dev")), &none), reads)
     };
     refused(
         preview("preview"),
@@ -335,13 +345,15 @@ fn plugins_do_not_generate_for_those_who_may_only_look() {
 }
 
 #[test]
-fn the_gate_answers_while_generators_run() {
-    let world = World::new(&format!("{MAKER}\np, ann, repositories, get, {REPOSITORY}, allow"));
-    let permit = world
+fn inputs_are_authorized_while_generators_run() {
+    let fixture = Fixture::new(&format!(
+        "{CREATE_IN_DEV}\np, ann, repositories, get, {REPOSITORY}, allow"
+    ));
+    let permit = fixture
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
-    let caller = world.caller("ann");
-    let authorizer = world.authorizer(&caller);
+    let caller = fixture.caller("ann");
+    let authorizer = fixture.authorizer(&caller);
     let input_authorizer = authorizer.input_authorizer(&permit);
     for _ in 0..2 {
         assert_eq!(input_authorizer.check_repository(REPOSITORY), Ok(()));
@@ -360,10 +372,10 @@ fn the_gate_answers_while_generators_run() {
 }
 
 #[test]
-fn who_may_preview_no_set_runs_no_generator_of_a_templated_one() {
+fn previewing_a_templated_set_needs_preview_in_some_project() {
     let none = StoredState::default();
     let templated = set("{{ .p }}");
-    let preview = |rows: &str| World::new(rows).authorize_operation(Operation::Preview, Some(&templated), &none);
+    let preview = |rows: &str| Fixture::new(rows).authorize_operation(Operation::Preview, Some(&templated), &none);
     refused(
         preview("p, ann, applications, *, */*, allow"),
         "`applicationsets, preview or create` is not permitted in any project",

@@ -1,4 +1,4 @@
-//! What is judged of a plan.
+//! Authorization of plans.
 
 use serde_json::json;
 
@@ -9,14 +9,14 @@ use tollgate_applicationset::plan::Action;
 
 const ALL: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, *, allow";
 
-fn all() -> World {
-    World::new(ALL)
+fn all() -> Fixture {
+    Fixture::new(ALL)
 }
 
-/// What refuses a set of `dev` that generates one Application.
+/// Expects that a set of `dev` that generates this Application is refused.
 #[track_caller]
-fn refuses(world: &World, application: Value, expected: &str) {
-    let outcome = world.judge(
+fn refuses(fixture: &Fixture, application: Value, expected: &str) {
+    let outcome = fixture.authorize(
         Operation::Create,
         &set("dev"),
         &StoredState::default(),
@@ -26,10 +26,10 @@ fn refuses(world: &World, application: Value, expected: &str) {
 }
 
 #[test]
-fn what_could_be_written_directly_is_approved() {
+fn changes_that_could_be_made_directly_are_approved() {
     let generated = vec![application("a", "dev"), application("b", "dev")];
     let approved = all()
-        .judge(Operation::Create, &set("dev"), &StoredState::default(), generated)
+        .authorize(Operation::Create, &set("dev"), &StoredState::default(), generated)
         .unwrap();
     assert_eq!(approved.projects(), ["dev"]);
     let actions: Vec<Action> = approved
@@ -42,11 +42,11 @@ fn what_could_be_written_directly_is_approved() {
 }
 
 #[test]
-fn every_application_needs_the_right() {
+fn every_application_needs_permission() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/a, allow\n\
                 p, ann, applications, create, dev/b*, deny";
     let generated = ["a", "b", "c"].map(|name| application(name, "dev")).to_vec();
-    let outcome = World::new(rows).judge(Operation::Create, &set("dev"), &StoredState::default(), generated);
+    let outcome = Fixture::new(rows).authorize(Operation::Create, &set("dev"), &StoredState::default(), generated);
     let found = refusals(outcome);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].starts_with("application `dev/b`: `applications, create` is not permitted (state.yaml:"));
@@ -55,9 +55,9 @@ fn every_application_needs_the_right() {
 }
 
 #[test]
-fn a_template_of_a_generator_does_not_lead_into_another_project() {
+fn a_template_of_a_generator_cannot_reach_another_project() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow";
-    let outcome = World::new(rows).judge(
+    let outcome = Fixture::new(rows).authorize(
         Operation::Create,
         &set("dev"),
         &StoredState::default(),
@@ -67,8 +67,8 @@ fn a_template_of_a_generator_does_not_lead_into_another_project() {
 }
 
 #[test]
-fn projects_decide_too() {
-    let world = all();
+fn projects_restrict_applications() {
+    let fixture = all();
     for (key, value, expected) in [
         (
             "project",
@@ -115,56 +115,56 @@ fn projects_decide_too() {
         ("source", json!("x"), "`spec.source` is not an object"),
         ("project", json!(["dev"]), "`spec.project` is not a text"),
     ] {
-        refuses(&world, with(application("a", "dev"), key, value), expected);
+        refuses(&fixture, with(application("a", "dev"), key, value), expected);
     }
-    // By its server it is the same cluster.
+    // The server names the same cluster.
     let served = json!({"server": "https://eu.example.org/", "namespace": "web"});
     let generated = vec![with(application("a", "dev"), "destination", served)];
     assert!(
-        world
-            .judge(Operation::Create, &set("dev"), &StoredState::default(), generated)
+        fixture
+            .authorize(Operation::Create, &set("dev"), &StoredState::default(), generated)
             .is_ok()
     );
 }
 
 #[test]
-fn what_nobody_could_write_is_refused() {
-    let world = all();
+fn invalid_applications_are_refused() {
+    let fixture = all();
     let mut started = application("a", "dev");
     started["operation"] = json!({"sync": {}});
-    refuses(&world, started, "`operation` cannot be set by writing an application");
+    refuses(&fixture, started, "`operation` cannot be set by writing an application");
     refuses(
-        &world,
+        &fixture,
         application("Not_A_Name", "dev"),
         "`Not_A_Name` is no name for an object",
     );
     refuses(
-        &world,
+        &fixture,
         application("foreign", "dev"),
         "application `foreign` exists and does not belong to the set (ownership)",
     );
     let nameless = application("", "dev");
     refuses(
-        &world,
+        &fixture,
         nameless,
         "ApplicationSet web contains an application with no name; a name must be set",
     );
     let twice = vec![application("a", "dev"), application("a", "dev")];
-    let outcome = world.judge(Operation::Create, &set("dev"), &StoredState::default(), twice);
+    let outcome = fixture.authorize(Operation::Create, &set("dev"), &StoredState::default(), twice);
     assert_eq!(status_of(outcome), StatusCode::BAD_REQUEST);
 }
 
 #[test]
-fn an_application_of_somebody_else_is_never_taken_over() {
+fn an_application_that_the_set_does_not_own_is_never_taken_over() {
     let mut existing = stored("dev", vec![application("mine", "dev")]);
     existing.applications.push(application("theirs", "dev"));
     let generated = vec![application("mine", "dev"), application("theirs", "dev")];
-    let outcome = all().judge(Operation::Upsert, &set("dev"), &existing, generated);
+    let outcome = all().authorize(Operation::Upsert, &set("dev"), &existing, generated);
     refused(
         outcome,
         "application `theirs` exists and does not belong to the set (ownership)",
     );
-    let outcome = all().judge(
+    let outcome = all().authorize(
         Operation::Upsert,
         &set("dev"),
         &existing,
@@ -175,33 +175,33 @@ fn an_application_of_somebody_else_is_never_taken_over() {
 
 /// Only callers who could write in a project see findings about it.
 #[test]
-fn without_the_right_nothing_of_a_project_is_told() {
+fn without_permission_nothing_of_a_project_is_revealed() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/*, allow";
-    let world = World::new(rows);
-    let ask = |project: &str| {
+    let fixture = Fixture::new(rows);
+    let refusals_for = |project: &str| {
         let wrong = with(application("a", project), "destination", json!({"name": "us"}));
-        refusals(world.judge(Operation::Create, &set("dev"), &StoredState::default(), vec![wrong]))
+        refusals(fixture.authorize(Operation::Create, &set("dev"), &StoredState::default(), vec![wrong]))
     };
     for project in ["prod", "nope"] {
         let expected = format!("application `{project}/a`: `applications, create` is not permitted");
-        assert_eq!(ask(project), [expected]);
+        assert_eq!(refusals_for(project), [expected]);
     }
 }
 
 #[test]
 fn refusals_are_bounded_and_counted() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/none, allow";
-    let world = World::new(rows);
+    let fixture = Fixture::new(rows);
     let generated = (0..MAX_REFUSALS + 7)
         .map(|number| application(&format!("a{number:04}"), "dev"))
         .collect();
-    let permit = world
+    let permit = fixture
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let mut checks = Vec::new();
-    let outcome = world
-        .authorizer(&world.caller("ann"))
+    let outcome = fixture
+        .authorizer(&fixture.caller("ann"))
         .authorize_plan(&permit, plan, &mut checks);
     let Err(Error::Refused(refused)) = outcome else {
         panic!("{outcome:?}")
@@ -217,31 +217,31 @@ fn refusals_are_bounded_and_counted() {
 }
 
 #[test]
-fn a_project_that_is_a_template_needs_the_rights_of_all() {
+fn a_templated_project_needs_permissions_in_every_rendered_project() {
     let applications = "p, ann, applications, *, *, allow\n";
     let dev = format!("{applications}p, ann, applicationsets, create, dev/*, allow\n");
     let both = format!("{dev}p, ann, applicationsets, create, prod/*, allow\n");
     let generated = || vec![application("a", "dev"), application("b", "prod")];
-    let judge = |rows: &str, generated| {
-        World::new(rows).judge(Operation::Create, &set("{{ .p }}"), &StoredState::default(), generated)
+    let authorize = |rows: &str, generated| {
+        Fixture::new(rows).authorize(Operation::Create, &set("{{ .p }}"), &StoredState::default(), generated)
     };
     refused(
-        judge(&dev, generated()),
+        authorize(&dev, generated()),
         "applicationset `prod/web`: `applicationsets, create` is not permitted",
     );
-    assert_eq!(judge(&both, generated()).unwrap().projects(), ["dev", "prod"]);
-    // Nothing rendered: the text itself, as in Argo CD.
-    assert!(judge(&both, Vec::new()).is_err());
-    assert!(judge(ALL, Vec::new()).is_ok());
+    assert_eq!(authorize(&both, generated()).unwrap().projects(), ["dev", "prod"]);
+    // If nothing is rendered, the template's text is the project, as in Argo CD.
+    assert!(authorize(&both, Vec::new()).is_err());
+    assert!(authorize(ALL, Vec::new()).is_ok());
 }
 
 #[test]
-fn a_changed_project_needs_the_rights_of_both() {
+fn a_changed_project_needs_permissions_in_both_projects() {
     let existing = stored("dev", vec![application("a", "dev")]);
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow\n";
-    let judge = |more: &str| {
-        let world = World::new(&format!("{rows}{more}"));
-        world.judge(
+    let authorize = |more: &str| {
+        let fixture = Fixture::new(&format!("{rows}{more}"));
+        fixture.authorize(
             Operation::Upsert,
             &set("dev"),
             &existing,
@@ -251,21 +251,21 @@ fn a_changed_project_needs_the_rights_of_both() {
     let create = "p, ann, applications, create, prod/*, allow\n";
     let update = "p, ann, applications, update, prod/*, allow\n";
     refused(
-        judge(create),
+        authorize(create),
         "application `prod/a`: `applications, update` is not permitted",
     );
     refused(
-        judge(update),
+        authorize(update),
         "application `prod/a`: `applications, create` is not permitted",
     );
-    assert!(judge(&format!("{create}{update}")).is_ok());
+    assert!(authorize(&format!("{create}{update}")).is_ok());
 }
 
 #[test]
-fn what_stays_as_it_is_passes_the_same_checks() {
+fn unchanged_applications_pass_the_same_checks() {
     let existing = stored("dev", vec![application("a", "dev")]);
-    let world = all();
-    let approved = world.judge(Operation::Upsert, &set("dev"), &existing, vec![application("a", "dev")]);
+    let fixture = all();
+    let approved = fixture.authorize(Operation::Upsert, &set("dev"), &existing, vec![application("a", "dev")]);
     let plan = approved.unwrap().into_plan();
     assert!(
         plan.changes.iter().all(|change| change.action == Action::Keep),
@@ -277,101 +277,101 @@ fn what_stays_as_it_is_passes_the_same_checks() {
         json!({"name": "eu", "namespace": "other"}),
     );
     let existing = stored("dev", vec![elsewhere.clone()]);
-    let outcome = world.judge(Operation::Upsert, &set("dev"), &existing, vec![elsewhere]);
+    let outcome = fixture.authorize(Operation::Upsert, &set("dev"), &existing, vec![elsewhere]);
     refused(outcome, "do not match any of the allowed destinations");
 }
 
 #[test]
-fn deleting_needs_the_right_on_all_that_is_owned() {
+fn deleting_needs_permission_on_every_owned_application() {
     let existing = stored("dev", vec![application("a", "dev"), application("b", "prod")]);
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, delete, dev/*, allow\n";
     for cascade in [Propagation::Background, Propagation::Orphan] {
-        let outcome = World::new(rows).delete(&existing, cascade);
+        let outcome = Fixture::new(rows).delete(&existing, cascade);
         refused(outcome, "application `prod/b`: `applications, delete` is not permitted");
         let both = format!("{rows}p, ann, applications, delete, prod/*, allow");
-        let approved = World::new(&both).delete(&existing, cascade).unwrap();
+        let approved = Fixture::new(&both).delete(&existing, cascade).unwrap();
         assert_eq!(approved.plan().changes.len(), 2);
     }
 }
 
 #[test]
-fn what_stays_behind_loses_its_reference_and_nothing_else() {
-    let world = all();
+fn an_orphaned_application_loses_only_its_owner_reference() {
+    let fixture = all();
     let existing = stored("dev", vec![application("a", "dev")]);
-    let permit = world.authorize_operation(Operation::Delete, None, &existing).unwrap();
+    let permit = fixture.authorize_operation(Operation::Delete, None, &existing).unwrap();
     let mut plan = Plan::deletion(&set_of(existing.set.clone().unwrap()), existing, Propagation::Orphan);
     plan.changes[0].after.as_mut().unwrap()["spec"]["project"] = json!("prod");
-    let outcome = world
-        .authorizer(&world.caller("ann"))
+    let outcome = fixture
+        .authorizer(&fixture.caller("ann"))
         .authorize_plan(&permit, plan, &mut Vec::new());
     refused(outcome, "more than the reference to the set would change");
 }
 
 #[test]
-fn a_plan_of_something_else_is_not_approved() {
-    let world = all();
-    let caller = world.caller("ann");
-    let authorizer = world.authorizer(&caller);
+fn a_plan_for_another_request_is_not_approved() {
+    let fixture = all();
+    let caller = fixture.caller("ann");
+    let authorizer = fixture.authorizer(&caller);
     let existing = stored("dev", vec![application("a", "dev")]);
-    let unplanned = |permit: &SetPermit, plan: Plan| {
+    let assert_mismatch = |permit: &SetPermit, plan: Plan| {
         let outcome = authorizer.authorize_plan(permit, plan, &mut Vec::new());
         assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
     };
-    let permit = world
+    let permit = fixture
         .authorize_operation(Operation::Upsert, Some(&set("dev")), &existing)
         .unwrap();
     let plan = || Plan::new(&set("dev"), existing.clone(), vec![application("a", "dev")]);
     assert!(authorizer.authorize_plan(&permit, plan(), &mut Vec::new()).is_ok());
     let mut other = plan();
     other.set.name.name = "other".to_owned();
-    unplanned(&permit, other);
+    assert_mismatch(&permit, other);
     let mut moved = Plan::new(&set("prod"), existing.clone(), vec![application("a", "dev")]);
-    unplanned(&permit, moved.clone());
+    assert_mismatch(&permit, moved.clone());
     moved.changes.clear();
-    unplanned(&permit, moved);
+    assert_mismatch(&permit, moved);
     let mut without = plan();
     without.changes.clear();
-    unplanned(&permit, without);
+    assert_mismatch(&permit, without);
     let mut twice = plan();
     twice.changes.extend(plan().changes);
-    unplanned(&permit, twice);
+    assert_mismatch(&permit, twice);
     let mut elsewhere = plan();
     elsewhere.changes[0].name.namespace = "kube-system".to_owned();
-    unplanned(&permit, elsewhere);
-    let preview = world
+    assert_mismatch(&permit, elsewhere);
+    let preview = fixture
         .authorize_operation(Operation::Preview, Some(&set("dev")), &existing)
         .unwrap();
-    unplanned(&preview, plan());
+    assert_mismatch(&preview, plan());
 }
 
 #[test]
-fn a_preview_says_what_would_refuse_and_what_may_be_seen() {
+fn a_preview_lists_refusals_and_visible_changes() {
     let rows = "p, ann, applicationsets, preview, dev/*, allow\np, ann, applicationsets, get, dev/*, allow\n\
                 p, ann, applications, get, dev/a, allow";
-    let world = World::new(rows);
+    let fixture = Fixture::new(rows);
     let existing = stored("dev", vec![application("a", "dev"), application("b", "dev")]);
-    let permit = world
+    let permit = fixture
         .authorize_operation(Operation::Preview, Some(&set("dev")), &existing)
         .unwrap();
     let generated = ["a", "b", "c"].map(|name| application(name, "dev")).to_vec();
     let plan = Plan::new(&set("dev"), existing, generated);
-    let review = world
-        .authorizer(&world.caller("ann"))
+    let review = fixture
+        .authorizer(&fixture.caller("ann"))
         .review(&permit, plan, &mut Vec::new())
         .unwrap();
     assert_eq!(review.visible, [true, false, true]);
     let refused = review.refused.unwrap();
     assert_eq!(refused.refusals().len(), 7, "{refused}");
     let templated = "p, ann, applicationsets, preview, dev/*, allow";
-    let world = World::new(templated);
+    let fixture = Fixture::new(templated);
     let none = StoredState::default();
-    let permit = world
+    let permit = fixture
         .authorize_operation(Operation::Preview, Some(&set("{{ .p }}")), &none)
         .unwrap();
     let review = |project: &str| {
         let plan = Plan::new(&set("{{ .p }}"), none.clone(), vec![application("a", project)]);
-        world
-            .authorizer(&world.caller("ann"))
+        fixture
+            .authorizer(&fixture.caller("ann"))
             .review(&permit, plan, &mut Vec::new())
     };
     assert!(review("dev").is_ok());
@@ -387,8 +387,8 @@ fn refused_set(outcome: Result<impl std::fmt::Debug, Error>) {
 }
 
 #[test]
-fn generated_applications_are_validated_in_the_words_of_argo_cd() {
-    let world = all();
+fn validation_errors_of_generated_applications_match_argo_cd() {
+    let fixture = all();
     let destination = |name: &str| json!({"name": name, "namespace": "namespace"});
     let one = |name: &str, project: &str, cluster: &str| {
         with(application(name, project), "destination", destination(cluster))
@@ -400,7 +400,7 @@ fn generated_applications_are_validated_in_the_words_of_argo_cd() {
         one("other", "DOES-NOT-EXIST", "eu"),
         one("third", "dev", "nonexistent-cluster"),
     ];
-    let found = generated_errors("web", &world.resources, &applications);
+    let found = generated_errors("web", &fixture.resources, &applications);
     let expected = [
         None,
         Some(

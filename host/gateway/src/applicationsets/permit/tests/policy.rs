@@ -1,4 +1,4 @@
-//! The bundle narrows and never widens, and its input fits the schema.
+//! The bundle can only deny more, and its input matches the schema.
 
 use std::collections::BTreeMap;
 
@@ -19,37 +19,37 @@ pub(super) fn bundle(text: &str) -> Arc<Bundle> {
     Arc::new(Bundle::unchecked(&source).unwrap())
 }
 
-pub(super) fn with_policy(rows: &str, rego: &str) -> World {
-    let mut world = World::new(rows);
-    world.policy = bundle(&format!("package tollgate.applicationsets\n\n{rego}\n"));
-    world
+pub(super) fn with_policy(rows: &str, rego: &str) -> Fixture {
+    let mut fixture = Fixture::new(rows);
+    fixture.policy = bundle(&format!("package tollgate.applicationsets\n\n{rego}\n"));
+    fixture
 }
 
 const YES: &str = r#"decision := {"allow": true, "reason": "yes"}"#;
 const ALL: &str = "p, ann, *, *, *, allow";
 
 #[test]
-fn a_bundle_that_allows_everything_allows_nothing_more() {
+fn a_bundle_that_allows_everything_grants_nothing() {
     let none = StoredState::default();
-    let world = with_policy(
+    let fixture = with_policy(
         "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow",
         YES,
     );
-    let judge = |application| world.judge(Operation::Create, &set("dev"), &none, vec![application]);
-    assert!(judge(application("a", "dev")).is_ok());
+    let authorize = |application| fixture.authorize(Operation::Create, &set("dev"), &none, vec![application]);
+    assert!(authorize(application("a", "dev")).is_ok());
     refused(
-        judge(application("a", "prod")),
+        authorize(application("a", "prod")),
         "`applications, create` is not permitted",
     );
-    refused(judge(application("foreign", "dev")), "does not belong to the set");
+    refused(authorize(application("foreign", "dev")), "does not belong to the set");
     let nowhere = with(application("a", "dev"), "destination", json!({"name": "us"}));
-    refused(judge(nowhere), "there are no clusters with this name");
+    refused(authorize(nowhere), "there are no clusters with this name");
     let outcome = with_policy("", YES).authorize_operation(Operation::Preview, Some(&set("dev")), &none);
     assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
-fn a_bundle_of_ones_own_narrows_at_every_stage() {
+fn a_custom_bundle_can_deny_at_every_stage() {
     let none = StoredState::default();
     let reads = ResolvedInputs {
         repositories: &[REPOSITORY],
@@ -65,38 +65,38 @@ fn a_bundle_of_ones_own_narrows_at_every_stage() {
             "decision := {{\"allow\": false, \"reason\": \"not today\"}} if input.stage == \"{stage}\"\n\n\
              decision := {{\"allow\": true, \"reason\": \"yes\"}} if input.stage != \"{stage}\""
         );
-        let world = with_policy(ALL, &rego);
-        let outcome = world.authorize_operation_with(Operation::Create, (Some(&set("dev")), &none), reads);
+        let fixture = with_policy(ALL, &rego);
+        let outcome = fixture.authorize_operation_with(Operation::Create, (Some(&set("dev")), &none), reads);
         refused(outcome, &format!("{about}: not today (policies/applicationsets)"));
     }
     let rego = "default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
                 decision := {\"allow\": false, \"reason\": \"not b\"} if input.application.name == \"b\"";
     let generated = ["a", "b", "c"].map(|name| application(name, "dev")).to_vec();
-    let outcome = with_policy(ALL, rego).judge(Operation::Create, &set("dev"), &none, generated);
+    let outcome = with_policy(ALL, rego).authorize(Operation::Create, &set("dev"), &none, generated);
     refused(outcome, "application `dev/b`: not b (policies/applicationsets)");
 }
 
 #[test]
-fn no_decision_is_a_refusal() {
+fn an_invalid_decision_denies() {
     let none = StoredState::default();
-    let world = with_policy(ALL, "decision := {\"allow\": \"yes\", \"reason\": \"\"}");
-    let error = world
+    let fixture = with_policy(ALL, "decision := {\"allow\": \"yes\", \"reason\": \"\"}");
+    let error = fixture
         .authorize_operation(Operation::Create, Some(&set("dev")), &none)
         .unwrap_err();
     assert!(matches!(error, Error::Policy(_)), "{error:?}");
     assert_eq!(error.answer(), (StatusCode::FORBIDDEN, "policy_failed"));
-    let caller = world.caller("ann");
+    let caller = fixture.caller("ann");
     let dev = set("dev");
     assert!(
-        !world
+        !fixture
             .authorizer(&caller)
             .may_get(&dev.name, &dev.object, std::iter::empty())
     );
-    // Generators read nothing then.
-    let permit = World::new(ALL)
+    // Generators may then read nothing.
+    let permit = Fixture::new(ALL)
         .authorize_operation(Operation::Create, Some(&dev), &none)
         .unwrap();
-    let authorizer = world.authorizer(&caller);
+    let authorizer = fixture.authorizer(&caller);
     let refusal = authorizer
         .input_authorizer(&permit)
         .check_repository(REPOSITORY)
@@ -104,12 +104,12 @@ fn no_decision_is_a_refusal() {
     assert_eq!(refusal.reason, "the policy could not be evaluated");
 }
 
-/// Every stage's input fits the schema that cases are checked against, and the shipped
-/// bundle says the same as the host.
+/// The input of every stage matches the schema that cases are checked against, and the shipped
+/// bundle decides as the host does.
 #[test]
-fn the_input_fits_the_schema() {
-    let world = World::new(ALL);
-    let caller = world.caller("ann");
+fn the_input_matches_the_schema() {
+    let fixture = Fixture::new(ALL);
+    let caller = fixture.caller("ann");
     let labels = BTreeMap::from([("team".to_owned(), "web".to_owned())]);
     let projects = ["dev".to_owned()];
     let known = ApplicationSetDetails {
@@ -122,7 +122,7 @@ fn the_input_fits_the_schema() {
     };
     let facts = ApplicationSetFacts::new(&caller.policy, "create", &known);
     let fact = |refused| CheckedFact::new(refused);
-    let project = world.resources.projects.get("dev").map(|project| &**project);
+    let project = fixture.resources.projects.get("dev").map(|project| &**project);
     let part = |refused: Option<&'static str>| ApplicationChange {
         namespace: "argocd",
         name: "a",
@@ -134,7 +134,7 @@ fn the_input_fits_the_schema() {
             project: CheckedFact::project("dev", project, None),
             namespace: fact(None),
             source: CheckedFact::source(&[REPOSITORY], refused),
-            destination: CheckedFact::destination(world.resources.clusters.first(), "web", None),
+            destination: CheckedFact::destination(fixture.resources.clusters.first(), "web", None),
         }),
     };
     let gone = ApplicationChange {
@@ -193,30 +193,30 @@ fn the_input_fits_the_schema() {
             let json = serde_json::to_value(input.to_value()).unwrap();
             let wrong: Vec<String> = schema.iter_errors(&json).map(|error| error.to_string()).collect();
             assert!(wrong.is_empty(), "{wrong:?}: {json}");
-            let decided = world.policy.decide(input.to_value()).unwrap();
+            let decided = fixture.policy.decide(input.to_value()).unwrap();
             assert_eq!(decided.allow, passes && refused.is_none(), "{json}: {decided:?}");
         }
     }
 }
 
-/// Far above the target, which the benchmark holds: this one catches what is parsed,
-/// compiled or looked through again for each Application.
+/// The limit is far above the target, which the benchmark checks. It catches parsing, compiling or
+/// searching that is repeated for each Application.
 #[test]
-fn a_thousand_applications_are_judged_at_once() {
+fn a_thousand_applications_are_authorized_quickly() {
     let rows: String = (0..500)
         .map(|row| format!("p, ann, applications, *, p{row}/*, allow\n"))
         .collect();
-    let world = World::new(&format!("{rows}{ALL}"));
+    let fixture = Fixture::new(&format!("{rows}{ALL}"));
     let generated: Vec<Value> = (0..1_000)
         .map(|number| application(&format!("a{number}"), "dev"))
         .collect();
-    let permit = world
+    let permit = fixture
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let plan = Plan::new(&set("dev"), StoredState::default(), generated);
-    let caller = world.caller("ann");
-    let authorizer = world.authorizer(&caller);
-    let judge = || {
+    let caller = fixture.caller("ann");
+    let authorizer = fixture.authorizer(&caller);
+    let authorize = || {
         let started = std::time::Instant::now();
         assert!(
             authorizer
@@ -225,7 +225,7 @@ fn a_thousand_applications_are_judged_at_once() {
         );
         started.elapsed()
     };
-    let took = (0..3).map(|_| judge()).min().unwrap();
+    let took = (0..3).map(|_| authorize()).min().unwrap();
     println!("{took:?} for 1,000 Applications");
     assert!(took < std::time::Duration::from_secs(2), "{took:?}");
 }

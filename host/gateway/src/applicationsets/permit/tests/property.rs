@@ -1,5 +1,5 @@
-//! Random policies, projects and Applications: nothing is approved that the caller
-//! could not do directly, by rules written down a second time here.
+//! Random policies, projects and Applications: a plan is approved only if the caller could make
+//! every change directly. The rules for that are implemented a second time here.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ struct Row {
 
 /// An entry of `sourceRepos`.
 #[derive(Clone, Copy, Debug)]
-enum Origin {
+enum SourcePattern {
     Anywhere,
     One(usize),
     Not(usize),
@@ -59,7 +59,7 @@ enum Origin {
 
 /// A pattern that means everything, one thing, or everything else.
 #[derive(Clone, Copy, Debug)]
-enum Which {
+enum Pattern {
     All,
     One(usize),
     Not(usize),
@@ -67,15 +67,15 @@ enum Which {
 
 #[derive(Clone, Debug)]
 struct ModelProject {
-    from: Vec<Origin>,
+    from: Vec<SourcePattern>,
     /// Server and namespace.
-    to: Vec<(Which, Which)>,
+    to: Vec<(Pattern, Pattern)>,
     takes_team: bool,
 }
 
-/// Where an Application goes to.
+/// The destination of an Application.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum ModelDestination {
     Name(usize),
     Server(usize),
     Nowhere,
@@ -88,12 +88,12 @@ struct ModelApplication {
     name: usize,
     project: usize,
     repositories: Vec<usize>,
-    place: Place,
+    destination: ModelDestination,
     namespace: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Whose {
+enum ModelOwner {
     Own,
     Another,
 }
@@ -106,9 +106,9 @@ struct Model {
     in_team: bool,
     is_stored: bool,
     templated: bool,
-    /// Whether the set makes Applications and leaves those there are alone.
+    /// Whether the set only creates Applications and leaves existing ones unchanged.
     holds_back: bool,
-    existing: Vec<(ModelApplication, Whose)>,
+    existing: Vec<(ModelApplication, ModelOwner)>,
     generated: Vec<ModelApplication>,
 }
 
@@ -116,49 +116,49 @@ fn index(most: usize) -> impl Strategy<Value = usize> + Clone {
     0..most
 }
 
-fn which(most: usize) -> impl Strategy<Value = Which> + Clone {
-    prop_oneof![3 => Just(Which::All), 2 => index(most).prop_map(Which::One), 1 => index(most).prop_map(Which::Not)]
+fn which(most: usize) -> impl Strategy<Value = Pattern> + Clone {
+    prop_oneof![3 => Just(Pattern::All), 2 => index(most).prop_map(Pattern::One), 1 => index(most).prop_map(Pattern::Not)]
 }
 
 fn project() -> impl Strategy<Value = ModelProject> {
     let from = prop_oneof![
-        2 => Just(Origin::Anywhere),
-        1 => Just(Origin::Host),
-        2 => index(3).prop_map(Origin::One),
-        1 => index(3).prop_map(Origin::Not),
+        2 => Just(SourcePattern::Anywhere),
+        1 => Just(SourcePattern::Host),
+        2 => index(3).prop_map(SourcePattern::One),
+        1 => index(3).prop_map(SourcePattern::Not),
     ];
     let from = collection::vec(from, 0..3);
     let to = collection::vec((which(2), which(2)), 0..3);
     let any_one = (from, to, any::<bool>()).prop_map(|(from, to, takes_team)| ModelProject { from, to, takes_team });
     let open = ModelProject {
-        from: vec![Origin::Anywhere],
-        to: vec![(Which::All, Which::All)],
+        from: vec![SourcePattern::Anywhere],
+        to: vec![(Pattern::All, Pattern::All)],
         takes_team: true,
     };
     prop_oneof![Just(open), any_one]
 }
 
-/// `loose` ones go to places that may not be.
+/// Its project or its destination may not exist.
 fn model_application() -> impl Strategy<Value = ModelApplication> + Clone {
-    let place = prop_oneof![
-        5 => index(2).prop_map(Place::Name),
-        5 => index(2).prop_map(Place::Server),
-        1 => Just(Place::Nowhere),
-        1 => Just(Place::Unknown),
-        1 => index(2).prop_map(Place::Both),
+    let destination = prop_oneof![
+        5 => index(2).prop_map(ModelDestination::Name),
+        5 => index(2).prop_map(ModelDestination::Server),
+        1 => Just(ModelDestination::Nowhere),
+        1 => Just(ModelDestination::Unknown),
+        1 => index(2).prop_map(ModelDestination::Both),
     ];
-    // A project that is not there is number 3.
+    // Number 3 is a project that does not exist.
     let project = prop_oneof![12 => index(3), 1 => Just(3_usize)];
     let repositories = collection::vec(index(3), 1..3);
-    (index(3), project, repositories, place, index(2)).prop_map(|(name, project, repositories, place, namespace)| {
-        ModelApplication {
+    (index(3), project, repositories, destination, index(2)).prop_map(
+        |(name, project, repositories, destination, namespace)| ModelApplication {
             name,
             project,
             repositories,
-            place,
+            destination,
             namespace,
-        }
-    })
+        },
+    )
 }
 
 fn model() -> impl Strategy<Value = Model> {
@@ -168,7 +168,7 @@ fn model() -> impl Strategy<Value = Model> {
         object,
         allows: effect > 0,
     });
-    let whose = prop_oneof![4 => Just(Whose::Own), 1 => Just(Whose::Another)];
+    let whose = prop_oneof![4 => Just(ModelOwner::Own), 1 => Just(ModelOwner::Another)];
     let everything = Row {
         action: "*",
         object: "*",
@@ -188,7 +188,7 @@ fn model() -> impl Strategy<Value = Model> {
         .prop_map(
             |(rows, projects, in_team, is_stored, templated, holds_back, existing, generated)| {
                 let mut seen = BTreeSet::new();
-                let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
+                let once = |(application, _): &(ModelApplication, ModelOwner)| seen.insert(application.name);
                 let existing = existing.into_iter().filter(once).collect();
                 Model {
                     rows,
@@ -238,21 +238,21 @@ impl Model {
         !fitting.is_empty() && fitting.iter().all(|row| row.allows)
     }
 
-    /// Whether somebody with the right could store the Application.
+    /// Whether a caller with every permission could store the Application.
     fn permits(&self, application: &ModelApplication) -> bool {
         let Some(project) = self.projects.get(application.project) else {
             return false;
         };
-        let cluster = match application.place {
-            Place::Name(cluster) | Place::Server(cluster) => cluster,
-            Place::Nowhere | Place::Unknown | Place::Both(_) => return false,
+        let cluster = match application.destination {
+            ModelDestination::Name(cluster) | ModelDestination::Server(cluster) => cluster,
+            ModelDestination::Nowhere | ModelDestination::Unknown | ModelDestination::Both(_) => return false,
         };
         (!self.in_team || project.takes_team)
             && application
                 .repositories
                 .iter()
-                .all(|repository| from_there(&project.from, *repository))
-            && to_there(&project.to, cluster, application.namespace)
+                .all(|repository| permits_source(&project.from, *repository))
+            && permits_destination(&project.to, cluster, application.namespace)
     }
 
     fn could_create(&self, application: &ModelApplication) -> bool {
@@ -269,21 +269,21 @@ impl Model {
     }
 }
 
-fn from_there(from: &[Origin], repository: usize) -> bool {
+fn permits_source(from: &[SourcePattern], repository: usize) -> bool {
     let mut listed = false;
     for entry in from {
         match entry {
-            Origin::Anywhere => listed = true,
-            Origin::Host => listed |= repository < 2,
-            Origin::One(one) => listed |= *one == repository,
-            Origin::Not(one) if *one == repository => return false,
-            Origin::Not(_) => listed = true,
+            SourcePattern::Anywhere => listed = true,
+            SourcePattern::Host => listed |= repository < 2,
+            SourcePattern::One(one) => listed |= *one == repository,
+            SourcePattern::Not(one) if *one == repository => return false,
+            SourcePattern::Not(_) => listed = true,
         }
     }
     listed
 }
 
-impl Which {
+impl Pattern {
     fn takes(self, one: usize) -> bool {
         match self {
             Self::All => true,
@@ -297,7 +297,7 @@ impl Which {
     }
 }
 
-fn to_there(to: &[(Which, Which)], cluster: usize, namespace: usize) -> bool {
+fn permits_destination(to: &[(Pattern, Pattern)], cluster: usize, namespace: usize) -> bool {
     let mut listed = false;
     for (server, of) in to {
         match (server.takes(cluster), of.takes(namespace)) {
@@ -310,16 +310,16 @@ fn to_there(to: &[(Which, Which)], cluster: usize, namespace: usize) -> bool {
     listed
 }
 
-/// How many models went which way.
+/// How many models were approved and refused.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct Counts {
     approved: usize,
     refused: usize,
 }
 
-fn judged(model: &Model) -> (World, Result<ApprovedPlan, Error>) {
-    let mut world = World::of(&model.state());
-    world.settings.namespaces.push("team".to_owned());
+fn authorize_model(model: &Model) -> (Fixture, Result<ApprovedPlan, Error>) {
+    let mut fixture = Fixture::of(&model.state());
+    fixture.settings.namespaces.push("team".to_owned());
     let operation = if model.is_stored {
         Operation::Upsert
     } else {
@@ -330,8 +330,8 @@ fn judged(model: &Model) -> (World, Result<ApprovedPlan, Error>) {
         .iter()
         .map(|application| model.json(application))
         .collect();
-    let outcome = world.judge(operation, &model.set(), &model.existing(), generated);
-    (world, outcome)
+    let outcome = fixture.authorize(operation, &model.set(), &model.existing(), generated);
+    (fixture, outcome)
 }
 
 fn find<'a>(all: impl Iterator<Item = &'a ModelApplication>, name: &str) -> Option<&'a ModelApplication> {
@@ -357,10 +357,9 @@ fn check_approved(model: &Model, approved: &ApprovedPlan) -> Result<(), TestCase
             (Action::Keep, Some(before), None) => model.holds_back && model.may("delete", before.project, before.name),
             (Action::Create | Action::Update | Action::Delete | Action::Keep, _, _) => false,
         };
-        let own = model
-            .existing
-            .iter()
-            .all(|(application, whose)| NAMES[application.name] != name || (*whose == Whose::Own && model.is_stored));
+        let own = model.existing.iter().all(|(application, whose)| {
+            NAMES[application.name] != name || (*whose == ModelOwner::Own && model.is_stored)
+        });
         if !may || !own {
             return wrong(change.action.as_ref(), name);
         }
@@ -377,7 +376,7 @@ fn check_refused(model: &Model, error: &Error) -> Result<(), TestCaseError> {
             .generated
             .iter()
             .all(|application| names.insert(application.name) && model.could_create(application));
-    // The set's own project has to take it.
+    // The set's own project must accept it.
     let takes = !model.in_team || model.templated || model.projects[0].takes_team;
     match all && takes {
         true => Err(TestCaseError::fail(format!("refused: {error}"))),
@@ -385,8 +384,8 @@ fn check_refused(model: &Model, error: &Error) -> Result<(), TestCaseError> {
     }
 }
 
-fn check(model: &Model, seen: &std::cell::Cell<Seen>) -> Result<(), TestCaseError> {
-    let (_, outcome) = judged(model);
+fn check(model: &Model, seen: &std::cell::Cell<Counts>) -> Result<(), TestCaseError> {
+    let (_, outcome) = authorize_model(model);
     let mut now = seen.get();
     let verdict = match &outcome {
         Ok(approved) => {
@@ -403,7 +402,7 @@ fn check(model: &Model, seen: &std::cell::Cell<Seen>) -> Result<(), TestCaseErro
 }
 
 #[test]
-fn nobody_has_an_application_written_they_could_not_write() {
+fn approved_plans_contain_only_changes_that_the_caller_could_make() {
     let seen = std::cell::Cell::default();
     let mut runner = TestRunner::new(Config {
         cases: CASES,
@@ -417,21 +416,24 @@ fn nobody_has_an_application_written_they_could_not_write() {
             TestError::Abort(reason) => panic!("{reason}"),
         }
     }
-    let Seen { approved, refused } = seen.get();
-    assert!(approved >= 5 && refused >= 5, "nothing was tried: {:?}", seen.get());
+    let Counts { approved, refused } = seen.get();
+    assert!(
+        approved >= 5 && refused >= 5,
+        "too few outcomes of one kind: {:?}",
+        seen.get()
+    );
 }
 
-/// What the test above finds is made small: here, by an oracle that lets nobody write
-/// anything.
+/// Counterexamples of the test above are shrunk. Here, an oracle that allows nothing gives one.
 #[test]
-fn a_counter_example_is_found_and_made_small() {
+fn a_counterexample_is_found_and_shrunk() {
     let mut runner = TestRunner::new(Config {
         cases: 2_000,
         failure_persistence: None,
         ..Config::default()
     });
     let outcome = runner.run(&model(), |model| {
-        let (_, outcome) = judged(&model);
+        let (_, outcome) = authorize_model(&model);
         match outcome {
             Ok(approved) if !approved.plan().changes.is_empty() => Err(TestCaseError::fail("approved")),
             Ok(_) | Err(_) => Ok(()),

@@ -2,28 +2,28 @@
 
 use crate::applicationsets::permit::Operation;
 use crate::applicationsets::permit::tests::policy::bundle;
-use crate::applicationsets::permit::tests::{World, set};
+use crate::applicationsets::permit::tests::{Fixture, set};
 use tollgate_applicationset::InputAuthorizer as _;
 use tollgate_applicationset::plan::StoredState;
 
 const ROWS: &str =
     "p, ann, applicationsets, *, *, allow\np, ann, applications, *, */*, allow\np, ann, repositories, get, *, allow";
 
-/// What ann hears about reading each of these.
-fn check_repositories(world: &World, urls: &[&str]) -> Vec<Option<String>> {
-    let permit = World::new(ROWS)
+/// The refusals that ann gets for reading each of these.
+fn check_repositories(fixture: &Fixture, urls: &[&str]) -> Vec<Option<String>> {
+    let permit = Fixture::new(ROWS)
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
-    let caller = world.caller("ann");
-    let authorizer = world.authorizer(&caller);
+    let caller = fixture.caller("ann");
+    let authorizer = fixture.authorizer(&caller);
     let input_authorizer = authorizer.input_authorizer(&permit);
-    let ask = |url: &&str| {
+    let refusal_of = |url: &&str| {
         input_authorizer
             .check_repository(url)
             .err()
             .map(|refusal| refusal.to_string())
     };
-    urls.iter().map(ask).collect()
+    urls.iter().map(refusal_of).collect()
 }
 
 const SAME: [&str; 6] = [
@@ -45,31 +45,31 @@ fn a_row_that_denies_a_repository_denies_each_spelling_of_it() {
         "https://git.example.org/guestbook",
         "https://git.example.org/guestbook.git",
     ] {
-        let mut world = World::new(&format!("{ROWS}\np, ann, repositories, get, {object}, deny"));
-        world.settings.repositories = vec!["https://**".to_owned()];
+        let mut fixture = Fixture::new(&format!("{ROWS}\np, ann, repositories, get, {object}, deny"));
+        fixture.settings.repositories = vec!["https://**".to_owned()];
         let port = "https://git.example.org:443/guestbook";
         for (url, answer) in SAME
             .iter()
             .chain([&port])
-            .zip(check_repositories(&world, &[&SAME[..], &[port]].concat()))
+            .zip(check_repositories(&fixture, &[&SAME[..], &[port]].concat()))
         {
             let answer = answer.unwrap_or_else(|| panic!("{object}: {url} passes"));
             assert!(
                 answer.contains("`repositories, get` is not permitted"),
                 "{url}: {answer}"
             );
-            assert!(answer.contains(object), "the row is told: {answer}");
+            assert!(answer.contains(object), "the row is named: {answer}");
         }
-        assert_eq!(check_repositories(&world, &OTHERS), [None, None], "{object}");
+        assert_eq!(check_repositories(&fixture, &OTHERS), [None, None], "{object}");
     }
 }
 
 #[test]
 fn no_spelling_allows_what_the_url_itself_does_not() {
     let rows = ROWS.replace("get, *, allow", "get, https://git.example.org/guestbook, allow");
-    let mut world = World::new(&rows);
-    world.settings.repositories = vec!["https://**".to_owned()];
-    let answers = check_repositories(&world, &SAME);
+    let mut fixture = Fixture::new(&rows);
+    fixture.settings.repositories = vec!["https://**".to_owned()];
+    let answers = check_repositories(&fixture, &SAME);
     assert_eq!(answers[0], None);
     for (url, answer) in SAME.iter().zip(&answers).skip(1) {
         assert!(answer.is_some(), "{url}");
@@ -81,16 +81,16 @@ fn a_bundle_that_denies_a_url_denies_each_spelling_of_it() {
     let rego = "package tollgate.applicationsets\n\n\
                 default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
                 decision := {\"allow\": false, \"reason\": \"not this one\"} if input.repository.url == \"https://git.example.org/guestbook\"";
-    let mut world = World::new(ROWS);
-    world.settings.repositories = vec!["https://**".to_owned()];
-    world.policy = bundle(rego);
+    let mut fixture = Fixture::new(ROWS);
+    fixture.settings.repositories = vec!["https://**".to_owned()];
+    fixture.policy = bundle(rego);
     let lower = SAME
         .iter()
         .filter(|url| !url.contains("Guestbook"))
         .copied()
         .collect::<Vec<_>>();
-    for (url, answer) in lower.iter().zip(check_repositories(&world, &lower)) {
+    for (url, answer) in lower.iter().zip(check_repositories(&fixture, &lower)) {
         assert!(answer.is_some_and(|answer| answer.contains("not this one")), "{url}");
     }
-    assert_eq!(check_repositories(&world, &OTHERS), [None, None]);
+    assert_eq!(check_repositories(&fixture, &OTHERS), [None, None]);
 }

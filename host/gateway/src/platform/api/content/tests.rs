@@ -33,7 +33,7 @@ fn agents_are_named_by_number_or_name() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn invalid_content_is_refused() {
     for text in [
         r#"{"name": "n"}"#,
         r#"{"agent": 1}"#,
@@ -64,7 +64,7 @@ fn what_is_not_understood_is_refused() {
 }
 
 #[test]
-fn names_are_for_people() {
+fn names_are_trimmed_and_validated() {
     let long = "x".repeat(256);
     for (name, expected) in [
         (" laptop ", Some("laptop")),
@@ -79,7 +79,7 @@ fn names_are_for_people() {
 }
 
 #[test]
-fn tokens_end() {
+fn token_lifetimes_are_bounded() {
     let now: Timestamp = "2026-01-01T00:00:00.5Z".parse().unwrap();
     let end = |text: &str, longest| {
         let token = token(&format!(r#"{{"name": "n", "agent": 1{text}}}"#)).unwrap();

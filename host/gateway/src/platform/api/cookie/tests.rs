@@ -28,7 +28,7 @@ fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
 }
 
 #[test]
-fn the_cookie_goes_where_it_is_for() {
+fn the_cookie_is_limited_to_the_path_of_the_front() {
     let public = Some("https://t.example/base/k8s-proxy/");
     for (same_site, public, certificate, expected) in [
         (

@@ -74,7 +74,7 @@ fn only_the_entries_may_differ() {
 }
 
 #[test]
-fn nothing_where_nothing_was_is_no_change() {
+fn an_empty_list_equals_a_missing_one() {
     let mut none = stored();
     none["spec"]
         .as_object_mut()
@@ -87,7 +87,7 @@ fn nothing_where_nothing_was_is_no_change() {
 }
 
 #[test]
-fn entries_have_three_texts() {
+fn entries_consist_of_three_texts() {
     assert_eq!(entries(&stored()).map(|entries| entries.len()), Ok(1));
     for (entry, key) in [
         (json!({"server": 1}), "spec.destinationServiceAccounts[0].server"),
@@ -103,7 +103,7 @@ fn entries_have_three_texts() {
 }
 
 #[test]
-fn entries_that_could_not_act_are_refused_by_number() {
+fn invalid_entries_are_reported_by_number() {
     assert_eq!(validate(&stored(), ServiceAccountSemantics::Strict), Ok(()));
     let mut object = stored();
     let list = object["spec"]["destinationServiceAccounts"]

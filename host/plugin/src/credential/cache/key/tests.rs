@@ -35,7 +35,7 @@ fn the_same_inputs_give_the_same_key() {
 }
 
 #[test]
-fn every_part_counts() {
+fn every_input_changes_the_key() {
     check(|parts| parts.abi = "tollgate:plugin@0.2.0", false);
     check(|parts| parts.plugin = "sha256:ab", false);
     check(|parts| parts.policy = "q", false);
@@ -45,7 +45,7 @@ fn every_part_counts() {
 }
 
 #[test]
-fn parts_do_not_run_together() {
+fn adjacent_inputs_do_not_run_together() {
     check(
         |parts| {
             parts.abi = "tollgate:plugin@0.1.0s";
@@ -73,7 +73,7 @@ fn with_config(config: &Value, same: bool) {
 }
 
 #[test]
-fn the_order_of_fields_is_nothing_and_that_of_items_is() {
+fn field_order_does_not_matter_but_item_order_does() {
     with_config(&json!({"b": {"c": "x", "d": [1, 2]}, "a": 1}), true);
     with_config(&json!({"b": {"c": "x", "d": [2, 1]}, "a": 1}), false);
     with_config(&json!({"b": {"c": "x", "d": [1, 2]}, "a": "1"}), false);
@@ -83,7 +83,7 @@ fn the_order_of_fields_is_nothing_and_that_of_items_is() {
 }
 
 #[test]
-fn secrets_count_by_name_and_version_in_any_order() {
+fn secrets_are_identified_by_name_and_version_in_any_order() {
     let config = json!({});
     let key = |secrets: &[SecretVersion<'_>]| {
         CredentialKey::from_inputs(&KeyInputs {

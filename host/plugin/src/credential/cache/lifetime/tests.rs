@@ -37,7 +37,7 @@ fn windows_of_common_lifetimes() {
 }
 
 #[test]
-fn a_life_that_is_over_has_no_window() {
+fn an_expired_lifetime_has_no_window() {
     assert_eq!(RenewalWindow::for_lifetime(known(0), 0.0), None);
     assert_eq!(RenewalWindow::for_lifetime(known(-1), 0.0), None);
     assert_eq!(RenewalWindow::for_lifetime(Some(SignedDuration::MIN), 1.0), None);
@@ -45,7 +45,7 @@ fn a_life_that_is_over_has_no_window() {
 }
 
 #[test]
-fn the_longest_life_does_not_overflow() {
+fn the_longest_lifetime_does_not_overflow() {
     let window = RenewalWindow::for_lifetime(Some(SignedDuration::MAX), 1.0).unwrap();
     let now = Moment {
         monotonic: Duration::from_secs(5),
@@ -57,7 +57,7 @@ fn the_longest_life_does_not_overflow() {
 }
 
 #[test]
-fn one_clock_is_enough_to_end_it() {
+fn either_clock_ends_the_lifetime() {
     let start = Moment {
         monotonic: Duration::from_secs(100),
         wall: Timestamp::from_second(1_000_000).unwrap(),
@@ -80,7 +80,7 @@ fn one_clock_is_enough_to_end_it() {
 
 proptest! {
     #[test]
-    fn any_life_has_an_ordered_window(nanos in 1_i64..i64::MAX, jitter in 0.0_f64..=1.0) {
+    fn every_lifetime_has_an_ordered_window(nanos in 1_i64..i64::MAX, jitter in 0.0_f64..=1.0) {
         let lifetime = Duration::from_nanos(nanos.unsigned_abs());
         let window = RenewalWindow::for_lifetime(Some(SignedDuration::from_nanos(nanos)), jitter);
         let window = window.expect("alive");
@@ -94,14 +94,14 @@ proptest! {
     }
 
     #[test]
-    fn a_longer_life_never_serves_less(one in 1_i64..1_000_000_000, more in 0_i64..1_000_000_000) {
+    fn a_longer_lifetime_is_never_usable_for_less_time(one in 1_i64..1_000_000_000, more in 0_i64..1_000_000_000) {
         let window = |millis| RenewalWindow::for_lifetime(Some(SignedDuration::from_millis(millis)), 0.0).expect("alive");
         let (short, long) = (window(one), window(one + more));
         prop_assert!(short.refresh <= long.refresh && short.unusable <= long.unusable);
     }
 
     #[test]
-    fn jitter_out_of_range_is_none_or_all(jitter in -5.0_f64..5.0) {
+    fn jitter_out_of_range_is_clamped(jitter in -5.0_f64..5.0) {
         let window = RenewalWindow::for_lifetime(known(900), jitter).expect("alive");
         prop_assert!(window.refresh >= Duration::from_secs(684) && window.refresh <= Duration::from_secs(720));
     }

@@ -32,7 +32,7 @@ async fn a_slot_survives_a_reload_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_slot_without_a_cluster_ends_and_another_begins_afresh() {
+async fn a_slot_whose_cluster_is_removed_closes_and_a_new_one_mints_again() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -63,7 +63,7 @@ async fn a_changed_input_resets_failures() {
 }
 
 #[tokio::test]
-async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
+async fn a_credential_minted_for_a_closed_slot_is_revoked() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -80,7 +80,7 @@ async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
 }
 
 #[tokio::test]
-async fn a_credential_for_one_request_that_went_away_is_revoked() {
+async fn a_single_use_credential_whose_request_timed_out_is_revoked() {
     let clock = ManualClock::new();
     let script = token(&clock, 900);
     let provider =
@@ -96,7 +96,7 @@ async fn a_credential_for_one_request_that_went_away_is_revoked() {
 }
 
 #[tokio::test]
-async fn idle_and_ended_credentials_are_put_away() {
+async fn idle_credentials_are_evicted_and_revoked() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 36_000)), clock);
     let slot = fixture.slot("c");
@@ -112,7 +112,7 @@ async fn idle_and_ended_credentials_are_put_away() {
 }
 
 #[tokio::test]
-async fn what_is_over_is_not_revoked() {
+async fn expired_credentials_are_not_revoked() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     fixture.slot("c").get(later()).await.unwrap();
@@ -124,7 +124,7 @@ async fn what_is_over_is_not_revoked() {
 }
 
 #[tokio::test]
-async fn above_the_cap_the_one_used_longest_ago_goes() {
+async fn above_max_live_the_least_recently_used_credential_is_evicted() {
     let clock = ManualClock::new();
     let fixture = Fixture::with(Provider::new(token(&clock, 9000)), clock, |settings| {
         settings.max_live = 2
@@ -140,7 +140,7 @@ async fn above_the_cap_the_one_used_longest_ago_goes() {
 }
 
 #[tokio::test]
-async fn at_the_end_everything_is_revoked_and_every_waiter_told() {
+async fn shutdown_revokes_every_credential_and_stops_every_waiter() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     fixture.provider.open(1);
@@ -168,7 +168,7 @@ impl Mint for Stuck {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_revocations_no_longer_than_told() {
+async fn shutdown_waits_for_revocations_up_to_the_revoke_timeout() {
     let clock = ManualClock::new();
     let fixture = Fixture::with(Provider::new(token(&clock, 900)), clock, |settings| {
         settings.revoke_timeout = Duration::from_millis(20);
@@ -185,7 +185,7 @@ async fn the_end_waits_for_revocations_no_longer_than_told() {
 }
 
 #[tokio::test]
-async fn a_cache_that_is_dropped_leaves_no_task() {
+async fn a_dropped_cache_leaves_no_task() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = fixture.slot("c");

@@ -47,7 +47,7 @@ async fn check(class: MintErrorClass, expected: &[f64]) {
 }
 
 #[tokio::test]
-async fn failures_wait_longer_each_time() {
+async fn the_retry_delay_grows_with_each_failure() {
     check(MintErrorClass::Retryable, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]).await;
     check(MintErrorClass::Denied, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
     check(MintErrorClass::Permanent, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0]).await;
@@ -55,7 +55,7 @@ async fn failures_wait_longer_each_time() {
 }
 
 #[tokio::test]
-async fn a_good_mint_ends_the_row() {
+async fn a_successful_mint_resets_the_backoff() {
     let clock = ManualClock::new();
     let good = token(&clock, 900);
     let provider = Provider::new(move |nth, request| {
@@ -79,7 +79,7 @@ async fn a_good_mint_ends_the_row() {
 }
 
 #[tokio::test]
-async fn another_class_begins_its_own_row() {
+async fn another_error_class_starts_its_own_backoff() {
     let clock = ManualClock::new();
     let provider = Provider::new(|nth, _| {
         Err(error(if nth < 3 {
@@ -97,7 +97,7 @@ async fn another_class_begins_its_own_row() {
 }
 
 #[tokio::test]
-async fn what_the_provider_asks_is_kept() {
+async fn the_providers_retry_after_is_bounded() {
     let clock = ManualClock::new();
     let provider = Provider::new(|_, _| {
         Err(MintError {
@@ -111,7 +111,7 @@ async fn what_the_provider_asks_is_kept() {
 }
 
 #[tokio::test]
-async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
+async fn a_provider_outage_is_not_noticed_while_the_credential_is_usable() {
     let clock = ManualClock::new();
     let good = token(&clock, 900);
     let down = Arc::new(AtomicU64::new(0));
@@ -141,7 +141,7 @@ async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
 }
 
 #[tokio::test]
-async fn renewal_that_is_refused_leaves_what_is_good() {
+async fn a_failed_renewal_keeps_the_usable_credential() {
     for class in [
         MintErrorClass::Denied,
         MintErrorClass::Config,
@@ -161,7 +161,7 @@ async fn renewal_that_is_refused_leaves_what_is_good() {
 }
 
 #[tokio::test]
-async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
+async fn after_a_401_the_error_class_decides_whether_the_credential_is_kept() {
     for (class, back) in [
         (MintErrorClass::Retryable, true),
         (MintErrorClass::Denied, false),
@@ -186,12 +186,12 @@ async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_error_and_the_slot_works_again() {
+async fn a_panic_is_a_mint_error_and_the_slot_recovers() {
     let clock = ManualClock::new();
     let good = token(&clock, 900);
     let provider = Provider::new(move |nth, request| {
         if nth == 1 {
-            panic!("as told")
+            panic!("from the test")
         } else {
             good(nth, request)
         }
@@ -207,7 +207,7 @@ async fn a_panic_is_an_error_and_the_slot_works_again() {
 }
 
 #[tokio::test]
-async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
+async fn each_waiter_has_its_own_deadline_and_the_mint_continues() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -221,7 +221,7 @@ async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
 }
 
 #[tokio::test]
-async fn a_mint_without_end_is_dropped() {
+async fn a_mint_over_its_budget_is_dropped() {
     let clock = ManualClock::new();
     let provider = Provider::gated(token(&clock, 900));
     let fixture = Fixture::with(provider, clock, |settings| {

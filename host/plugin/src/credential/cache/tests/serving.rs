@@ -22,7 +22,7 @@ async fn check(at: f64, expected: &str, mints: u64) {
 }
 
 #[tokio::test]
-async fn a_credential_serves_until_its_times() {
+async fn a_credential_is_renewed_and_replaced_at_its_deadlines() {
     check(0.0, "t1", 1).await;
     check(719.9, "t1", 1).await;
     check(720.0, "t1", 2).await;
@@ -31,14 +31,17 @@ async fn a_credential_serves_until_its_times() {
 }
 
 #[tokio::test]
-async fn renewal_replaces_what_is_there_and_says_why_it_asks() {
+async fn renewal_replaces_the_credential_and_sends_its_reason() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
     let first = slot.get(later()).await.unwrap();
     fixture.clock.advance(800.0);
     assert_eq!(slot.cached().unwrap().generation, 1);
-    until("the second", || slot.cached().is_some_and(|it| it.generation == 2)).await;
+    until("the second credential", || {
+        slot.cached().is_some_and(|it| it.generation == 2)
+    })
+    .await;
     assert_eq!(fixture.provider.reasons(), [MintReason::Initial, MintReason::Refresh]);
     let requests = fixture.provider.0.requests.lock().unwrap().clone();
     assert_eq!(requests[1].previous_expiry, first.credential.expires_at);
@@ -50,7 +53,7 @@ async fn renewal_replaces_what_is_there_and_says_why_it_asks() {
 }
 
 #[tokio::test]
-async fn an_idle_slot_costs_nothing() {
+async fn an_idle_slot_is_not_renewed() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -76,7 +79,7 @@ async fn after_a_sleep_the_wall_clock_decides() {
 }
 
 #[tokio::test]
-async fn the_same_token_is_kept_and_not_asked_for_at_once() {
+async fn a_renewal_that_returns_the_same_token_is_not_repeated_at_once() {
     let clock = ManualClock::new();
     let end = clock.now().wall + SignedDuration::from_secs(300);
     let provider = Provider::new(move |_, _| {
@@ -104,14 +107,14 @@ async fn the_same_token_is_kept_and_not_asked_for_at_once() {
 }
 
 #[tokio::test]
-async fn a_credential_for_one_request_serves_one() {
+async fn a_single_use_credential_serves_one_request() {
     let clock = ManualClock::new();
     let script = token(&clock, 900);
     let provider =
         Provider::gated(move |nth, request| script(nth, request).map(|it| Credential { cacheable: false, ..it }));
     let fixture = Fixture::new(provider, clock);
     let slot = fixture.slot("c");
-    let asks: Vec<_> = (0..5)
+    let tasks: Vec<_> = (0..5)
         .map(|_| {
             tokio::spawn({
                 let slot = Arc::clone(&slot);
@@ -121,8 +124,11 @@ async fn a_credential_for_one_request_serves_one() {
         .collect();
     fixture.provider.open(10);
     let mut tokens = HashSet::new();
-    for ask in asks {
-        assert!(tokens.insert(ask.await.unwrap().unwrap()), "given twice");
+    for task in tasks {
+        assert!(
+            tokens.insert(task.await.unwrap().unwrap()),
+            "two requests got one credential"
+        );
     }
     assert!(slot.cached().is_none());
     assert!(fixture.provider.revoked().is_empty());
@@ -137,7 +143,7 @@ async fn a_credential_for_one_request_serves_one() {
 }
 
 #[tokio::test]
-async fn a_credential_that_is_over_serves_who_waits() {
+async fn an_expired_credential_serves_only_the_waiting_request() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 0)), clock);
     let slot = fixture.slot("c");
@@ -147,7 +153,7 @@ async fn a_credential_that_is_over_serves_who_waits() {
 }
 
 #[tokio::test]
-async fn a_401_counts_against_the_present_credential_only() {
+async fn a_401_counts_only_against_the_current_credential() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -181,7 +187,7 @@ async fn a_401_counts_against_the_present_credential_only() {
 }
 
 #[tokio::test]
-async fn nobody_gets_a_refused_credential_while_a_mint_is_under_way() {
+async fn no_request_gets_a_refused_credential_during_the_forced_mint() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
@@ -205,10 +211,10 @@ async fn nobody_gets_a_refused_credential_while_a_mint_is_under_way() {
 }
 
 #[tokio::test]
-async fn the_same_token_after_a_401_is_no_reason_to_try_again() {
+async fn the_same_token_after_a_401_is_not_retried() {
     let clock = ManualClock::new();
-    let made = Arc::clone(&clock);
-    let fixture = Fixture::new(Provider::new(move |_, _| Ok(minted(&made, "same", 900))), clock);
+    let timer = Arc::clone(&clock);
+    let fixture = Fixture::new(Provider::new(move |_, _| Ok(minted(&timer, "same", 900))), clock);
     let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
     assert!(slot.lease_after_unauthorized(1, later()).await.unwrap().is_none());

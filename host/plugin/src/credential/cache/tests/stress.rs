@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::{Credential, CredentialKey, Fixture, ManualClock, Provider, later, settle, token, until};
 
 #[tokio::test]
-async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
+async fn a_thousand_slots_rotate_a_hundred_times_without_a_leak() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slots: Vec<_> = (0..1000).map(|cluster| fixture.slot(&cluster.to_string())).collect();
@@ -39,17 +39,17 @@ async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_leaves_takes_nobody_along() {
+async fn a_cancelled_leader_does_not_fail_the_other_waiters() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = fixture.slot("c");
-    let ask = || {
+    let acquire = || {
         let slot = Arc::clone(&slot);
         tokio::spawn(async move { slot.get(later()).await.map(|it| it.generation) })
     };
-    let leader = ask();
+    let leader = acquire();
     until("the mint", || fixture.provider.calls() == 1).await;
-    let others: Vec<_> = (0..99).map(|_| ask()).collect();
+    let others: Vec<_> = (0..99).map(|_| acquire()).collect();
     leader.abort();
     assert!(leader.await.unwrap_err().is_cancelled());
     fixture.provider.open(100);
@@ -84,22 +84,22 @@ async fn a_storm_of_401_forces_one_mint_in_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_cold_start_is_spread() {
+async fn a_cold_start_mints_at_most_sixteen_at_once() {
     let clock = ManualClock::new();
     let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    let asks: Vec<_> = (0..500)
+    let tasks: Vec<_> = (0..500)
         .map(|cluster| {
             let slot = fixture.slot(&cluster.to_string());
             tokio::spawn(async move { slot.get(later()).await })
         })
         .collect();
-    until("the first", || fixture.provider.calls() == 16).await;
+    until("the first mints", || fixture.provider.calls() == 16).await;
     settle().await;
     assert_eq!(fixture.provider.calls(), 16);
     fixture.provider.open(500);
-    for ask in asks {
-        ask.await.unwrap().unwrap();
+    for task in tasks {
+        task.await.unwrap().unwrap();
     }
-    assert_eq!(fixture.provider.0.most_at_once.load(Ordering::Relaxed), 16);
+    assert_eq!(fixture.provider.0.max_concurrent.load(Ordering::Relaxed), 16);
     assert_eq!(fixture.provider.calls(), 500);
 }

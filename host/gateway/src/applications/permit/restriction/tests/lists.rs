@@ -1,6 +1,6 @@
 //! Lists of resources and destinations, each allow with its deny twin.
 
-use crate::applications::permit::restriction::tests::{check, open_but, project, rules, with, write};
+use crate::applications::permit::restriction::tests::{allow_all_except, check, project, rules, with, write};
 use tollgate_state::{Cluster, Destination, ResourceRules};
 
 const NAMESPACED_DENIED: &str = "is not permitted in project guest: namespaceResourceBlacklist";
@@ -33,14 +33,14 @@ fn every_way_to_write_an_object_is_a_write_of_its_kind() {
         (format!("POST {account}/token"), "ServiceAccount"),
     ] {
         let (group, name) = kind.split_once('/').unwrap_or(("", kind));
-        let denied = open_but(&[], &[&format!("{group}/{name}")]);
+        let denied = allow_all_except(&[], &[&format!("{group}/{name}")]);
         check(&denied, &request, &format!("resource {kind} {NAMESPACED_DENIED}"));
-        check(&open_but(&[], &["other/*", "*/Other"]), &request, "");
+        check(&allow_all_except(&[], &["other/*", "*/Other"]), &request, "");
     }
 }
 
 #[test]
-fn lists_of_namespaced_resources_are_read_as_argo_cd_reads_them() {
+fn lists_of_namespaced_resources_are_evaluated_as_in_argo_cd() {
     let request = "POST /apis/apps/v1/namespaces/team-a/deployments";
     let allowing = |allowed: Option<&[&str]>| {
         with(ResourceRules {
@@ -64,7 +64,7 @@ fn lists_of_namespaced_resources_are_read_as_argo_cd_reads_them() {
         (Some(&["{apps}/*"]), refused),
         (Some(&["!batch/*"]), refused),
         (Some(&["apps/[A-"]), refused),
-        // Names mean nothing in these lists.
+        // These lists ignore names.
         (Some(&["apps/Deployment/other"]), ""),
     ] {
         check(&allowing(allowed), request, expected);
@@ -79,15 +79,15 @@ fn lists_of_namespaced_resources_are_read_as_argo_cd_reads_them() {
 }
 
 #[test]
-fn a_rule_that_denies_and_cannot_be_read_denies() {
+fn a_malformed_deny_rule_denies() {
     let request = "POST /apis/apps/v1/namespaces/team-a/deployments";
-    check(&open_but(&[], &["apps/[A-"]), request, NAMESPACED_DENIED);
-    check(&open_but(&[], &["[/Deployment"]), request, NAMESPACED_DENIED);
-    check(&open_but(&[], &["batch/[A-", "[/Job"]), request, "");
+    check(&allow_all_except(&[], &["apps/[A-"]), request, NAMESPACED_DENIED);
+    check(&allow_all_except(&[], &["[/Deployment"]), request, NAMESPACED_DENIED);
+    check(&allow_all_except(&[], &["batch/[A-", "[/Job"]), request, "");
 }
 
 #[test]
-fn resources_of_the_cluster_need_a_rule() {
+fn cluster_scoped_resources_need_an_allow_rule() {
     let request = "PATCH /apis/rbac.authorization.k8s.io/v1/clusterroles/reader";
     let closed = with(ResourceRules {
         namespaced_allowed: Some(rules(&["*/*"])),
@@ -115,7 +115,7 @@ fn resources_of_the_cluster_need_a_rule() {
 }
 
 #[test]
-fn a_namespace_is_a_resource_of_the_cluster() {
+fn a_namespace_is_a_cluster_scoped_resource() {
     let request = "DELETE /api/v1/namespaces/team-a";
     check(&project(), request, "resource Namespace is not permitted");
     check(&project(), "PUT /api/v1/namespaces/team-a/finalize", "Namespace");
@@ -130,31 +130,31 @@ fn a_namespace_is_a_resource_of_the_cluster() {
 }
 
 #[test]
-fn the_namespace_of_the_request_is_a_destination_of_the_project() {
+fn the_namespace_must_be_a_destination_of_the_project() {
     let refused = |namespace| format!("namespace {namespace} is not permitted in project guest: destinations");
-    let mut but_one = project();
-    but_one.destinations.extend([
+    let mut with_exceptions = project();
+    with_exceptions.destinations.extend([
         Destination {
             namespace: "!team-x".to_owned(),
-            ..but_one.destinations[0].clone()
+            ..with_exceptions.destinations[0].clone()
         },
         Destination {
             namespace: "!kube-*".to_owned(),
-            ..but_one.destinations[0].clone()
+            ..with_exceptions.destinations[0].clone()
         },
     ]);
     for method in ["POST", "DELETE"] {
         let request = |namespace| format!("{method} /api/v1/namespaces/{namespace}/configmaps");
         check(&project(), &request("team-a"), "");
         check(&project(), &request("kube-system"), &refused("kube-system"));
-        check(&but_one, &request("team-a"), "");
-        check(&but_one, &request("team-x"), &refused("team-x"));
-        check(&but_one, &request("kube-system"), &refused("kube-system"));
+        check(&with_exceptions, &request("team-a"), "");
+        check(&with_exceptions, &request("team-x"), &refused("team-x"));
+        check(&with_exceptions, &request("kube-system"), &refused("kube-system"));
     }
 }
 
 #[test]
-fn a_cluster_of_another_project_may_be_no_destination() {
+fn a_project_may_permit_only_its_own_clusters() {
     let mut project = project();
     let request = "POST /api/v1/namespaces/team-a/pods";
     assert_eq!(write(&project, request, None), "");
@@ -170,24 +170,28 @@ fn a_cluster_of_another_project_may_be_no_destination() {
 }
 
 #[test]
-fn nothing_is_written_in_all_namespaces_at_once() {
+fn writes_in_all_namespaces_are_refused() {
     for request in [
         "DELETE /apis/apps/v1/deployments",
         "POST /api/v1/pods",
         "DELETE /api/v1/pods/web",
     ] {
-        check(&open_but(&[], &[]), request, "requests for one namespace at a time");
+        check(
+            &allow_all_except(&[], &[]),
+            request,
+            "requests for one namespace at a time",
+        );
     }
     check(
-        &open_but(&[], &[]),
+        &allow_all_except(&[], &[]),
         "DELETE /apis/apps/v1/namespaces/team-a/deployments",
         "",
     );
 }
 
 #[test]
-fn kinds_nobody_knows_are_refused() {
-    let open = open_but(&[], &[]);
+fn unknown_kinds_are_refused() {
+    let open = allow_all_except(&[], &[]);
     check(
         &open,
         "POST /apis/unknown.io/v1/namespaces/team-a/things",
@@ -201,8 +205,8 @@ fn kinds_nobody_knows_are_refused() {
 }
 
 #[test]
-fn writes_about_no_resource_are_refused() {
-    let open = open_but(&[], &[]);
+fn writes_of_non_resource_paths_are_refused() {
+    let open = allow_all_except(&[], &[]);
     for request in [
         "POST /healthz",
         "POST /api",

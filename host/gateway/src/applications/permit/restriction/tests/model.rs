@@ -1,4 +1,4 @@
-//! The compiled lists beside a small model of Argo CD's function.
+//! Compares the compiled lists with a small model of Argo CD's function.
 
 use proptest::prelude::*;
 
@@ -86,9 +86,9 @@ proptest! {
         prop_assert_eq!(permitted, is_permitted(&rules, scope, (&group, &kind), &name));
     }
 
-    /// Without a name only that is permitted which is permitted whatever the name.
+    /// Without a name, a resource is permitted only if it is permitted with every name.
     #[test]
-    fn a_name_that_is_not_known_permits_no_more_than_any(
+    fn an_unknown_name_permits_only_what_every_name_permits(
         rules in all_lists(),
         group in "[ab]{0,2}",
         kind in "[AB]{1,2}",

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use proptest::prelude::*;
 
-use crate::applications::permit::restriction::tests::{attributes, kind, open_but, rules, with, write};
+use crate::applications::permit::restriction::tests::{allow_all_except, attributes, kind, rules, with, write};
 use crate::applications::permit::restriction::{BodyFormat, BodyName, Restrictions, name_in_body};
 use tollgate_state::{Project, ResourceRules};
 
@@ -32,21 +32,27 @@ fn needs(project: &Project, request: &str) -> bool {
 }
 
 #[test]
-fn a_name_is_asked_for_only_where_it_decides() {
+fn a_name_is_needed_only_if_it_decides() {
     let create = format!("POST {ROLES}");
     assert!(needs(&by_name(), &create));
-    assert!(needs(&open_but(&["*/ClusterRole/admin"], &[]), &create));
-    assert!(needs(&open_but(&["*/[/admin"], &[]), &create));
+    assert!(needs(&allow_all_except(&["*/ClusterRole/admin"], &[]), &create));
+    assert!(needs(&allow_all_except(&["*/[/admin"], &[]), &create));
     assert!(!needs(&by_name(), "POST /api/v1/nodes"));
     assert!(!needs(&by_name(), &format!("PATCH {ROLES}/team-a")));
     assert!(!needs(&by_name(), &format!("DELETE {ROLES}")));
     assert!(!needs(&by_name(), "POST /api/v1/namespaces/team-a/pods"));
-    assert!(!needs(&open_but(&["*/ClusterRole/*", "*/ClusterRole"], &[]), &create));
-    assert!(!needs(&open_but(&["*/ClusterRole*binding/admin"], &[]), &create));
+    assert!(!needs(
+        &allow_all_except(&["*/ClusterRole/*", "*/ClusterRole"], &[]),
+        &create
+    ));
+    assert!(!needs(
+        &allow_all_except(&["*/ClusterRole*binding/admin"], &[]),
+        &create
+    ));
 }
 
 #[test]
-fn what_is_permitted_by_name_needs_a_name() {
+fn a_resource_permitted_by_name_needs_a_name() {
     let create = format!("POST {ROLES}");
     let known = |name: &str| BodyName::Known(name.to_owned());
     let unnamed = "ClusterRole is permitted by name in project guest, and the request has none that can be read";
@@ -61,24 +67,39 @@ fn what_is_permitted_by_name_needs_a_name() {
         (by_name(), &create, Some(BodyName::Generated), unnamed),
         (by_name(), &create, Some(BodyName::Unreadable), unnamed),
         (by_name(), &create, None, unnamed),
-        // The name of a body is no name of what is deleted.
+        // A body does not name what is deleted.
         (by_name(), &format!("DELETE {ROLES}"), Some(known("team-a")), unnamed),
-        (open_but(&["*/*/admin"], &[]), &create, Some(known("team-a")), ""),
         (
-            open_but(&["*/*/admin"], &[]),
+            allow_all_except(&["*/*/admin"], &[]),
+            &create,
+            Some(known("team-a")),
+            "",
+        ),
+        (
+            allow_all_except(&["*/*/admin"], &[]),
             &create,
             Some(known("admin")),
             "clusterResourceBlacklist",
         ),
         (
-            open_but(&["*/*/admin"], &[]),
+            allow_all_except(&["*/*/admin"], &[]),
             &create,
             Some(BodyName::Generated),
             unnamed,
         ),
-        (open_but(&["*/*/admin"], &[]), &format!("DELETE {ROLES}"), None, unnamed),
-        (open_but(&["/Node/admin"], &[]), &create, None, ""),
-        (open_but(&["/Node/admin"], &[]), &format!("DELETE {ROLES}"), None, ""),
+        (
+            allow_all_except(&["*/*/admin"], &[]),
+            &format!("DELETE {ROLES}"),
+            None,
+            unnamed,
+        ),
+        (allow_all_except(&["/Node/admin"], &[]), &create, None, ""),
+        (
+            allow_all_except(&["/Node/admin"], &[]),
+            &format!("DELETE {ROLES}"),
+            None,
+            "",
+        ),
         // The path wins over a body.
         (
             by_name(),
@@ -96,7 +117,7 @@ fn what_is_permitted_by_name_needs_a_name() {
 }
 
 #[test]
-fn names_are_read_from_bodies_with_one_reading() {
+fn names_are_read_only_from_unambiguous_bodies() {
     let known = Some("team-a");
     let json = Some("application/json");
     let yaml = Some("application/yaml");
@@ -158,7 +179,7 @@ fn names_are_read_from_bodies_with_one_reading() {
 }
 
 #[test]
-fn a_content_type_with_several_readings_is_none() {
+fn an_ambiguous_content_type_is_unreadable() {
     let body = br#"{"metadata":{"name":"team-a"}}"#;
     let named = |values: &[&[u8]]| {
         let field = |value: &&[u8]| (CONTENT_TYPE, value.to_vec().try_into().unwrap());
@@ -176,7 +197,7 @@ fn a_content_type_with_several_readings_is_none() {
 }
 
 #[test]
-fn a_deep_body_is_unreadable_and_harms_nobody() {
+fn a_deeply_nested_body_is_unreadable() {
     for open in ["[", "{\"a\":"] {
         let deep = format!("{{\"a\":{}", open.repeat(100_000));
         assert_eq!(name_of(None, deep.as_bytes()), BodyName::Unreadable);
@@ -184,10 +205,10 @@ fn a_deep_body_is_unreadable_and_harms_nobody() {
     }
 }
 
-/// A key as it is written, as it is read, and its value.
+/// A key as written, the key that parsers read, and its value.
 type Piece = (&'static str, &'static str, &'static str);
 
-/// What readers of JSON differ about.
+/// Keys that JSON parsers treat differently.
 const NAMES: [Piece; 6] = [
     ("name", "name", "\"team-a\""),
     ("name", "name", "\"admin\""),
@@ -217,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_known_name_is_the_only_one_any_reader_finds(pieces in pieces()) {
+    fn a_known_name_is_the_only_name_that_any_parser_finds(pieces in pieces()) {
         let body = object(pieces.iter().map(|(key, names)| {
             let names = names.iter().map(|name| (NAMES[*name].0.to_owned(), NAMES[*name].2.to_owned()));
             (KEYS[*key].0.to_owned(), object(names))
@@ -236,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[-a: {}\\[\\]\n\"'&*#|>]{0,60}") {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[-a: {}\\[\\]\n\"'&*#|>]{0,60}") {
         for content_type in [None, Some("application/yaml")] {
             name_of(content_type, &bytes);
             name_of(content_type, text.as_bytes());

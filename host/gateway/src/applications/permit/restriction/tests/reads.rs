@@ -1,9 +1,10 @@
-//! What is a read, what Argo CD asks for besides, and what the gateway reads itself.
+//! Which requests are reads, which need extra permissions, and what the gateway's own identity may
+//! do.
 
 use std::sync::Arc;
 
 use crate::applications::permit::restriction::tests::{
-    attributes, check, open_but, project, read, read_as, rules, with, write_as,
+    allow_all_except, attributes, check, project, read, read_as, rules, with, write_as,
 };
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::application_request::{ExtraPermission, ObjectOperation, ReadOrWrite};
@@ -11,7 +12,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_state::ResourceRules;
 
 #[test]
-fn only_what_changes_nothing_is_a_read() {
+fn only_requests_that_change_nothing_are_reads() {
     for request in [
         "GET /api/v1/namespaces/n/pods/p",
         "HEAD /api/v1/namespaces/n/pods/p",
@@ -72,7 +73,7 @@ fn only_what_changes_nothing_is_a_read() {
 }
 
 #[test]
-fn logs_and_programs_need_more() {
+fn logs_and_exec_need_extra_permissions() {
     for (request, expected) in [
         ("GET /api/v1/namespaces/n/pods/p/log", Some(ExtraPermission::Logs)),
         ("GET+ws /api/v1/namespaces/n/pods/p/log", Some(ExtraPermission::Logs)),
@@ -112,7 +113,7 @@ fn logs_and_programs_need_more() {
 }
 
 #[test]
-fn only_one_object_that_is_there_is_one_object() {
+fn operations_on_single_objects_are_recognized() {
     for (expected, requests) in [
         (
             ObjectOperation::Discover,
@@ -195,7 +196,7 @@ fn only_one_object_that_is_there_is_one_object() {
 }
 
 #[test]
-fn an_account_reads_what_the_project_permits_too() {
+fn a_service_account_reads_only_what_the_project_permits() {
     let account = ActingIdentity::ServiceAccount(Arc::new(Impersonation::Nobody));
     for (request, expected) in [
         ("GET /api/v1/namespaces/team-a/pods", ""),
@@ -219,7 +220,7 @@ fn an_account_reads_what_the_project_permits_too() {
 }
 
 #[test]
-fn the_gateway_itself_reads_what_the_project_permits() {
+fn the_gateways_own_identity_reads_only_what_the_project_permits() {
     let project = with(ResourceRules {
         cluster_allowed: rules(&["rbac.authorization.k8s.io/ClusterRole/team-*", "/Node"]),
         namespaced_denied: rules(&["batch/*"]),
@@ -289,7 +290,7 @@ fn the_gateway_itself_reads_what_the_project_permits() {
 }
 
 #[test]
-fn of_other_paths_the_gateway_reads_documents() {
+fn of_non_resource_paths_only_discovery_is_readable() {
     for path in [
         "/api",
         "/api/",
@@ -324,12 +325,12 @@ fn of_other_paths_the_gateway_reads_documents() {
             "{path}: `{outcome}`"
         );
     }
-    let outcome = read(&open_but(&[], &[]), "POST /version");
+    let outcome = read(&allow_all_except(&[], &[]), "POST /version");
     assert_eq!(outcome, "path /version is not permitted in project guest");
 }
 
 #[test]
-fn the_gateways_own_identity_writes_without_handing_secrets_out() {
+fn the_gateways_own_identity_writes_without_disclosing_secrets() {
     let stored = "secrets can only be created: other writes are answered with what is stored; turn impersonation on";
     let token = "tokens of service accounts are not issued without impersonation";
     let secrets = "/api/v1/namespaces/team-a/secrets";
@@ -355,7 +356,7 @@ fn the_gateways_own_identity_writes_without_handing_secrets_out() {
             outcome.contains(expected) && outcome.is_empty() == expected.is_empty(),
             "{request}: `{outcome}`, not `{expected}`"
         );
-        // An account may what the cluster lets it.
+        // For a service account, the cluster's RBAC decides.
         check(&project(), &request, "");
     }
 }

@@ -1,8 +1,8 @@
-//! Spellings of a request that must not lead around a list that denies.
+//! Spellings of a request that must not bypass a deny list.
 
-use crate::applications::permit::restriction::tests::{attributes, check, kind, open_but, write};
+use crate::applications::permit::restriction::tests::{allow_all_except, attributes, check, kind, write};
 
-/// Ways to say "delete, or write, the pod `p` of `team-a`" to somebody.
+/// Requests that some parser could read as a deletion or write of the pod `p` in `team-a`.
 const POD: [&str; 24] = [
     "DELETE /api/v1/namespaces/team-a/pods/p",
     "DELETE /api/v1/namespaces/team-a/pods/p/",
@@ -31,22 +31,29 @@ const POD: [&str; 24] = [
 ];
 
 #[test]
-fn no_spelling_writes_a_kind_that_is_denied() {
+fn no_spelling_writes_a_denied_kind() {
     for request in POD {
-        let outcome = write(&open_but(&[], &["/Pod"]), request, None);
+        let outcome = write(&allow_all_except(&[], &["/Pod"]), request, None);
         assert!(!outcome.is_empty(), "{request} passed");
     }
-    // Each of them is refused for what it says: plain ones pass where nothing is
-    // denied.
-    check(&open_but(&[], &[]), "DELETE /api/v1/namespaces/team-a/pods/p/", "");
-    check(&open_but(&[], &[]), "DELETE /api/v1/namespaces/team-a%2Fpods%2Fp", "");
+    // The list refuses them: well-formed requests pass if nothing is denied.
+    check(
+        &allow_all_except(&[], &[]),
+        "DELETE /api/v1/namespaces/team-a/pods/p/",
+        "",
+    );
+    check(
+        &allow_all_except(&[], &[]),
+        "DELETE /api/v1/namespaces/team-a%2Fpods%2Fp",
+        "",
+    );
 }
 
 #[test]
-fn no_spelling_leaves_the_namespaces_of_the_project() {
+fn no_spelling_reaches_a_namespace_outside_the_project() {
     for request in POD {
         let request = request.replace("team-a", "kube-system");
-        let outcome = write(&open_but(&[], &[]), &request, None);
+        let outcome = write(&allow_all_except(&[], &[]), &request, None);
         assert!(!outcome.is_empty(), "{request} passed");
     }
     for request in [
@@ -56,13 +63,17 @@ fn no_spelling_leaves_the_namespaces_of_the_project() {
         "POST /api/v1/namespaces/kube-system/pods?namespace=team-a",
         "DELETE /api/v1/pods?fieldSelector=metadata.namespace=team-a",
     ] {
-        assert_ne!(write(&open_but(&[], &[]), request, None), "", "{request} passed");
+        assert_ne!(
+            write(&allow_all_except(&[], &[]), request, None),
+            "",
+            "{request} passed"
+        );
     }
 }
 
 #[test]
-fn no_spelling_writes_a_namespace_that_is_denied() {
-    let denied = open_but(&["/Namespace"], &[]);
+fn no_spelling_writes_a_denied_namespace() {
+    let denied = allow_all_except(&["/Namespace"], &[]);
     for request in [
         "POST /api/v1/namespaces",
         "POST /api/v1/namespaces/",
@@ -82,16 +93,20 @@ fn no_spelling_writes_a_namespace_that_is_denied() {
     ] {
         assert_ne!(write(&denied, request, None), "", "{request} passed");
     }
-    check(&open_but(&[], &[]), "PUT /api/v1/namespaces/team-a/finalize", "");
+    check(
+        &allow_all_except(&[], &[]),
+        "PUT /api/v1/namespaces/team-a/finalize",
+        "",
+    );
 }
 
 #[test]
-fn a_namespace_in_the_path_makes_nothing_namespaced() {
-    let open = open_but(&[], &[]);
+fn a_namespace_in_the_path_does_not_make_a_kind_namespaced() {
+    let open = allow_all_except(&[], &[]);
     for request in [
         "DELETE /api/v1/namespaces/team-a/nodes/a",
         "DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/team-a/clusterroles/admin",
-        // A kind of somebody's own that has the resource of namespaces.
+        // A custom kind whose resource is called `namespaces`.
         "DELETE /apis/example.com/v1/namespaces/team-a",
         "PUT /api/v1/namespaces/team-a/namespaces/team-b",
     ] {
@@ -101,13 +116,13 @@ fn a_namespace_in_the_path_makes_nothing_namespaced() {
     check(&open, "PUT /api/v1/namespaces/team-a/namespaces/team-a", "");
 }
 
-/// kube-apiserver says of such a path that it is about the namespace.
+/// kube-apiserver reads such a path as a request about the namespace.
 #[test]
-fn resources_named_as_parts_of_namespaces_are_those_parts() {
+fn resources_named_like_namespace_subresources_are_read_as_those() {
     let read = attributes("PUT /apis/example.com/v1/namespaces/team-a/status");
     assert_eq!(kind(&read).unwrap().kind, "Namespace".into());
     check(
-        &open_but(&[], &[]),
+        &allow_all_except(&[], &[]),
         "PUT /apis/example.com/v1/namespaces/team-a/status",
         "is not namespaced",
     );
@@ -115,14 +130,14 @@ fn resources_named_as_parts_of_namespaces_are_those_parts() {
 
 #[test]
 fn the_group_of_the_path_decides() {
-    let denied = open_but(&[], &["/Pod"]);
+    let denied = allow_all_except(&[], &["/Pod"]);
     check(&denied, "DELETE /apis/metrics.k8s.io/v1/namespaces/team-a/pods/p", "");
     check(
         &denied,
         "DELETE /apis//v1/namespaces/team-a/pods/p",
         "resource Pod is not permitted",
     );
-    let denied = open_but(&[], &["metrics.k8s.io/PodMetrics"]);
+    let denied = allow_all_except(&[], &["metrics.k8s.io/PodMetrics"]);
     check(
         &denied,
         "DELETE /apis/metrics.k8s.io/v1/namespaces/team-a/pods/p",
@@ -131,7 +146,7 @@ fn the_group_of_the_path_decides() {
 }
 
 #[test]
-fn a_kind_of_another_group_is_no_answer() {
+fn a_kind_of_another_group_is_refused() {
     use super::super::{RequestObject, Restrictions, TargetCluster, Violation};
     use tollgate_policy::application_request::ActingIdentity;
     let read = attributes("DELETE /apis/apps/v1/namespaces/team-a/deployments/d");
@@ -147,7 +162,7 @@ fn a_kind_of_another_group_is_no_answer() {
         kind: Some(&kind),
         name: None,
     };
-    let restrictions = Restrictions::of(&open_but(&[], &[]).into());
+    let restrictions = Restrictions::of(&allow_all_except(&[], &[]).into());
     let resource = "deployments.apps".to_owned();
     assert_eq!(
         restrictions.check_write(target, object, &ActingIdentity::Gateway),
@@ -156,7 +171,7 @@ fn a_kind_of_another_group_is_no_answer() {
 }
 
 #[test]
-fn what_a_caller_wrote_is_repeated_in_one_line() {
+fn text_of_the_caller_is_shortened_to_one_line() {
     let long = "x".repeat(5000);
     for request in [
         format!("DELETE /api/v1/namespaces/{long}/pods/p"),
@@ -164,7 +179,7 @@ fn what_a_caller_wrote_is_repeated_in_one_line() {
         format!("POST /apis/{long}%0A/v1/namespaces/a/things"),
         format!("POST /{long}"),
     ] {
-        let outcome = write(&open_but(&[], &[]), &request, None);
+        let outcome = write(&allow_all_except(&[], &[]), &request, None);
         assert!(outcome.len() < 600 && !outcome.contains(char::is_control), "{outcome}");
     }
 }

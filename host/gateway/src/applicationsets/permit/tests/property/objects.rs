@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::*;
 
-fn written(which: Which, texts: [&str; 2]) -> String {
+fn pattern_text(which: Pattern, texts: [&str; 2]) -> String {
     match which {
-        Which::All => "*".to_owned(),
-        Which::One(one) => texts[one].to_owned(),
-        Which::Not(one) => format!("!{}", texts[one]),
+        Pattern::All => "*".to_owned(),
+        Pattern::One(one) => texts[one].to_owned(),
+        Pattern::Not(one) => format!("!{}", texts[one]),
     }
 }
 
@@ -36,13 +36,13 @@ impl Model {
         }
         for (project, name) in self.projects.iter().zip(PROJECTS) {
             let from = project.from.iter().map(|from| match from {
-                Origin::Anywhere => "*".to_owned(),
-                Origin::Host => "https://git.example.org/*".to_owned(),
-                Origin::One(one) => REPOSITORIES[*one].to_owned(),
-                Origin::Not(one) => format!("!{}", REPOSITORIES[*one]),
+                SourcePattern::Anywhere => "*".to_owned(),
+                SourcePattern::Host => "https://git.example.org/*".to_owned(),
+                SourcePattern::One(one) => REPOSITORIES[*one].to_owned(),
+                SourcePattern::Not(one) => format!("!{}", REPOSITORIES[*one]),
             });
             let to = project.to.iter().map(|(server, namespace)| {
-                json!({"server": written(*server, SERVERS), "namespace": written(*namespace, ["n0", "n1"])})
+                json!({"server": pattern_text(*server, SERVERS), "namespace": pattern_text(*namespace, ["n0", "n1"])})
             });
             let spec = json!({
                 "sourceRepos": from.collect::<Vec<_>>(),
@@ -64,12 +64,12 @@ impl Model {
 
     pub(super) fn json(&self, application: &ModelApplication) -> Value {
         let mut destination = json!({"namespace": format!("n{}", application.namespace)});
-        match application.place {
-            Place::Name(one) => destination["name"] = json!(format!("c{one}")),
-            Place::Server(one) => destination["server"] = json!(SERVERS[one]),
-            Place::Nowhere => {}
-            Place::Unknown => destination["name"] = json!("c9"),
-            Place::Both(one) => {
+        match application.destination {
+            ModelDestination::Name(one) => destination["name"] = json!(format!("c{one}")),
+            ModelDestination::Server(one) => destination["server"] = json!(SERVERS[one]),
+            ModelDestination::Nowhere => {}
+            ModelDestination::Unknown => destination["name"] = json!("c9"),
+            ModelDestination::Both(one) => {
                 destination["name"] = json!(format!("c{one}"));
                 destination["server"] = json!(SERVERS[one]);
             }
@@ -90,10 +90,10 @@ impl Model {
     }
 
     pub(super) fn set(&self) -> ApplicationSet {
-        // Projects all may use, so that the Applications decide.
+        // The caller may use every project for sets, so that the Applications decide.
         let project = if self.templated { "{{ .p }}" } else { "p0" };
         let mut set = set_in(self.namespace(), project);
-        // Which leads into other projects.
+        // This generator can lead into other projects.
         set.object["spec"]["generators"] = json!([{"list": {"elements": [], "template": {}}}]);
         if self.holds_back {
             set.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
@@ -108,8 +108,8 @@ impl Model {
         let applications = self.existing.iter().map(|(application, whose)| {
             let application = self.json(application);
             match (whose, self.is_stored) {
-                (Whose::Own, true) => tollgate_applicationset::plan::with_owner_reference(application, &owner),
-                (Whose::Own, false) | (Whose::Another, _) => application,
+                (ModelOwner::Own, true) => tollgate_applicationset::plan::with_owner_reference(application, &owner),
+                (ModelOwner::Own, false) | (ModelOwner::Another, _) => application,
             }
         });
         StoredState {
