@@ -50,7 +50,7 @@ fn input(method: &str) -> Value {
 #[test]
 fn a_stuck_decision_occupies_one_thread_and_blocks_only_its_bundle() {
     let other = bundle(4);
-    let stuck = std::sync::Arc::new(bundle(30));
+    let stuck = std::sync::Arc::new(bundle(28));
     assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
 
     let started = Instant::now();
