@@ -17,7 +17,6 @@ use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
-
 pub enum ExecCredentialVersion {
     /// `client.authentication.k8s.io/v1`.
     #[default]

@@ -60,6 +60,7 @@ pub(crate) type PendingUpgrade = (Protocol, OnUpgrade);
 /// A request that may leave. Only [`CleanedRequest::seal`],
 /// [`CleanedRequest::seal_for_cluster`] and [`CleanedRequest::seal_for_kubernetes`] make one.
 #[derive(derive_more::Debug)]
+// Without values: they may be secrets of a service.
 #[debug("Outbound {{ method: {:?}, uri: {:?}, fields: {:?}, .. }}", self.request.method(), self.request.uri(), self.request.headers().len())]
 pub struct Outbound {
     request: Request<()>,

@@ -134,6 +134,7 @@ pub struct PersonLimitSpec {
 
 /// How services are reached over TLS.
 #[derive(Clone, Default, derive_more::Debug)]
+// Says which parts are present, never what they contain.
 #[debug("TlsSpec {{ ca_pem: {:?}, client_certificate_pem: {:?}, client_key_pem: {:?}, server_name: {server_name:?} }}", self.ca_pem.is_some(), self.client_certificate_pem.is_some(), self.client_key_pem.is_some())]
 pub struct TlsSpec {
     /// PEM certificates a service's certificate must lead to; the system's
