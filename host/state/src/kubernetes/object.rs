@@ -18,7 +18,7 @@ use crate::decode::LAST_APPLIED;
 
 /// The deepest nesting that is read. An API server stores up to 10,000 levels where a definition
 /// preserves unknown fields, and `serde_json` fails at 128, of which a list takes two.
-const MAX_DEPTH: usize = 100;
+pub(super) const MAX_DEPTH: usize = 100;
 
 /// An object: its name and version, and the parts that the gateway reads. `WHOLE` keeps everything
 /// except managed fields, because the object is given out again.

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Map, Value};
 
 use super::kinds::{WatchRequirement, WatchSpec};
-use super::object::Object;
+use super::object::{MAX_DEPTH, Object};
 use super::watch_failure::{FailureClass, WatchFailure};
 use crate::ObjectName;
 use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
@@ -200,10 +200,9 @@ fn read<const WHOLE: bool>(kind: ObjectKind, object: &Object<WHOLE>, namespace: 
     let decoder = ObjectDecoder::new(namespace);
     let findings = Findings::default();
     if let Some(fields) = Fields::open(&node, &source, &findings) {
-        let defect = object
-            .is_truncated
-            .then_some("it is nested too deeply, at most 100 levels are read");
-        decoder.decode_object(&fields, kind, defect);
+        let too_deep = || format!("it is nested too deeply, at most {MAX_DEPTH} levels are read");
+        let defect = object.is_truncated.then(too_deep);
+        decoder.decode_object(&fields, kind, defect.as_deref());
     }
     findings.take().into_iter().for_each(|finding| decoder.report(finding));
     decoder.finish()
