@@ -162,16 +162,16 @@ impl TestEnvironment {
         answer.json().await.unwrap()
     }
 
-    /// Sends a request to the cluster with this bearer token.
+    /// Lists namespaces of the cluster with this bearer token.
     async fn enter(&self, bearer: &str) -> u16 {
-        let url = format!("http://{}/k8s-proxy/api/v1/namespaces", self.world.address());
-        let answer = reqwest::Client::new()
-            .get(url)
-            .bearer_auth(bearer)
-            .send()
-            .await
-            .unwrap();
-        answer.status().as_u16()
+        self.enter_with(Method::GET, bearer, "/api/v1/namespaces").await
+    }
+
+    /// Sends a request to the cluster with this bearer token.
+    async fn enter_with(&self, method: Method, bearer: &str, target: &str) -> u16 {
+        let url = format!("http://{}/k8s-proxy{target}", self.world.address());
+        let request = reqwest::Client::new().request(method, url).bearer_auth(bearer);
+        request.send().await.unwrap().status().as_u16()
     }
 }
 

@@ -1,8 +1,10 @@
 //! `GET /api/v1/audit`.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{environment, no, refused};
+use test_support::kubernetes::eventually;
 
 fn actions(items: &[Value]) -> Vec<&str> {
     items.iter().map(|item| item["action"].as_str().unwrap()).collect()
@@ -91,5 +93,48 @@ async fn events_come_in_pages() {
             no(400, "bad_query"),
             "{query}"
         );
+    }
+}
+
+/// A query may hold secrets, so only the cluster gets it.
+#[tokio::test]
+async fn queries_are_recorded_nowhere() {
+    const SECRET: &str = "in-the-query";
+    let environment = environment().await;
+    let made = environment.made().await;
+    let bearer = made["bearer"].as_str().unwrap();
+    let list = format!("/api/v1/namespaces?labelSelector={SECRET}");
+    let create = format!("/api/v1/namespaces/web/configmaps?fieldManager={SECRET}");
+    assert_eq!(environment.enter_with(Method::GET, bearer, &list).await, 200);
+    assert_eq!(environment.enter_with(Method::POST, bearer, &create).await, 200);
+    assert_eq!(
+        environment.enter_with(Method::GET, "pat:9999:tgpat-wrong", &list).await,
+        401
+    );
+    let seen = environment.api.seen();
+    for target in [&list, &create] {
+        assert!(seen.iter().any(|seen| seen.target == *target), "{target}");
+    }
+
+    let queries = [
+        ("alice", "audit?action=access.allowed"),
+        ("dora", "audit?user=*&action=access.denied"),
+    ];
+    for (user, query) in queries {
+        let rows = eventually("rows of the audit log", async || {
+            let rows = environment.items(user, query).await;
+            (!rows.is_empty()).then_some(rows)
+        })
+        .await;
+        assert!(!json!(rows).to_string().contains(SECRET), "{rows:?}");
+    }
+    let log = environment.world.admin("/decisions?most=100").await;
+    assert!(log.contains("/api/v1/namespaces/web/configmaps"), "{log}");
+    let metrics = environment.world.admin("/metrics").await;
+    assert!(!log.contains(SECRET) && !metrics.contains(SECRET), "{log}\n{metrics}");
+    for file in ["tollgate.db", "tollgate.db-wal"] {
+        let content = std::fs::read(environment.world.path(file)).unwrap();
+        let mut parts = content.windows(SECRET.len());
+        assert!(!parts.any(|part| part == SECRET.as_bytes()), "{file}");
     }
 }
