@@ -12,7 +12,7 @@ mod exception;
 mod glob;
 mod harness;
 mod policy_csv;
-mod random;
+pub(crate) mod random;
 mod rbac;
 mod shrink;
 mod yaml;

@@ -16,15 +16,13 @@ use tollgate_applicationset::template::{CompiledTemplate, Error};
 use tollgate_applicationset::{GenerationBudget, MissingKey, TemplateEngine};
 use tollgate_config::GenerationLimits;
 
+use crate::differential::random::Random;
 use test_support::judge::Judge;
 
 mod calls;
 mod letters;
 mod programs;
-mod random;
 mod smaller;
-
-use random::Random;
 
 /// Default number of pairs of each kind.
 const PAIRS: u64 = 100_000;

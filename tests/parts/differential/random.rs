@@ -31,9 +31,9 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// A random text of the list.
-    pub(crate) fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
+    /// A clone of a random element of the list.
+    pub(crate) fn pick<T: Clone>(&mut self, list: &[T]) -> T {
+        self.one(list).clone()
     }
 
     /// A random element of the list.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tollgate_applicationset::MissingKey;
 
 use super::Pair;
-use super::random::Random;
+use crate::differential::random::Random;
 
 /// Texts on which implementations tend to differ.
 pub(super) const TEXTS: &[&str] = &[
@@ -308,7 +308,7 @@ const FORMATS: &[&str] = &[
 
 /// A template with one call, which may be piped, tested, looped over or assigned.
 pub(super) fn draw(random: &mut Random) -> Pair {
-    let call = if random.percent(4) {
+    let call = if random.chance(4) {
         random.pick(OTHERS).to_owned()
     } else {
         call(random, 2)
@@ -350,20 +350,20 @@ pub(super) fn call(random: &mut Random, depth: usize) -> String {
                 for _ in 0..random.below(3) {
                     kinds.extend(&group);
                 }
-                if random.percent(8) {
+                if random.chance(8) {
                     kinds.pop();
                 }
             }
             (kind, _) => kinds.push(kind),
         }
     }
-    if random.percent(1) {
+    if random.chance(1) {
         // One argument too many. It must be small for functions that take sizes, because the extra
         // argument may itself be a size.
         kinds.push(if kinds.contains(&'z') { 'z' } else { 'a' });
     }
     let mut arguments: Vec<String> = kinds.iter().map(|kind| argument(random, *kind, depth)).collect();
-    let is_piped = name != "printf" && !arguments.is_empty() && random.percent(25);
+    let is_piped = name != "printf" && !arguments.is_empty() && random.chance(25);
     let piped = arguments.pop_if(|_| is_piped);
     let call = match arguments.is_empty() {
         true => name.to_owned(),
@@ -376,14 +376,14 @@ pub(super) fn call(random: &mut Random, depth: usize) -> String {
 }
 
 fn argument(random: &mut Random, kind: char, depth: usize) -> String {
-    if depth > 0 && kind != 'z' && kind != 'f' && random.percent(15) {
+    if depth > 0 && kind != 'z' && kind != 'f' && random.chance(15) {
         return format!("({})", call(random, depth - 1));
     }
     // Sizes are always small, because Argo CD's functions do not bound them.
     let kind = match kind {
         'z' | 'f' => kind,
         'a' => random.pick(&['t', 't', 'i', 'b', 'l', 'm', 'n']),
-        _ if random.percent(6) => random.pick(&['t', 'i', 'b', 'l', 'm', 'n']),
+        _ if random.chance(6) => random.pick(&['t', 'i', 'b', 'l', 'm', 'n']),
         kind => kind,
     };
     match kind {
@@ -402,13 +402,13 @@ fn argument(random: &mut Random, kind: char, depth: usize) -> String {
             .pick(&[".nil", ".missing", "nil", ".m0.none", ".m0.none.deeper"])
             .to_owned(),
         'f' => literal(random.pick(FORMATS)).unwrap(),
-        'k' if random.percent(80) => literal(random.pick(KEYS)).unwrap(),
+        'k' if random.chance(80) => literal(random.pick(KEYS)).unwrap(),
         _ => text(random),
     }
 }
 
 fn text(random: &mut Random) -> String {
-    if random.percent(50) {
+    if random.chance(50) {
         return random.pick(&[".s0", ".s1", ".s2", ".m0.a"]).to_owned();
     }
     literal(random.pick(TEXTS)).unwrap_or_else(|| ".s0".to_owned())

@@ -6,7 +6,7 @@ use tollgate_applicationset::MissingKey;
 
 use super::Pair;
 use super::calls::{TEXTS, call, literal, missing_key, parameters};
-use super::random::Random;
+use crate::differential::random::Random;
 
 /// The most nodes in one block.
 const NODES: usize = 4;
@@ -61,7 +61,7 @@ const LETTERS: &[&str] = &[
 pub(super) fn draw(random: &mut Random) -> Pair {
     let mut scope = Scope::default();
     let mut text = nodes(random, &mut scope, 3);
-    if random.percent(30) {
+    if random.chance(30) {
         for _ in 0..=random.below(2) {
             text = mistaken(random, &text);
         }
@@ -195,7 +195,7 @@ fn branch(random: &mut Random, scope: &Scope, depth: usize) -> String {
         text.push_str(&action(random, &format!("else {keyword} {condition}")));
         text.push_str(&nodes(random, &mut inner.clone(), depth - 1));
     }
-    if random.percent(50) {
+    if random.chance(50) {
         text.push_str(&action(random, "else"));
         text.push_str(&nodes(random, &mut inner.clone(), depth - 1));
     }
@@ -205,7 +205,7 @@ fn branch(random: &mut Random, scope: &Scope, depth: usize) -> String {
 /// A value, sometimes assigned to a new variable.
 fn declared(random: &mut Random, scope: &mut Scope) -> String {
     let value = value(random, scope);
-    if !random.percent(15) {
+    if !random.chance(15) {
         return value;
     }
     let name = scope.variables;
@@ -244,12 +244,12 @@ fn range(random: &mut Random, scope: &Scope, depth: usize) -> String {
             inner.variables += 2;
             format!("$v{first}{}$v{} := ", random.pick(&[", ", ",", " , "]), first + 1)
         }
-        2 if first > 0 && random.percent(20) => "$v0 = ".to_owned(),
+        2 if first > 0 && random.chance(20) => "$v0 = ".to_owned(),
         _ => String::new(),
     };
     let mut text = action(random, &format!("range {declared}{over}"));
     text.push_str(&nodes(random, &mut inner, depth - 1));
-    if random.percent(40) {
+    if random.chance(40) {
         text.push_str(&action(random, "else"));
         text.push_str(&nodes(random, &mut scope.clone(), depth - 1));
     }
