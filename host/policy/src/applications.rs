@@ -4,9 +4,11 @@
 //! The index holds facts about Applications and decides nothing about a caller. Building it reuses
 //! what has not changed since the previous snapshot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxBuildHasher;
 
 use crate::impersonate::service_account::{
@@ -72,13 +74,30 @@ struct MergedProject {
     findings: Vec<Diagnostic>,
 }
 
-/// The Applications of one namespace, by name.
-type ApplicationsByName = HashMap<String, Arc<IndexedApplication>, FxBuildHasher>;
+/// The Applications of one namespace, by the name that each of them holds: a map would copy it.
+#[derive(Debug, Default)]
+struct ApplicationsByName(HashTable<Arc<IndexedApplication>>);
+
+impl ApplicationsByName {
+    fn find(&self, name: &str) -> Option<&Arc<IndexedApplication>> {
+        self.0.find(hash(name), |indexed| indexed.application.name.name == name)
+    }
+
+    /// Adds an Application. The caller adds each name once.
+    fn insert(&mut self, indexed: Arc<IndexedApplication>) {
+        let own_hash = |indexed: &Arc<IndexedApplication>| hash(&indexed.application.name.name);
+        self.0.insert_unique(own_hash(&indexed), indexed, own_hash);
+    }
+}
+
+fn hash(name: &str) -> u64 {
+    FxBuildHasher.hash_one(name)
+}
 
 impl ApplicationIndex {
     /// The Application of this name, if it exists. Allocates nothing.
     pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<IndexedApplication>> {
-        self.by_namespace.get(namespace)?.get(name)
+        self.by_namespace.get(namespace)?.find(name)
     }
 
     /// The instance name by which live objects refer to an Application.
@@ -88,7 +107,7 @@ impl ApplicationIndex {
 
     /// Every Application, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<IndexedApplication>> {
-        self.by_namespace.values().flat_map(HashMap::values)
+        self.by_namespace.values().flat_map(|members| &members.0)
     }
 
     /// The project of this name, merged with its global projects.

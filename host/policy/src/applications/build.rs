@@ -3,9 +3,10 @@
 //! Invariant: an entry is reused only if the Application, its project, its cluster and the rules
 //! are the same as before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxHashMap;
 
 use super::global::GlobalProjects;
@@ -65,8 +66,12 @@ impl ApplicationIndex {
                 Some(before) if is_same(before, application, project) => Arc::clone(before),
                 Some(_) | None => Arc::new(builder.resolve_application(application, project)),
             };
-            let members = by_namespace.entry(name.namespace.clone()).or_default();
-            members.insert(name.name.clone(), indexed);
+            let members = by_namespace.entry_ref(name.namespace.as_str());
+            let members = members.or_insert_with(|| match previous {
+                Some(previous) => previous.empty_members(&name.namespace),
+                None => super::ApplicationsByName::default(),
+            });
+            members.insert(indexed);
         }
         Self {
             mode: mode_override.unwrap_or_else(|| settings::mode(argocd_cm)),
@@ -80,6 +85,14 @@ impl ApplicationIndex {
             by_namespace,
             findings,
         }
+    }
+}
+
+impl ApplicationIndex {
+    /// An empty table with room for as many Applications as this index has in the namespace.
+    fn empty_members(&self, namespace: &str) -> super::ApplicationsByName {
+        let room = self.by_namespace.get(namespace).map_or(0, |members| members.0.len());
+        super::ApplicationsByName(HashTable::with_capacity(room))
     }
 }
 
