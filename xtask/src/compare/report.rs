@@ -123,10 +123,9 @@ impl<'a> Report<'a> {
     }
 
     fn proxies(&self) -> String {
-        let mut table =
-            "| under load | requests/s | of direct | of nginx | of Argo CD's | half within | 99 of 100 within |\n\
+        let mut table = "| under load | requests/s | of direct | of nginx | of Argo CD's | p50 | p99 |\n\
             |---|---:|---:|---:|---:|---:|---:|\n"
-                .to_owned();
+            .to_owned();
         for Measured {
             name,
             requests_per_second,
