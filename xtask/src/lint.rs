@@ -103,8 +103,18 @@ fn cargo_deny() -> Result<PathBuf> {
         println!("building cargo-deny {CARGO_DENY} into {} (once)", folder.display());
         let mut install = Command::new("cargo");
         install
-            .args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root"])
-            .arg(&folder);
+            // Optimized, it takes three minutes to build instead of one, and saves two seconds a check.
+            .args([
+                "install",
+                "cargo-deny",
+                "--debug",
+                "--locked",
+                "--version",
+                CARGO_DENY,
+                "--root",
+            ])
+            .arg(&folder)
+            .env("CARGO_PROFILE_DEV_DEBUG", "none");
         // A separate target folder, so that it does not fill the checkout's.
         install.arg("--target-dir").arg(folder.join("target"));
         execute(&mut install).context("building cargo-deny")?;
