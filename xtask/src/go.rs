@@ -25,7 +25,11 @@ pub fn program(module: &Path, program: &Path, package: &str, linker_flags: &str)
     let partial = program.with_extension(format!("{}.partial", std::process::id()));
     let mut command = command(module);
     command
-        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags"])
+        // Without DWARF, and with a larger heap for the compiler, kubectl is built in a sixth less
+        // time.
+        .env("GOGC", "400")
+        .args(["build", "-gcflags=all=-dwarf=false", "-trimpath", "-buildvcs=false"])
+        .args(["-mod=readonly", "-ldflags"])
         .arg(linker_flags)
         .arg("-o")
         .arg(&partial)
