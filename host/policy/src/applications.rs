@@ -75,10 +75,15 @@ struct MergedProject {
 }
 
 /// The Applications of one namespace, by the name that each of them holds: a map would copy it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ApplicationsByName(HashTable<Arc<IndexedApplication>>);
 
 impl ApplicationsByName {
+    /// An empty table with room for as many Applications as `before` has.
+    fn with_room_of(before: Option<&Self>) -> Self {
+        Self(HashTable::with_capacity(before.map_or(0, |before| before.0.len())))
+    }
+
     fn find(&self, name: &str) -> Option<&Arc<IndexedApplication>> {
         self.0.find(hash(name), |indexed| indexed.application.name.name == name)
     }

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::global::GlobalProjects;
 use super::{
-    ApplicationIndex, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted, merge, settings, target,
+    ApplicationIndex, ApplicationsByName, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted,
+    merge, settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
@@ -58,7 +59,7 @@ impl ApplicationIndex {
             resolved: FxHashMap::default(),
             permitted: FxHashMap::default(),
         };
-        let mut by_namespace: HashMap<String, super::ApplicationsByName, _> = HashMap::default();
+        let mut by_namespace: HashMap<String, ApplicationsByName, _> = HashMap::default();
         for (name, application) in &resources.applications {
             let project = builder.project(application);
             let before = unchanged.and_then(|before| before.find(&name.namespace, &name.name));
@@ -67,9 +68,9 @@ impl ApplicationIndex {
                 Some(_) | None => Arc::new(builder.resolve_application(application, project)),
             };
             let members = by_namespace.entry_ref(name.namespace.as_str());
-            let members = members.or_insert_with(|| match previous {
-                Some(previous) => previous.empty_members(&name.namespace),
-                None => super::ApplicationsByName::default(),
+            let members = members.or_insert_with(|| {
+                let before = previous.and_then(|before| before.by_namespace.get(&name.namespace));
+                ApplicationsByName::with_room_of(before)
             });
             members.insert(indexed);
         }
@@ -85,14 +86,6 @@ impl ApplicationIndex {
             by_namespace,
             findings,
         }
-    }
-}
-
-impl ApplicationIndex {
-    /// An empty table with room for as many Applications as this index has in the namespace.
-    fn empty_members(&self, namespace: &str) -> super::ApplicationsByName {
-        let room = self.by_namespace.get(namespace).map_or(0, |members| members.0.len());
-        super::ApplicationsByName(HashTable::with_capacity(room))
     }
 }
 
