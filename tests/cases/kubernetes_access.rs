@@ -19,9 +19,10 @@ mod table;
 mod upstream;
 mod wire;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use tokio::runtime::Runtime;
 
@@ -39,7 +40,7 @@ const MAX_ENVIRONMENTS: usize = 8;
 /// The table of access to clusters.
 pub(crate) struct KubernetesAccess;
 
-/// State that the cases of one run share.
+/// State that the cases of one file share.
 #[derive(Default)]
 struct Shared {
     /// Heads of tables by file.
@@ -50,7 +51,9 @@ struct Shared {
     groups: BTreeMap<(PathBuf, String), (String, String)>,
 }
 
-static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+thread_local! {
+    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 fn runtime() -> &'static Runtime {
@@ -65,20 +68,16 @@ impl Suite for KubernetesAccess {
     fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
         let question: Question = case.read()?;
         // Taken out, so that state from a case that panics is not used again.
-        let mut shared = lock().take().unwrap_or_default();
+        let mut shared = SHARED.take().unwrap_or_default();
         let done = runtime().block_on(shared.run(table, case, &question));
-        *lock() = Some(shared);
+        SHARED.set(Some(shared));
         done
     }
 
     fn end(&self) {
-        let shared = lock().take();
+        let shared = SHARED.take();
         runtime().block_on(async { drop(shared) });
     }
-}
-
-fn lock() -> std::sync::MutexGuard<'static, Option<Shared>> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

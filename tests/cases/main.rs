@@ -14,8 +14,10 @@
 )]
 
 use std::io::Write;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod applicationsets;
 mod extension_config;
@@ -86,18 +88,17 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
         }
         files.extend(more);
     }
+    let mut jobs: Vec<Job<'_>> = files.iter().map(|file| Job::File(file)).collect();
+    if filter.is_none() {
+        jobs.push(Job::Mutations(&own));
+    }
     let mut total = Tally::default();
-    for file in &files {
-        let tally =
-            run_file(out, file, (&exceptions, &outcomes), filter.as_deref()).map_err(|error| error.to_string())?;
+    for (text, tally) in run_all(&jobs, (&exceptions, &outcomes), filter.as_deref()) {
+        let tally = tally?;
+        out.write_all(&text).map_err(|error| error.to_string())?;
         total.passed += tally.passed;
         total.failed += tally.failed;
         total.exempt += tally.exempt;
-    }
-    if filter.is_none() {
-        let tally = mutations::run(out, &own, &outcomes)?;
-        total.passed += tally.passed;
-        total.failed += tally.failed;
     }
     let write = |error: std::io::Error| error.to_string();
     if total.exempt > 0 {
@@ -108,6 +109,47 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     }
     writeln!(out, "{} passed, {} failed", total.passed, total.failed).map_err(write)?;
     Ok(total)
+}
+
+/// What one thread runs at a time.
+enum Job<'a> {
+    /// The cases of a file.
+    File(&'a Path),
+    /// The mutations of cases in a folder.
+    Mutations(&'a Path),
+}
+
+/// Runs the jobs on one thread for each processor, and returns the output and counts of each in
+/// the order of the jobs.
+fn run_all(
+    jobs: &[Job<'_>],
+    known: (&Exceptions, &Outcomes),
+    filter: Option<&str>,
+) -> Vec<(Vec<u8>, Result<Tally, String>)> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else { return done };
+            let mut text = Vec::new();
+            let tally = match job {
+                Job::File(file) => run_file(&mut text, file, known, filter).map_err(|error| error.to_string()),
+                Job::Mutations(folder) => mutations::run(&mut text, folder, known.1),
+            };
+            done.push((index, (text, tally)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("panics of cases are caught"))
+            .collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The id in the arguments. `cargo test` passes the same arguments to every test binary, so the

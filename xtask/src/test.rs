@@ -1,15 +1,16 @@
 //! `cargo xtask test`: runs every check and test, those that fail soonest first. CI runs exactly
 //! this.
 
+use std::num::NonZero;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::demo::Demo;
-use crate::{languages, lint, plugins, run, setup};
+use crate::{execute, languages, lint, plugins, run, setup};
 
 // Every build has `--workspace`. Without it, libraries would be built again with other features.
 
@@ -39,7 +40,13 @@ impl Test {
         run(root, "cargo", &[&all[..], &["--no-run"]].concat())?;
         step("unit and integration tests; the idle test of ten minutes starts in the background");
         let idle = start_idle(root)?;
-        run(root, "cargo", &[&all[..], &["--", "--skip", IDLE]].concat())?;
+        execute(
+            Command::new("cargo")
+                .args(all)
+                .args(["--", "--skip", IDLE])
+                .env("RUST_TEST_THREADS", threads().to_string())
+                .current_dir(root),
+        )?;
         step("the guests' own tests");
         let guests = root.join("plugins");
         let folder = root.join("target/guest-test").display().to_string();
@@ -64,9 +71,14 @@ impl Test {
 /// A test that waits for ten minutes.
 const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
 
+/// How many tests run at a time: more than there are processors, because many wait for servers.
+fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 /// Starts the idle test, which uses almost no CPU time.
 fn start_idle(root: &Path) -> Result<Child> {
-    let mut command = Command::new("cargo");
+    let mut command = tokio::process::Command::new("cargo");
     command
         .args(["test", "--workspace", "--test", "kubernetes", IDLE, "--", "--exact"])
         .current_dir(root)
