@@ -1,8 +1,10 @@
 //! Runs the real guests in the real plugin host, with access to the hosts of a table and an
 //! endpoint that answers by script.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -44,19 +46,23 @@ pub(crate) static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| 
 });
 
 impl PluginHost {
-    /// The plugin host with these hosts and audiences allowed, created once.
-    pub(crate) fn of(hosts: &BTreeSet<String>, audiences: &BTreeSet<String>) -> Arc<Self> {
-        type PluginHosts = BTreeMap<(BTreeSet<String>, BTreeSet<String>), Arc<PluginHost>>;
-        static PLUGIN_HOSTS: LazyLock<Mutex<PluginHosts>> = LazyLock::new(Mutex::default);
-        let mut plugin_hosts = PLUGIN_HOSTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let plugin_host = plugin_hosts
-            .entry((hosts.clone(), audiences.clone()))
-            .or_insert_with(|| {
-                let world = RUNTIME.block_on(World::new());
-                let entries: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
-                Arc::new(Self::load(world, &GUESTS, &entries, audiences).expect("the guests load"))
-            });
-        Arc::clone(plugin_host)
+    /// The plugin host with these hosts and audiences allowed, created once in each thread: its
+    /// endpoint plays the script of one case at a time.
+    pub(crate) fn of(hosts: &BTreeSet<String>, audiences: &BTreeSet<String>) -> Rc<Self> {
+        type PluginHosts = BTreeMap<(BTreeSet<String>, BTreeSet<String>), Rc<PluginHost>>;
+        thread_local! {
+            static PLUGIN_HOSTS: RefCell<PluginHosts> = RefCell::default();
+        }
+        PLUGIN_HOSTS.with_borrow_mut(|plugin_hosts| {
+            let plugin_host = plugin_hosts
+                .entry((hosts.clone(), audiences.clone()))
+                .or_insert_with(|| {
+                    let world = RUNTIME.block_on(World::new());
+                    let entries: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
+                    Rc::new(Self::load(world, &GUESTS, &entries, audiences).expect("the guests load"))
+                });
+            Rc::clone(plugin_host)
+        })
     }
 
     /// Loads the plugins `names` with these entries.
