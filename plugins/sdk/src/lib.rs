@@ -2,8 +2,25 @@
 //!
 //! Implement [`HeaderFilter`] and export the type, once per crate:
 //!
-//! ```ignore
-//! tollgate_plugin::header_filter!(MyFilter);
+//! ```
+//! use tollgate_plugin::{Edit, HeaderFilter, Plans, Refusal, Request};
+//!
+//! struct Team;
+//!
+//! impl HeaderFilter for Team {
+//!     type Config = String;
+//!
+//!     fn plan(_: &String) -> Result<Plans, String> {
+//!         Ok(tollgate_plugin::empty_plans())
+//!     }
+//!
+//!     fn filter_request(team: &String, _: &Request) -> Result<Vec<Edit>, Refusal> {
+//!         Ok(vec![Edit::Set(tollgate_plugin::field("x-team", team))])
+//!     }
+//! }
+//!
+//! tollgate_plugin::header_filter!(Team);
+//! # fn main() {}
 //! ```
 //!
 //! Each call runs in a fresh instance, so no state outlives a call.

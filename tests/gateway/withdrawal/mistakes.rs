@@ -84,6 +84,32 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
     wait_status(&world, "alice", 401).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_bundle_does_not_delay_what_objects_withdraw() {
+    let world = world(|_| ()).await;
+    let file = "policies/extensions/policy.rego";
+    let good = std::fs::read_to_string(world.path(file)).unwrap();
+    put(&world, file, format!("{good}\npermitted if {{\n"));
+    let is_refused = || async { is_broken(&world, "policies").await };
+    world.until("the bundle to be refused", is_refused).await;
+    assert_eq!(status(&world, "echo/", "alice").await, 200);
+    put_policy(&world, BOB);
+    wait_status(&world, "alice", 403).await;
+    assert_eq!(status(&world, "echo/", "bob").await, 200, "the objects have no mistake");
+    // With a mistake in both, objects still only take away.
+    put(&world, "state/900.yaml", REFUSED);
+    let is_refused = || async { is_broken(&world, "state").await };
+    world.until("the objects to be refused", is_refused).await;
+    put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
+    wait_status(&world, "bob", 403).await;
+    assert_eq!(status(&world, "echo/", "alice").await, 403);
+    // Mended, the bundle decides with the latest objects.
+    std::fs::remove_file(world.path("state/900.yaml")).unwrap();
+    put(&world, file, good);
+    wait_status(&world, "alice", 200).await;
+    assert_eq!(status(&world, "echo/", "bob").await, 403);
+}
+
 /// Key and value of the extension in `argocd-cm`.
 fn world_extension(world: &World) -> (String, String) {
     let text = std::fs::read_to_string(world.path("state/000.yaml")).unwrap();

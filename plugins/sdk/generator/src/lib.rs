@@ -2,8 +2,24 @@
 //!
 //! Implement [`Generator`] and export the type, once per crate:
 //!
-//! ```ignore
-//! tollgate_generator::generator!(MyGenerator);
+//! ```
+//! use serde_json::{Value, json};
+//! use tollgate_generator::{Error, GenerateInput, Generator, Parameters};
+//!
+//! /// Makes a set of parameters for each of the operator's stages.
+//! struct Stages;
+//!
+//! impl Generator for Stages {
+//!     type Config = Vec<String>;
+//!
+//!     fn generate(stages: &Vec<String>, _: &GenerateInput, _: &Value) -> Result<Vec<Parameters>, Error> {
+//!         let one = |stage| Parameters::from_iter([("stage".to_owned(), json!(stage))]);
+//!         Ok(stages.iter().map(one).collect())
+//!     }
+//! }
+//!
+//! tollgate_generator::generator!(Stages);
+//! # fn main() {}
 //! ```
 //!
 //! Each call runs in a fresh instance, so no state outlives a call.

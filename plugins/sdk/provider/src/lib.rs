@@ -2,8 +2,23 @@
 //!
 //! Implement [`Provider`] and export the type, once per crate:
 //!
-//! ```ignore
-//! tollgate_provider::credential_provider!(MyProvider);
+//! ```
+//! use tollgate_provider::{Credential, Error, Expiry, MintInput, Provider};
+//!
+//! /// Hands out the value `token` of the cluster's Secret.
+//! struct StaticToken;
+//!
+//! impl Provider for StaticToken {
+//!     type Config = ();
+//!
+//!     fn mint(_: &(), _: &MintInput) -> Result<Credential, Error> {
+//!         let token = tollgate_provider::trimmed("token")?;
+//!         Ok(tollgate_provider::bearer(token, Expiry::unknown()))
+//!     }
+//! }
+//!
+//! tollgate_provider::credential_provider!(StaticToken);
+//! # fn main() {}
 //! ```
 //!
 //! Each call runs in a fresh instance, so no state outlives a call.
