@@ -52,7 +52,7 @@ struct Shared {
 }
 
 thread_local! {
-    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static SHARED: RefCell<Shared> = RefCell::default();
 }
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
@@ -68,9 +68,9 @@ impl Suite for KubernetesAccess {
     fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
         let question: Question = case.read()?;
         // Taken out, so that state from a case that panics is not used again.
-        let mut shared = SHARED.take().unwrap_or_default();
+        let mut shared = SHARED.take();
         let done = runtime().block_on(shared.run(table, case, &question));
-        SHARED.set(Some(shared));
+        SHARED.set(shared);
         done
     }
 

@@ -17,7 +17,8 @@ use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Sender};
 
 mod applicationsets;
 mod extension_config;
@@ -88,18 +89,11 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
         }
         files.extend(more);
     }
-    let mut jobs: Vec<Job<'_>> = files.iter().map(|file| Job::File(file)).collect();
+    let mut tasks: Vec<Task<'_>> = files.iter().map(|file| Task::File(file)).collect();
     if filter.is_none() {
-        jobs.push(Job::Mutations(&own));
+        tasks.push(Task::Mutations(&own));
     }
-    let mut total = Tally::default();
-    for (text, tally) in run_all(&jobs, (&exceptions, &outcomes), filter.as_deref()) {
-        let tally = tally?;
-        out.write_all(&text).map_err(|error| error.to_string())?;
-        total.passed += tally.passed;
-        total.failed += tally.failed;
-        total.exempt += tally.exempt;
-    }
+    let total = run_all(out, tasks, (&exceptions, &outcomes), filter.as_deref())?;
     let write = |error: std::io::Error| error.to_string();
     if total.exempt > 0 {
         writeln!(out, "{} not applicable", total.exempt).map_err(write)?;
@@ -112,44 +106,54 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
 }
 
 /// What one thread runs at a time.
-enum Job<'a> {
+enum Task<'a> {
     /// The cases of a file.
     File(&'a Path),
     /// The mutations of cases in a folder.
     Mutations(&'a Path),
 }
 
-/// Runs the jobs on one thread for each processor, and returns the output and counts of each in
-/// the order of the jobs.
+/// Runs the tasks on one thread for each processor, prints the output of each when it ends, and
+/// returns their sums.
 fn run_all(
-    jobs: &[Job<'_>],
-    known: (&Exceptions, &Outcomes),
+    out: &mut impl Write,
+    tasks: Vec<Task<'_>>,
+    (exceptions, outcomes): (&Exceptions, &Outcomes),
     filter: Option<&str>,
-) -> Vec<(Vec<u8>, Result<Tally, String>)> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else { return done };
+) -> Result<Tally, String> {
+    let queue = Mutex::new(tasks.into_iter());
+    let (sender, finished) = mpsc::channel();
+    let work = |sender: Sender<_>| {
+        while let Some(task) = { queue.lock().unwrap().next() } {
             let mut text = Vec::new();
-            let tally = match job {
-                Job::File(file) => run_file(&mut text, file, known, filter).map_err(|error| error.to_string()),
-                Job::Mutations(folder) => mutations::run(&mut text, folder, known.1),
+            let tally = match task {
+                Task::File(file) => {
+                    run_file(&mut text, file, (exceptions, outcomes), filter).map_err(|error| error.to_string())
+                }
+                Task::Mutations(folder) => mutations::run(&mut text, folder, outcomes),
             };
-            done.push((index, (text, tally)));
+            // The receiver stops at the first error.
+            if sender.send((text, tally)).is_err() {
+                return;
+            }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let mut done: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().expect("panics of cases are caught"))
-            .collect()
-    });
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            let sender = sender.clone();
+            scope.spawn(|| work(sender));
+        }
+        drop(sender);
+        let mut total = Tally::default();
+        for (text, tally) in finished {
+            out.write_all(&text).map_err(|error| error.to_string())?;
+            let tally = tally?;
+            total.passed += tally.passed;
+            total.failed += tally.failed;
+            total.exempt += tally.exempt;
+        }
+        Ok(total)
+    })
 }
 
 /// The id in the arguments. `cargo test` passes the same arguments to every test binary, so the

@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 
 /// Runs the cases of some kinds.
 ///
+/// Files run at the same time, each in one thread: what the cases of a file share belongs to the
+/// thread.
+///
 /// Each table has a module with its suite. A table's own head, such as fixtures or shared policies,
 /// is in [`Table::head`].
 pub(crate) trait Suite: Sync {

@@ -7,8 +7,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use crate::wire::{
-    admin, bare, check, findings, get, is_broken, once, put, put_argocd_cm, put_policy, put_secrets, read_head, reason,
-    status, uninstall,
+    admin, bare, check, findings, get, once, put, put_argocd_cm, put_policy, put_secrets, read_head, reason, status,
+    uninstall, wait_broken,
 };
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
@@ -20,15 +20,6 @@ const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, exte
 
 async fn hello() -> Backend {
     Backend::start(|_| Reply::ok("hello")).await
-}
-
-/// Waits until the files of `part` are, or are not, in force.
-async fn wait_broken(world: &World, part: &str, wanted: bool) {
-    world
-        .until(&format!("`{part}` broken: {wanted}"), || async {
-            is_broken(world, part).await == wanted
-        })
-        .await;
 }
 
 async fn generation(world: &World) -> u64 {

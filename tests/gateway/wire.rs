@@ -109,6 +109,15 @@ pub(crate) async fn is_broken(world: &World, part: &str) -> bool {
     }
 }
 
+/// Waits until the files of `part` are, or are not, in force.
+pub(crate) async fn wait_broken(world: &World, part: &str, wanted: bool) {
+    world
+        .until(&format!("`{part}` broken: {wanted}"), || async {
+            is_broken(world, part).await == wanted
+        })
+        .await;
+}
+
 /// Replaces a file atomically, by a rename.
 pub(crate) fn put(world: &World, name: &str, bytes: impl AsRef<[u8]>) {
     let draft = world.path("draft");

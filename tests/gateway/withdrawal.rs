@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::applications::discovery;
 use crate::clusters::cluster;
-use crate::wire::{is_broken, put};
+use crate::wire::{is_broken, put, wait_broken};
 use test_support::client::{Answer, Client};
 use test_support::issuer::Issuer;
 use test_support::token;
@@ -657,10 +657,9 @@ async fn what_is_withdrawn_ends_and_nothing_else_does() {
 async fn what_is_withdrawn_ends_beside_a_mistake() {
     let environment = TestEnvironment::start().await;
     put(&environment.world, "state/900.yaml", mistakes::REFUSED);
-    let is_refused = || async { is_broken(&environment.world, "state").await };
-    environment.world.until("the load to be refused", is_refused).await;
+    wait_broken(&environment.world, "state", true).await;
     withdraw_all(&environment).await;
-    assert!(is_refused().await);
+    assert!(is_broken(&environment.world, "state").await);
 }
 
 async fn withdraw_all(environment: &TestEnvironment) {

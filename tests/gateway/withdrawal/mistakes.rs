@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::wire::{check, findings, is_broken, put, put_argocd_cm, put_policy, status};
+use crate::wire::{check, findings, is_broken, put, put_argocd_cm, put_policy, status, wait_broken};
 use test_support::backend::{Backend, Reply};
 use test_support::world::{Setup, World, application, map, project};
 
@@ -38,9 +38,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
     ] {
         assert_eq!(status(&world, "echo/", "alice").await, 200);
         put(&world, file, text);
-        world
-            .until("the load to be refused", || async { is_broken(&world, "state").await })
-            .await;
+        wait_broken(&world, "state", true).await;
         // Nothing is taken away: the last good state stays.
         assert_eq!(
             (
@@ -90,16 +88,14 @@ async fn a_broken_bundle_does_not_delay_what_objects_withdraw() {
     let file = "policies/extensions/policy.rego";
     let good = std::fs::read_to_string(world.path(file)).unwrap();
     put(&world, file, format!("{good}\npermitted if {{\n"));
-    let is_refused = || async { is_broken(&world, "policies").await };
-    world.until("the bundle to be refused", is_refused).await;
+    wait_broken(&world, "policies", true).await;
     assert_eq!(status(&world, "echo/", "alice").await, 200);
     put_policy(&world, BOB);
     wait_status(&world, "alice", 403).await;
     assert_eq!(status(&world, "echo/", "bob").await, 200, "the objects have no mistake");
     // With a mistake in both, objects still only take away.
     put(&world, "state/900.yaml", REFUSED);
-    let is_refused = || async { is_broken(&world, "state").await };
-    world.until("the objects to be refused", is_refused).await;
+    wait_broken(&world, "state", true).await;
     put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
     wait_status(&world, "bob", 403).await;
     assert_eq!(status(&world, "echo/", "alice").await, 403);

@@ -34,12 +34,12 @@ impl Judge {
     pub fn start() -> Self {
         let program: PathBuf = argocd().judge;
         let mut command = Command::new(&program);
-        // It logs each call of git to standard error.
         command
             // With fewer garbage collections, the differentials take a tenth less time.
             .env("GOGC", "800")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // It logs each call of git there.
             .stderr(Stdio::null());
         let mut child = command
             .spawn()
@@ -57,11 +57,11 @@ impl Judge {
     /// Asks a question. `Err` is an error of Argo CD itself.
     pub fn ask(&self, question: &Value) -> Result<Value, String> {
         // Formatted into the pipe, it would be a system call for each token.
-        let mut line = format!("{question}\n");
+        let text = format!("{question}\n");
         let mut pipes = self.pipes.lock().unwrap();
         let (input, output) = pipes.as_mut().unwrap();
-        input.write_all(line.as_bytes()).unwrap();
-        line.clear();
+        input.write_all(text.as_bytes()).unwrap();
+        let mut line = String::new();
         output.read_line(&mut line).unwrap();
         assert!(!line.is_empty(), "the judge ended at {question}");
         let mut answer: Value = serde_json::from_str(&line).unwrap();
