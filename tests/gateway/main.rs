@@ -16,6 +16,7 @@ mod answers;
 mod application_grants;
 mod applications;
 mod applicationsets;
+mod argocd;
 mod argocd_cli;
 mod attacks;
 mod behaviours;

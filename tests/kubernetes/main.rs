@@ -14,6 +14,7 @@ mod access;
 mod application_grants;
 mod applications;
 mod applicationsets;
+mod argocd;
 mod browser;
 mod control_plane;
 mod credentials;

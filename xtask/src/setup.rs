@@ -36,6 +36,12 @@ const POSTGRES: Tool = Tool {
     package: "postgresql",
 };
 
+/// Cache of the Argo CD that the tests start.
+const REDIS: Tool = Tool {
+    program: "redis-server",
+    package: "redis-server",
+};
+
 /// Creates and serves the repositories of `tests/parts/repository` and
 /// `tests/parts/applicationsets`. Argo CD's code in the judge runs it too.
 const GIT: Tool = Tool {
@@ -68,7 +74,7 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
-    packages(&[CHROMIUM, GIT])?;
+    packages(&[CHROMIUM, GIT, REDIS])?;
     kubernetes::build(root)?;
     argocd::build(root).map(drop)
 }

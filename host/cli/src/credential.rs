@@ -144,7 +144,9 @@ impl SourceArgs {
 /// Gets a credential from a running gateway, as an `ExecCredential` of the requested version. The
 /// gateway answers in the latest, and the versions differ in nothing else.
 fn fetch(server: &Server, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
-    let bytes = server.get(&["clusters", cluster, "credential"], hint).send()?;
+    let bytes = server
+        .get(&["tollgate", "clusters", cluster, "credential"], hint)
+        .send()?;
     let text = std::str::from_utf8(&bytes).map_err(|_| Failure::new("gateway.answer", "the response is not UTF-8"))?;
     let mut document = parse(text)?;
     if document.get("kind").and_then(Value::as_str) != Some("ExecCredential") {

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
 
 mod application_sets;
+mod argocd;
 pub mod duration;
 mod egress;
 mod kubernetes;
@@ -20,6 +21,7 @@ pub mod raw;
 mod state;
 
 pub use application_sets::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
+pub use argocd::ArgocdServer;
 pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
@@ -57,6 +59,8 @@ pub struct Config {
     pub applications: Option<Applications>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
+    /// Where everything goes that is not Tollgate's own; answered with 404 when absent.
+    pub argocd: Option<ArgocdServer>,
     /// Where tokens, sessions and audit events are stored.
     pub store: StoreConfig,
     /// How long a cluster's credential is used before it is renewed.

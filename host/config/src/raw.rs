@@ -20,6 +20,7 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
 mod application_sets;
+mod argocd;
 mod authentication;
 mod kubernetes;
 mod plugins;
@@ -49,6 +50,7 @@ struct RawConfig {
     kubernetes: Option<kubernetes::RawKubernetes>,
     applications: Option<RawApplications>,
     application_sets: Option<application_sets::RawApplicationSets>,
+    argocd: Option<argocd::RawArgocd>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -280,6 +282,7 @@ impl<'a> SettingsValidator<'a> {
                 gateway_identity: raw.gateway_identity,
             }),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
+            argocd: raw.argocd.and_then(|raw| raw.check(self)),
             store: raw.store.check(self),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),

@@ -12,6 +12,7 @@ use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
+use crate::route::ArgocdServer;
 use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, platform};
 use tollgate_core::attributes::Attributes;
@@ -73,8 +74,10 @@ pub(crate) enum FrontKind {
     /// The clusters of Applications.
     Applications,
     ApplicationSets,
-    /// ApplicationSets, by gRPC.
+    /// A call of gRPC, about ApplicationSets or for argocd-server.
     Grpc(Transport),
+    /// Everything else that is for argocd-server.
+    Argocd,
     Other(ErrorFormat),
 }
 
@@ -82,8 +85,9 @@ impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
         let path = head.map_or("", |head| head.uri.path());
         let sets = snapshot.policies.config.application_sets.is_some();
+        let is_argocd = ArgocdServer::of(&snapshot.policies.config).serves(path);
         let transport = head.and_then(|head| Transport::of(&head.method, path, &head.headers));
-        if let Some(transport) = transport.filter(|_| sets) {
+        if let Some(transport) = transport.filter(|_| sets || is_argocd) {
             Self::Grpc(transport)
         } else if snapshot.policies.kubernetes.is_some() && kubernetes::route::is_kubernetes(path) {
             Self::Agents
@@ -91,6 +95,8 @@ impl FrontKind {
             Self::Applications
         } else if sets && applicationsets::route::is_application_sets(path) {
             Self::ApplicationSets
+        } else if is_argocd {
+            Self::Argocd
         } else {
             Self::Other(ErrorFormat::of(snapshot.policies.config.extensions.compatibility))
         }
@@ -99,7 +105,7 @@ impl FrontKind {
     fn error_format(self) -> ErrorFormat {
         match self {
             Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
-            Self::ApplicationSets | Self::Grpc(_) => ErrorFormat::ApplicationSets,
+            Self::ApplicationSets | Self::Grpc(_) | Self::Argocd => ErrorFormat::ApplicationSets,
             Self::Other(format) => format,
         }
     }

@@ -19,6 +19,7 @@
 mod admin;
 pub mod applications;
 pub mod applicationsets;
+mod argocd;
 pub mod caller;
 mod cluster_request;
 pub mod clusters;

@@ -44,6 +44,8 @@ pub(crate) enum Reauthorization {
     /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
     /// authorized by itself.
     ApplicationSets(PtrEqArc<Principal>),
+    /// A request for argocd-server, which authorizes it.
+    Argocd(PtrEqArc<Principal>),
 }
 
 /// A pointer that is equal to itself and its clones, and hashes accordingly.
@@ -80,6 +82,7 @@ impl Reauthorization {
             Self::ApplicationSets(PtrEqArc(principal)) => {
                 now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
             }
+            Self::Argocd(PtrEqArc(principal)) => now.authenticator.is_still_valid(principal),
         };
         // SECURITY: if reauthorization panics, the exchange ends.
         catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
@@ -91,7 +94,7 @@ impl Reauthorization {
             Self::Cluster(_) => unchanged.clusters,
             Self::Kubernetes(_) => unchanged.kubernetes,
             Self::Application(_) => unchanged.applications,
-            Self::ApplicationSets(_) => unchanged.callers,
+            Self::ApplicationSets(_) | Self::Argocd(_) => unchanged.callers,
         }
     }
 }

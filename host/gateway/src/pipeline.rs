@@ -15,18 +15,19 @@ use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
+use crate::argocd::{self, SignIn};
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
-use crate::route::{self, Route};
+use crate::route::{self, ArgocdServer, Route};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
-use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::assertion::Signer;
-use tollgate_proxy::forward::{self, Body, Limiter};
+use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage, trace_id};
 use tollgate_proxy::server::{Handler, Peer, RequestReadError};
@@ -50,6 +51,8 @@ pub(crate) struct Gateway {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) grpc: Arc<MessageCodec>,
     pub(crate) open: Arc<OpenExchanges>,
+    /// What serves everything that is not Tollgate's own.
+    pub(crate) argocd: Option<ArgocdBackend>,
 }
 
 /// State of the fronts that outlives reloads of the snapshot. `None` for a front that is closed.
@@ -61,7 +64,7 @@ pub(crate) type FrontStates = (
 
 impl Gateway {
     /// # Errors
-    /// The key that signs assertions cannot be read or made.
+    /// The key that signs assertions cannot be read or made, or the file `argocd.ca` cannot be used.
     pub(crate) fn new(
         current: CurrentSnapshot,
         recorder: Arc<Recorder>,
@@ -94,6 +97,7 @@ impl Gateway {
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
+            argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
         })
     }
 
@@ -151,7 +155,8 @@ impl Gateway {
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let uri = head.uri.clone();
-        let route = route::route(&head.method, &uri, &head.headers)?;
+        let server = ArgocdServer::of(&snapshot.policies.config);
+        let route = route::route(&head.method, &uri, &head.headers, server)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }
@@ -166,6 +171,33 @@ impl Gateway {
                 record,
             };
             return front.serve(context, (head, body)).await;
+        }
+        if let Route::Argocd(route) = route {
+            record.note(|record| record.front = "argocd");
+            let mut head = head;
+            route.prepare(&mut head)?;
+            let principal = match route.sign_in {
+                SignIn::NotRequired => None,
+                SignIn::Required => match self
+                    .authenticate(&head, Safety::ByMethod, (peer, snapshot), record)
+                    .await
+                {
+                    Err(Rejection::Authenticate(authenticate::Error::NoCredential))
+                        if argocd::admits_anonymous(snapshot) =>
+                    {
+                        None
+                    }
+                    principal => Some(principal?),
+                },
+            };
+            let context = RequestContext {
+                gateway: self,
+                peer,
+                snapshot,
+                principal: &principal,
+                record,
+            };
+            return route.serve(context, (head, body)).await;
         }
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
             return front_state.answer_gateway((head, body), snapshot, record).await;
@@ -184,16 +216,7 @@ impl Gateway {
             return Err(Rejection::WrongPrefix);
         }
         let safety = safety(&route, &head.method);
-        let principal = snapshot.authenticator.authenticate(&head, safety).await;
-        record.finish_stage(Stage::Authenticate);
-        let principal = principal?;
-        if let Some(narrower) = &snapshot.narrowed_by
-            && !narrower.authenticator.is_still_valid(&principal)
-        {
-            return Err(Rejection::Forward(forward::Error::Ended(EndReason::Withdrawn)));
-        }
-        peer.mark_authenticated();
-        record.note(|record| record.principal = Some(Arc::clone(&principal)));
+        let principal = self.authenticate(&head, safety, (peer, snapshot), record).await?;
         let context = RequestContext {
             gateway: self,
             peer,
@@ -216,10 +239,31 @@ impl Gateway {
             Route::Call(call) => call.serve(context, request).await,
             Route::Grpc(_)
             | Route::Kubernetes(_)
+            | Route::Argocd(_)
             | Route::AuthorizeProxyUser
             | Route::AssertionKeys
             | Route::Unknown => Err(Rejection::NotFound),
         }
+    }
+
+    async fn authenticate(
+        &self,
+        head: &request::Parts,
+        safety: Safety,
+        (peer, snapshot): (&Peer, &Snapshot),
+        record: &mut OpenRecord,
+    ) -> Result<Arc<Principal>, Rejection> {
+        let principal = snapshot.authenticator.authenticate(head, safety).await;
+        record.finish_stage(Stage::Authenticate);
+        let principal = principal?;
+        if let Some(narrower) = &snapshot.narrowed_by
+            && !narrower.authenticator.is_still_valid(&principal)
+        {
+            return Err(Rejection::Forward(forward::Error::Ended(EndReason::Withdrawn)));
+        }
+        peer.mark_authenticated();
+        record.note(|record| record.principal = Some(Arc::clone(&principal)));
+        Ok(principal)
     }
 
     /// Returns the record of a decision about the caller. A decision about anyone else is reported
@@ -313,6 +357,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
         | Route::Grpc(_)
         | Route::Call(_)
         | Route::Kubernetes(_)
+        | Route::Argocd(_)
         | Route::AuthorizeProxyUser
         | Route::AssertionKeys
         | Route::Unknown => Safety::ByMethod,

@@ -4,14 +4,16 @@
 //! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
 //! checked.
 
-use crate::applications::route::ApplicationPath;
+use crate::applications::route::{ApplicationPath, is_application};
 use crate::applicationsets::grpc::{Call, Transport};
 use crate::applicationsets::route::ApplicationSetRoute;
-use crate::clusters::route::ClusterRoute;
+use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, argocd, is_argocd};
+use crate::clusters::route::{ClusterRoute, is_forwarded};
 use crate::kubernetes::route::KubernetesPath;
 use crate::platform::route::PlatformRoute;
 use crate::projects::route::ProjectRoute;
 use http::{HeaderMap, Method, Uri};
+use tollgate_config::Config;
 use tollgate_identity::access::endpoint;
 use tollgate_proxy::target::{Error, authority, check_path};
 
@@ -44,6 +46,8 @@ pub(crate) enum Route<'a> {
     Call(Call),
     Project(ProjectRoute<'a>),
     ApplicationSet(ApplicationSetRoute<'a>),
+    /// A request for argocd-server.
+    Argocd(ArgocdRoute),
     /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
     Decision(uuid::Uuid),
@@ -52,26 +56,69 @@ pub(crate) enum Route<'a> {
     Unknown,
 }
 
+/// Whether an argocd-server is behind the gateway, and what it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArgocdServer {
+    Absent,
+    /// It serves everything that is not Tollgate's own.
+    Present(ApplicationSetsServer),
+}
+
+impl ArgocdServer {
+    pub(crate) fn of(config: &Config) -> Self {
+        match (&config.argocd, &config.application_sets) {
+            (None, _) => Self::Absent,
+            (Some(_), None) => Self::Present(ApplicationSetsServer::Argocd),
+            (Some(_), Some(_)) => Self::Present(ApplicationSetsServer::Tollgate),
+        }
+    }
+
+    /// Whether a path is its own, even if it is malformed.
+    pub(crate) fn serves(self, path: &str) -> bool {
+        match self {
+            Self::Absent => false,
+            Self::Present(sets) => {
+                let is_into_cluster = is_forwarded(path) || is_application(path);
+                !is_into_cluster && is_argocd(path, sets)
+            }
+        }
+    }
+}
+
 /// Finds the route of a request.
 ///
 /// # Errors
 /// [`Error`] for a target that two parsers could read differently.
-pub(crate) fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
+pub(crate) fn route<'a>(
+    method: &Method,
+    uri: &'a Uri,
+    headers: &HeaderMap,
+    server: ArgocdServer,
+) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
+    // Paths into clusters are Tollgate's, but have names in them.
+    if let Some(path) = crate::clusters::route::forwarded(uri)? {
+        return Ok(Route::Cluster(ClusterRoute::Forward(path)));
+    }
+    if let Some(path) = crate::applications::route::application(uri)? {
+        return Ok(Route::Application(path));
+    }
+    if let ArgocdServer::Present(sets) = server
+        && let Some(route) = argocd((method, uri, headers), sets)?
+    {
+        return Ok(Route::Argocd(route));
+    }
     if let Some(transport) = Transport::of(method, uri.path(), headers) {
         return Ok(Route::Grpc(transport));
     }
     if let Some(path) = extension(uri)? {
         return Ok(Route::Extension(path));
     }
-    if let Some(path) = crate::clusters::route::cluster(method, uri)? {
-        return Ok(Route::Cluster(path));
+    if let Some(route) = crate::clusters::route::api(method, uri)? {
+        return Ok(Route::Cluster(route));
     }
     if let Some(path) = crate::kubernetes::route::kubernetes(uri)? {
         return Ok(Route::Kubernetes(path));
-    }
-    if let Some(path) = crate::applications::route::application(uri)? {
-        return Ok(Route::Application(path));
     }
     if let Some(path) = crate::platform::route::platform(method, uri)? {
         return Ok(Route::Platform(path));

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::headers::{Outbound, clean_response};
 use tollgate_identity::sessions::{ClosableConnection, EndReason};
 
+mod argocd;
 mod backend;
 mod body;
 mod cluster;
@@ -29,6 +30,7 @@ pub mod timeout;
 pub mod tls;
 mod upgrade;
 
+pub use argocd::{ArgocdBackend, ArgocdProtocol};
 pub use backend::{Backend, BuildError};
 pub use body::{Body, BodyError, BufferedBody};
 pub use cluster::ClusterBackend;
@@ -175,7 +177,7 @@ impl Backend {
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
             _ => {
                 let (mut parts, incoming) = response.into_parts();
-                clean_response(&mut parts.headers, self.upstream().extension());
+                clean_response(&mut parts.headers, self.upstream().responder());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
                 if let Some(guard) = deadline.and_then(|deadline| peer.register_deadline(deadline.at)) {

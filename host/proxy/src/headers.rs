@@ -25,8 +25,8 @@ pub(crate) use response::clean_response;
 pub(crate) use response::clean_trailers;
 pub use response::restrict_cluster_response;
 pub use seal::{HeldValue, HostHeaders, Outbound};
-pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
+pub(crate) use upstream::{RequestHeader, Responder};
 
 /// Why a request's fields are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -41,6 +41,9 @@ pub enum Error {
     /// `%2e`: dots never need encoding.
     #[error("path has an encoded dot")]
     EncodedDot,
+    /// An encoded letter, digit, `-`, `_` or `~`.
+    #[error("path encodes characters that need no encoding")]
+    NeedlessEncoding,
     /// A backslash, plain or encoded.
     #[error("path has a backslash")]
     Backslash,
@@ -140,6 +143,15 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
+/// How encoded slashes are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EncodedSlashes {
+    /// As separators: no segment between them is empty.
+    Separators,
+    /// As text: a segment may be a whole URL, such as `https:%2F%2Fa.example`.
+    Text,
+}
+
 /// Checks a raw path for everything that two readers could read differently.
 ///
 /// Kept: single encoded slashes (`%2F`), `;`, trailing slashes. Refused: dot
@@ -150,6 +162,20 @@ fn is_port(text: &str) -> bool {
 /// # Errors
 /// [`Error`], for the first byte that breaks a rule.
 pub fn check_path(path: &str) -> Result<(), Error> {
+    check(path, EncodedSlashes::Separators)
+}
+
+/// As [`check_path`], for a path of argocd-server, whose segments may be URLs: encoded slashes may
+/// be next to each other. In turn, nothing may be encoded that needs no encoding, so that a
+/// decoded path is under the same prefixes as the raw one.
+///
+/// # Errors
+/// [`Error`], for the first byte that breaks a rule.
+pub fn check_argocd_path(path: &str) -> Result<(), Error> {
+    check(path, EncodedSlashes::Text)
+}
+
+fn check(path: &str, slashes: EncodedSlashes) -> Result<(), Error> {
     let mut bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') {
         return Err(Error::Target);
@@ -157,6 +183,8 @@ pub fn check_path(path: &str) -> Result<(), Error> {
     let mut segment = Segment::default();
     let mut first = true;
     let mut encoded_high = false;
+    // Whether the slash before the current segment is encoded.
+    let mut encoded_slash = false;
     while let Some((&byte, rest)) = bytes.split_first() {
         bytes = rest;
         let decoded = match byte {
@@ -165,6 +193,9 @@ pub fn check_path(path: &str) -> Result<(), Error> {
                 bytes = rest;
                 encoded_high |= value >= 0x80;
                 check_encoded(value, bytes)?;
+                if slashes == EncodedSlashes::Text && is_unreserved(value) {
+                    return Err(Error::NeedlessEncoding);
+                }
                 value
             }
             b'\\' => return Err(Error::Backslash),
@@ -173,7 +204,11 @@ pub fn check_path(path: &str) -> Result<(), Error> {
             plain => plain,
         };
         if decoded == b'/' {
-            if !std::mem::take(&mut first) {
+            // Of text, only what is between two raw slashes must not be empty.
+            let may_be_empty = slashes == EncodedSlashes::Text && (byte == b'%' || encoded_slash);
+            let is_checked = !first && (segment.length > 0 || !may_be_empty);
+            (first, encoded_slash) = (false, byte == b'%');
+            if is_checked {
                 segment.end()?;
             }
             segment = Segment::default();
@@ -208,6 +243,11 @@ fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
         b'%' if parse_hex_pair(rest).is_ok() => Err(Error::DoubleEncoding),
         _ => Ok(()),
     }
+}
+
+/// Source: RFC 3986, section 2.3. An encoded dot is refused everywhere.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }
 
 #[derive(Clone, Copy, Default)]

@@ -144,7 +144,7 @@ In another terminal:
   curl -s "$GATE/clusters/demo/k8s/api" -H "Authorization: Bearer $ALICE"
 
   # the state of the cluster's credential
-  curl -s "$GATE/api/v1/clusters" -H "Authorization: Bearer $ALICE"
+  curl -s "$GATE/api/v1/tollgate/clusters" -H "Authorization: Bearer $ALICE"
 
   # a token for the agent `shop-cluster`, and the identity that the cluster receives
   curl -s "$GATE/api/v1/tokens" -H "Authorization: Bearer $ALICE" -H 'Content-Type: application/json' \

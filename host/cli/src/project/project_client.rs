@@ -84,7 +84,7 @@ impl ProjectClient {
                     "metadata": {}, "items": items,
                 }))
             }
-            Self::Gateway(server) => server.get(&["projects"], hint).json(),
+            Self::Gateway(server) => server.get(&["tollgate", "projects"], hint).json(),
         }
     }
 
@@ -94,7 +94,7 @@ impl ProjectClient {
                 let key = key(config, name);
                 Ok(with_writer(config, async |writer| writer.read(&key).await)?.object)
             }
-            Self::Gateway(server) => server.get(&["projects", name], hint).json(),
+            Self::Gateway(server) => server.get(&["tollgate", "projects", name], hint).json(),
         }
     }
 
@@ -114,7 +114,7 @@ impl ProjectClient {
                 Ok(stored.object)
             }
             Self::Gateway(server) => {
-                let request = server.request(Method::PUT, &["projects", name], hint);
+                let request = server.request(Method::PUT, &["tollgate", "projects", name], hint);
                 request.content(json!({ "project": wanted })).json()
             }
         }

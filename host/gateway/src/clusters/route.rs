@@ -11,7 +11,8 @@ use tollgate_proxy::target::{Error, check_path, parse_hex_pair};
 
 const CLUSTERS: &str = "/clusters/";
 
-const API: &str = "/api/v1/clusters";
+/// Where the API is. argocd-server, if there is one, serves the shorter path.
+const API: [&str; 2] = ["/api/v1/tollgate/clusters", "/api/v1/clusters"];
 
 /// Longest cluster name or server, decoded, in bytes.
 const NAME_BYTES: usize = 1_024;
@@ -37,23 +38,35 @@ pub(crate) struct ClusterPath<'a> {
     pub(crate) query: Option<&'a str>,
 }
 
-/// Splits a path about clusters. `None` if the path is not one.
-pub(crate) fn cluster<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
-    let path = uri.path();
-    if let Some((name, rest)) = path.strip_prefix(CLUSTERS).and_then(|tail| tail.split_once('/')) {
-        let rest = match rest.strip_prefix("k8s") {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
-            Some(_) | None => return Ok(None),
-        };
-        let name = decode(name)?;
-        if !rest.is_empty() {
-            check_path(rest)?;
-        }
-        let query = uri.query();
-        return Ok(Some(ClusterRoute::Forward(ClusterPath { name, rest, query })));
+/// Whether a path is one to a cluster's API server, even if it is malformed.
+pub(crate) fn is_forwarded(path: &str) -> bool {
+    split(path).is_some()
+}
+
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (name, rest) = path.strip_prefix(CLUSTERS)?.split_once('/')?;
+    let rest = rest.strip_prefix("k8s")?;
+    (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
+}
+
+/// Splits a path to a cluster's API server. `None` if the path is not one.
+pub(crate) fn forwarded(uri: &Uri) -> Result<Option<ClusterPath<'_>>, Error> {
+    let Some((name, rest)) = split(uri.path()) else {
+        return Ok(None);
+    };
+    let name = decode(name)?;
+    if !rest.is_empty() {
+        check_path(rest)?;
     }
+    let query = uri.query();
+    Ok(Some(ClusterPath { name, rest, query }))
+}
+
+/// Finds what a request of the API for clusters asks for. `None` if it is not one.
+pub(crate) fn api<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
     let reads = method == Method::GET || method == Method::HEAD;
-    let Some(tail) = path.strip_prefix(API).filter(|_| reads) else {
+    let tail = API.iter().find_map(|api| uri.path().strip_prefix(api));
+    let Some(tail) = tail.filter(|_| reads) else {
         return Ok(None);
     };
     if tail.is_empty() {

@@ -9,7 +9,8 @@ use http::{Method, Uri};
 
 use tollgate_proxy::target::{Error, check_path};
 
-const API: &str = "/api/v1/projects";
+/// Where the API is. argocd-server, if there is one, serves the shorter path.
+const API: [&str; 2] = ["/api/v1/tollgate/projects", "/api/v1/projects"];
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
@@ -23,7 +24,7 @@ pub(crate) enum ProjectRoute<'a> {
 
 /// Finds what a request about AppProjects asks for. `None` if it is not about them.
 pub(crate) fn project<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ProjectRoute<'a>>, Error> {
-    let Some(tail) = uri.path().strip_prefix(API) else {
+    let Some(tail) = API.iter().find_map(|api| uri.path().strip_prefix(api)) else {
         return Ok(None);
     };
     let reads = *method == Method::GET || *method == Method::HEAD;

@@ -14,6 +14,7 @@ use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::store_url;
+use crate::argocd;
 use tollgate_config::raw::SettingLocations;
 use tollgate_config::{Config, StoreUrl, Tls};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -50,6 +51,9 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
             let text = format!("`extensions.assertion.key`: `{}`: {error}", path.display());
             found.push(Diagnostic::error(locations.locate("extensions.assertion.key"), text));
         }
+    }
+    if let Some(Err(error)) = config.argocd.as_ref().map(argocd::backend) {
+        found.push(Diagnostic::error(locations.locate("argocd"), format!("{error:#}")));
     }
     if let Some(settings) = &config.kubernetes {
         if let Err(error) = PlatformEndpoint::new(settings, clock.clone()) {

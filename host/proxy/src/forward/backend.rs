@@ -20,7 +20,7 @@ use tower::Service;
 
 use super::http2_pool::{Http2Pool, StreamPermit};
 use super::{Body, tls};
-use crate::headers::{RequestHeader, Upstream};
+use crate::headers::{RequestHeader, Responder, Upstream};
 use tollgate_plugin::certificates;
 use tollgate_state::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
 
@@ -102,7 +102,7 @@ impl Backend {
         }
         let upstream = Upstream::new(target, service.url.path().to_owned(), headers, request_header)
             .map_err(|_| BuildError::Host)?
-            .of_extension(&spec.name);
+            .answered_by(Responder::Extension(spec.name.clone()));
         let tls = if secure {
             tls::client_config(&spec.tls)?
         } else {
@@ -119,6 +119,35 @@ impl Backend {
         })
     }
 
+    /// An empty pool of HTTP/1.1 connections.
+    pub(super) fn with_http1(upstream: Upstream, connection: &ConnectionSpec, tls: TlsIdentity) -> Self {
+        let client = pool(
+            connection,
+            Connector::new(connection, tls, HttpVersions::Http1),
+            Pings::None,
+        );
+        Self {
+            upstream: Arc::new(upstream),
+            timeouts: TimeoutSpec::default(),
+            client: Clients::One(Box::new(client.clone())),
+            upgrades: client,
+        }
+    }
+
+    /// Empty pools of HTTP/2 connections, also over plain TCP. Nothing is upgraded on them.
+    pub(super) fn with_http2(upstream: Upstream, connection: ConnectionSpec, tls: TlsIdentity) -> Self {
+        let connector = Connector::new(&connection, tls, HttpVersions::Http2);
+        let upgrades = pool(&connection, connector.clone(), Pings::None);
+        Self {
+            upstream: Arc::new(upstream),
+            timeouts: TimeoutSpec::default(),
+            client: Clients::Many(Http2Pool::new(move || {
+                pool(&connection, connector.clone(), Pings::WhileOpen)
+            })),
+            upgrades,
+        }
+    }
+
     /// Empty pools, for exchanges that can be long and many.
     pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, (tls, name): TlsIdentity) -> Self {
         let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
@@ -127,7 +156,7 @@ impl Backend {
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::Many(Http2Pool::new(move || pool(&connection, both.clone(), Pings::Sent))),
+            client: Clients::Many(Http2Pool::new(move || pool(&connection, both.clone(), Pings::Always))),
             upgrades,
         }
     }
@@ -186,22 +215,24 @@ pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> 
     ))
 }
 
-/// Whether HTTP/2 keep-alive pings are sent.
+/// When HTTP/2 keep-alive pings are sent.
 #[derive(Clone, Copy)]
 enum Pings {
     None,
-    Sent,
+    /// While a stream is open. Go's gRPC servers end connections that send pings without one.
+    WhileOpen,
+    Always,
 }
 
 fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Connector, Body> {
     let mut builder = Client::builder(TokioExecutor::new());
-    if let Pings::Sent = pings {
+    if let Pings::WhileOpen | Pings::Always = pings {
         // Without pings, a server that vanished blocks everything on its connection until TCP gives
         // up a quarter of an hour later, and an idle watch never notices.
         builder
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_WITHIN)
-            .http2_keep_alive_while_idle(true);
+            .http2_keep_alive_while_idle(matches!(pings, Pings::Always));
     }
     // One pool has one host, so "per host" is the total.
     builder
@@ -212,6 +243,7 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Con
         .set_host(false)
         .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
         .http2_adaptive_window(false)
+        .http2_only(matches!(connector.versions, HttpVersions::Http2))
         // Repeats only what was never written to a connection.
         .retry_canceled_requests(true)
         .build(connector)
@@ -220,6 +252,7 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Con
 #[derive(Clone, Copy)]
 enum HttpVersions {
     Http1,
+    Http2,
     Both,
 }
 
@@ -227,6 +260,7 @@ enum HttpVersions {
 #[derive(Clone)]
 pub(super) struct Connector {
     inner: HttpsConnector<HttpConnector>,
+    versions: HttpVersions,
     bound: Duration,
 }
 
@@ -249,10 +283,12 @@ impl Connector {
         };
         let inner = match versions {
             HttpVersions::Http1 => builder.enable_http1().wrap_connector(tcp),
+            HttpVersions::Http2 => builder.enable_http2().wrap_connector(tcp),
             HttpVersions::Both => builder.enable_http1().enable_http2().wrap_connector(tcp),
         };
         Self {
             inner,
+            versions,
             bound: spec.connect_timeout,
         }
     }

@@ -63,7 +63,7 @@ impl Tunnel {
         }
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
-        clean_response(&mut parts.headers, upstream.extension());
+        clean_response(&mut parts.headers, upstream.responder());
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {

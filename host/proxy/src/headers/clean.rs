@@ -3,7 +3,9 @@
 //!
 //! Security: a removed field never comes back, whatever `Connection` or a plugin says.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 use hyper::upgrade::OnUpgrade;
 
@@ -20,13 +22,23 @@ pub enum ClientFields<'a> {
     NoAllowlist,
     /// Only these fields, and those needed to read the content.
     Allowlist(&'a [HeaderName]),
+    /// As without an allowlist, and the caller's credentials: argocd-server authenticates callers
+    /// itself.
+    Argocd,
 }
+
+/// Prefixes of fields that argocd-server takes for metadata of gRPC. As `Grpc-Metadata-Token`, a
+/// token takes precedence there over `Authorization` and the cookie.
+const GRPC_METADATA_PREFIXES: [&str; 2] = ["grpc-metadata-", "grpcgateway-"];
 
 impl ClientFields<'_> {
     fn contains(self, name: &HeaderName) -> bool {
         let name = name.as_str();
         match (self, owner(name)) {
-            (_, HeaderOwner::Host) | (Self::NoAllowlist, HeaderOwner::Operator) => false,
+            (_, HeaderOwner::Host) | (Self::NoAllowlist | Self::Argocd, HeaderOwner::Operator) => false,
+            (Self::Argocd, HeaderOwner::Client) => {
+                !GRPC_METADATA_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            }
             (Self::NoAllowlist, HeaderOwner::Client) => true,
             (Self::Allowlist(allowed), HeaderOwner::Operator | HeaderOwner::Client) => {
                 CONTENT_NAMES.binary_search(&name).is_ok() || allowed.iter().any(|allowed_name| allowed_name == name)
@@ -51,6 +63,8 @@ pub struct CleanedRequest {
     pub(super) trailer: Option<HeaderValue>,
     /// Gateways the request came through before, in one line.
     pub(super) via: Option<HeaderValue>,
+    /// `Authorization` and `Cookie`, if the upstream authenticates callers itself.
+    pub(super) credentials: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl CleanedRequest {
@@ -116,12 +130,16 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
     let accepts_trailers = lists(&fields, &TE, "trailers");
     let trailer = match allowed {
-        ClientFields::NoAllowlist => announced_trailers(&fields),
+        ClientFields::NoAllowlist | ClientFields::Argocd => announced_trailers(&fields),
         // Servers merge trailers into the fields.
         ClientFields::Allowlist(_) => None,
     };
     remove_named_by_connection(&mut fields)?;
     let via = joined(&fields, &VIA);
+    let credentials = match allowed {
+        ClientFields::Argocd => credentials(&fields),
+        ClientFields::NoAllowlist | ClientFields::Allowlist(_) => Vec::new(),
+    };
     remove_foreign(&mut fields, allowed)?;
     k8s_proxy::strip_subprotocols(&mut fields);
     if upgrade.is_none() {
@@ -137,7 +155,24 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         accepts_trailers,
         trailer,
         via,
+        credentials,
     })
+}
+
+/// `Authorization` as it came, and `Cookie` in one line, because HTTP/2 splits it (RFC 9113,
+/// section 8.2.3).
+fn credentials(fields: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let authorization = fields.get_all(AUTHORIZATION).iter().cloned();
+    let mut credentials: Vec<_> = authorization.map(|value| (AUTHORIZATION, value)).collect();
+    let cookies: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    // Joining values gives a value.
+    if let (false, Ok(cookie)) = (cookies.is_empty(), HeaderValue::try_from(cookies.join(&b"; "[..]))) {
+        credentials.push((COOKIE, cookie));
+    }
+    for (_, value) in &mut credentials {
+        value.set_sensitive(true);
+    }
+    credentials
 }
 
 /// All lines of the list field `name`, joined into one. `None` without a readable line.

@@ -2,15 +2,17 @@
 //! and so are fields that a browser would apply to the whole origin.
 //!
 //! Security: everything the gateway forwards is on one origin, that of the session cookie. So no
-//! cookie of an upstream may replace, shadow or end a session. Backends of extensions are the
-//! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster, anybody may
-//! answer, so only [`CLUSTER_RESPONSE_FIELDS`] pass.
+//! cookie of an upstream may replace, shadow or end a session, except of argocd-server, whose
+//! origin and sessions they are. Backends of extensions are the operator's, and keep their own
+//! fields except [`ORIGIN_WIDE`]. Behind a cluster, anybody may answer, so only
+//! [`CLUSTER_RESPONSE_FIELDS`] pass.
 
 use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::clean::{joined, remove_named_by_connection, retain};
 use super::kubernetes::via_after;
+use super::upstream::Responder;
 use tollgate_core::header_names::HOP_BY_HOP;
 
 /// Starts of the names of cookies the gateway reads: Argo CD's session
@@ -69,8 +71,11 @@ const ORIGIN_WIDE: [&str; 31] = [
     "x-sendfile",
 ];
 
-/// Prefixes of further such fields.
-const ORIGIN_WIDE_PREFIXES: [&str; 2] = ["attribution-reporting-", "tollgate-"];
+/// Prefix of further such fields.
+const ORIGIN_WIDE_PREFIX: &str = "attribution-reporting-";
+
+/// Prefix of the gateway's own fields.
+const OWN_PREFIX: &str = "tollgate-";
 
 /// Fields of a cluster's response that pass, sorted: those that kube-apiserver itself sends, and
 /// those needed to read the content. `connection` and `upgrade` are the gateway's own by then.
@@ -124,37 +129,46 @@ pub fn restrict_cluster_response(fields: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that no upstream may send to the client.
-///
-/// - `extension`: the extension that answers, if any. Cookies of other upstreams are removed.
+/// Removes the fields that `responder` may not send to the client.
 ///
 /// `Trailer` stays, because trailers are forwarded. A malformed list in `Connection` removes no
 /// other fields; `Connection` itself is always removed.
 ///
 /// Source: RFC 9110, section 7.6.1; RFC 6265bis, section 5.6.
-pub(crate) fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
+pub(crate) fn clean_response(fields: &mut HeaderMap, responder: &Responder) {
     // The backend is the operator's: a mistake there is not an attack.
     let _ = remove_named_by_connection(fields);
+    let owns_origin = *responder == Responder::Argocd;
     retain(fields, |name| {
-        !HOP_BY_HOP.contains(&name.as_str()) && !is_origin_wide(name)
+        let passes = match owns_origin {
+            true => !is_own(name),
+            false => !is_own(name) && !is_origin_wide(name),
+        };
+        passes && !HOP_BY_HOP.contains(&name.as_str())
     });
-    retain_cookies(fields, |cookie| {
-        extension.is_some_and(|extension| is_cookie_of(extension, cookie))
-    });
+    match responder {
+        Responder::Argocd => {}
+        Responder::Cluster => drop(fields.remove(SET_COOKIE)),
+        Responder::Extension(extension) => retain_cookies(fields, |cookie| is_cookie_of(extension, cookie)),
+    }
 }
 
 /// Removes the same fields from trailers, because proxies merge trailers into the fields. Cookies
 /// in trailers are removed as well.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     retain(trailers, |name| {
-        name != SET_COOKIE && !HOP_BY_HOP.contains(&name.as_str()) && !is_origin_wide(name)
+        name != SET_COOKIE && !HOP_BY_HOP.contains(&name.as_str()) && !is_own(name) && !is_origin_wide(name)
     });
 }
 
 /// Whether a field affects more than its own response.
 fn is_origin_wide(name: &HeaderName) -> bool {
     let name = name.as_str();
-    ORIGIN_WIDE.binary_search(&name).is_ok() || ORIGIN_WIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    ORIGIN_WIDE.binary_search(&name).is_ok() || name.starts_with(ORIGIN_WIDE_PREFIX)
+}
+
+fn is_own(name: &HeaderName) -> bool {
+    name.as_str().starts_with(OWN_PREFIX)
 }
 
 fn retain_cookies(fields: &mut HeaderMap, passes: impl Fn(&HeaderValue) -> bool) {

@@ -57,8 +57,7 @@ pub type HeldValue = Box<dyn Any + Send>;
 /// The protocol that a client asks for, and its connection once the protocol is switched.
 pub(crate) type PendingUpgrade = (Protocol, OnUpgrade);
 
-/// A request that may leave. Only [`CleanedRequest::seal`],
-/// [`CleanedRequest::seal_for_cluster`] and [`CleanedRequest::seal_for_kubernetes`] make one.
+/// A request that may leave. Only [`CleanedRequest`]'s `seal` methods make one.
 #[derive(derive_more::Debug)]
 // Without values: they may be secrets of a service.
 #[debug("Outbound {{ method: {:?}, uri: {:?}, fields: {:?}, .. }}", self.request.method(), self.request.uri(), self.request.headers().len())]
@@ -159,6 +158,27 @@ impl CleanedRequest {
         sealed.to(path)
     }
 
+    /// Writes the host's own fields and the caller's credentials, and binds the request to
+    /// argocd-server. `Host` is the one that the client named, because argocd-server chooses the
+    /// address of its sign-in by it.
+    ///
+    /// # Errors
+    /// [`Error::Forbidden`] and [`Error::Duplicate`], as [`CleanedRequest::seal`].
+    pub fn seal_for_argocd(
+        mut self,
+        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        peer: &Arc<Peer>,
+    ) -> Result<Outbound, Error> {
+        let (host, credentials) = (self.host.clone(), std::mem::take(&mut self.credentials));
+        let mut sealed = self.begin(upstream, peer)?;
+        let fields = sealed.request.headers_mut();
+        fields.insert(HOST, host);
+        for (name, value) in credentials {
+            fields.append(name, value);
+        }
+        sealed.to(path)
+    }
+
     /// Writes the host's own fields and a cluster's credential, and binds the
     /// request to the cluster.
     ///
@@ -224,6 +244,7 @@ impl CleanedRequest {
             accepts_trailers,
             trailer,
             via: _,
+            credentials: _,
         } = self;
         // INVARIANT: below this line no field of the host's own is in `fields`
         // unless this file put it there, once.

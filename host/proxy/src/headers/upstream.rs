@@ -19,7 +19,18 @@ pub struct Upstream {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) request_header: RequestHeader,
     base: String,
-    extension: Option<String>,
+    responder: Responder,
+}
+
+/// Who answers at an upstream. It decides which header fields of its answers reach the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Responder {
+    /// Anybody who can run something in a cluster.
+    Cluster,
+    /// A backend of the extension of this name.
+    Extension(String),
+    /// argocd-server, whose origin this is: its cookies are the sessions.
+    Argocd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,21 +61,17 @@ impl Upstream {
             headers,
             request_header,
             base,
-            extension: None,
+            responder: Responder::Cluster,
         })
     }
 
-    /// Makes it a backend of the extension `name`, whose cookies may pass.
     #[must_use]
-    pub(crate) fn of_extension(self, name: &str) -> Self {
-        Self {
-            extension: Some(name.to_owned()),
-            ..self
-        }
+    pub(crate) fn answered_by(self, responder: Responder) -> Self {
+        Self { responder, ..self }
     }
 
-    pub(crate) fn extension(&self) -> Option<&str> {
-        self.extension.as_deref()
+    pub(crate) fn responder(&self) -> &Responder {
+        &self.responder
     }
 
     /// Path of the service's URL, `/` or more, for [`crate::target::join`].

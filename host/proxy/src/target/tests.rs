@@ -25,6 +25,34 @@ fn unambiguous_paths_pass() {
 }
 
 #[test]
+fn urls_are_segments_of_argocd_servers_paths() {
+    for path in [
+        "/",
+        "/api/v1/clusters/https:%2F%2Fkubernetes.default.svc",
+        "/api/v1/repositories/https:%2F%2Fgithub.com%2Fa%2F/refs",
+        "/api/v1/repositories/%2Fsrv%2Frepository.git/apps",
+        "/assets/caf%C3%A9%20a.svg",
+    ] {
+        assert_eq!(check_argocd_path(path), Ok(()), "{path}");
+    }
+    for (path, error) in [
+        ("//api/v1/applicationsets", Error::EmptySegment),
+        ("/api//v1/applicationsets", Error::EmptySegment),
+        ("/api/v1/x/../applicationsets", Error::DotSegment),
+        ("/api/v1/x%2F..%2Fapplicationsets", Error::DotSegment),
+        ("/api/v1/x%2F%2F..%2Fapplicationsets", Error::DotSegment),
+        ("/api/v1/%61pplicationsets", Error::NeedlessEncoding),
+        ("/api/v1/application%5fsets", Error::NeedlessEncoding),
+        ("/api/v1/%2e/applicationsets", Error::EncodedDot),
+        ("/api/v1/%252e", Error::DoubleEncoding),
+        ("/api\\v1", Error::Backslash),
+        ("/api%5cv1", Error::Backslash),
+    ] {
+        assert_eq!(check_argocd_path(path), Err(error), "{path}");
+    }
+}
+
+#[test]
 fn ambiguous_paths_are_refused() {
     for (path, error) in [
         ("", Error::Target),

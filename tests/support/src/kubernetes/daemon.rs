@@ -36,8 +36,24 @@ impl Daemon {
 
     /// Starts any program, with a new folder `name` below `parent`.
     pub fn run(name: &'static str, program: &Path, parent: &Path, arguments: &[String]) -> Self {
+        Self::run_with(name, program, parent, (arguments, &[]), |_| {})
+    }
+
+    /// Starts any program with these environment variables, after `fill` wrote files to its folder,
+    /// which is also on its `PATH`.
+    pub fn run_with(
+        name: &'static str,
+        program: &Path,
+        parent: &Path,
+        (arguments, environment): (&[String], &[(&str, String)]),
+        fill: impl FnOnce(&Path),
+    ) -> Self {
         let folder = parent.join(name);
         fs::create_dir(&folder).unwrap();
+        fill(&folder);
+        let mut path = std::env::var_os("PATH").unwrap_or_default();
+        path.push(":");
+        path.push(&folder);
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT])
             .arg(&folder)
@@ -45,7 +61,8 @@ impl Daemon {
             .args(arguments)
             .current_dir(&folder)
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", path)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

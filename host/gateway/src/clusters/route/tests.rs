@@ -1,14 +1,12 @@
 use http::{Method, Uri};
 use proptest::prelude::*;
 
-use crate::clusters::route::{ClusterRoute, Error, cluster};
+use crate::clusters::route::{ClusterRoute, Error, api, forwarded};
 
 fn forward(path: &str) -> Result<Option<(String, String)>, Error> {
     let uri: Uri = path.parse().unwrap();
-    Ok(match cluster(&Method::POST, &uri)? {
-        Some(ClusterRoute::Forward(path)) => Some((path.name.into_owned(), path.rest.to_owned())),
-        Some(ClusterRoute::List | ClusterRoute::Credential { .. }) | None => None,
-    })
+    let path = forwarded(&uri)?;
+    Ok(path.map(|path| (path.name.into_owned(), path.rest.to_owned())))
 }
 
 #[test]
@@ -72,7 +70,7 @@ fn other_paths_do_not_belong_to_this_front() {
 fn the_api_is_read_only() {
     let route_of = |method: Method, path: &'static str| {
         let uri = Uri::from_static(path);
-        match cluster(&method, &uri).unwrap() {
+        match api(&method, &uri).unwrap() {
             Some(ClusterRoute::List) => "list".to_owned(),
             Some(ClusterRoute::Credential { name }) => format!("credential of {name}"),
             Some(ClusterRoute::Forward(_)) => "forward".to_owned(),
@@ -82,6 +80,8 @@ fn the_api_is_read_only() {
     for (method, path, what) in [
         (Method::GET, "/api/v1/clusters", "list"),
         (Method::GET, "/api/v1/clusters/a%2Fb/credential", "credential of a/b"),
+        (Method::GET, "/api/v1/tollgate/clusters", "list"),
+        (Method::GET, "/api/v1/tollgate/clusters/a/credential", "credential of a"),
         (Method::POST, "/api/v1/clusters", "nothing"),
         (Method::DELETE, "/api/v1/clusters/a/credential", "nothing"),
         (Method::GET, "/api/v1/clusters/a", "nothing"),
@@ -99,7 +99,7 @@ proptest! {
     fn accepted_paths_are_unambiguous(name in "[ -~]{0,12}", rest in "(/[ -~]{0,16})?") {
         let path = format!("/clusters/{name}/k8s{rest}");
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
-        if let Ok(Some(ClusterRoute::Forward(found))) = cluster(&Method::GET, &uri) {
+        if let Ok(Some(found)) = forwarded(&uri) {
             prop_assert!(uri.path().ends_with(found.rest));
             prop_assert!(!found.rest.split('/').any(|part| part == ".." || part == "."));
             prop_assert!(!found.name.contains(|letter: char| letter.is_control() || letter == '\\'));
@@ -107,7 +107,7 @@ proptest! {
             let encoded = percent_encoding::utf8_percent_encode(&found.name, all).to_string();
             let again: Uri = format!("/clusters/{encoded}/k8s{}", found.rest).parse().unwrap();
             // Names that would be encoded twice were refused before.
-            let Ok(Some(ClusterRoute::Forward(second))) = cluster(&Method::GET, &again) else {
+            let Ok(Some(second)) = forwarded(&again) else {
                 return Err(TestCaseError::fail(format!("{again} gives nothing")));
             };
             prop_assert_eq!(&second.name, &found.name);

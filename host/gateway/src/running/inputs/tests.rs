@@ -177,3 +177,20 @@ async fn assertion_keys_are_checked() {
         "{text:?}"
     );
 }
+
+#[tokio::test]
+async fn authorities_of_argocd_server_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.pem"), "").unwrap();
+    for (file, why) in [
+        ("missing.pem", "missing.pem` cannot be read: No such file"),
+        ("empty.pem", "`certificateAuthority` has no certificate"),
+    ] {
+        let settings = format!("argocd: {{server: 'https://argocd-server', ca: {file}}}\n");
+        let text = found(folder.path(), &settings).await;
+        assert!(
+            matches!(text.as_slice(), [one] if one.starts_with("tollgate.yaml:3:9: error: `argocd") && one.contains(why)),
+            "{text:?}"
+        );
+    }
+}

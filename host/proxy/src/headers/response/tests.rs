@@ -1,5 +1,6 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::super::upstream::Responder;
 use super::{CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_response, clean_trailers, restrict_cluster_response};
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
@@ -20,6 +21,28 @@ fn sorted(map: &HeaderMap) -> Vec<(&str, &str)> {
     all
 }
 
+fn extension(name: &str) -> Responder {
+    Responder::Extension(name.to_owned())
+}
+
+#[test]
+fn argocd_server_keeps_its_sessions_and_the_fields_of_its_origin() {
+    let kept = [
+        ("content-security-policy", "frame-ancestors 'self'"),
+        ("set-cookie", "argocd.token=a; Path=/; HttpOnly"),
+        ("set-cookie", "argocd.token-1=b; Path=/; HttpOnly"),
+        ("strict-transport-security", "max-age=1"),
+        ("www-authenticate", "Basic"),
+    ];
+    let mut fields = map(&kept);
+    for name in ["tollgate-decision-id", "keep-alive", "proxy-authenticate", "x-hop"] {
+        fields.append(HeaderName::from_static(name), HeaderValue::from_static("x"));
+    }
+    fields.append("connection", HeaderValue::from_static("x-hop"));
+    clean_response(&mut fields, &Responder::Argocd);
+    assert_eq!(sorted(&fields), kept);
+}
+
 #[test]
 fn a_backend_sets_only_its_extensions_cookies_on_its_extensions_paths() {
     for cookie in [
@@ -30,9 +53,10 @@ fn a_backend_sets_only_its_extensions_cookies_on_its_extensions_paths() {
         "metrics.x=1; Path=/extensions/metrics; SameSite=Lax; Partitioned",
     ] {
         let mut fields = map(&[("set-cookie", cookie), ("set-cookie", "argocd.token=x")]);
-        clean_response(&mut fields, Some("metrics"));
+        clean_response(&mut fields, &extension("metrics"));
         assert_eq!(sorted(&fields), [("set-cookie", cookie)]);
-        for other in [None, Some("metric"), Some("metrics-theme-2"), Some("Metrics")] {
+        let others = ["metric", "metrics-theme-2", "Metrics"].map(extension);
+        for other in [Responder::Cluster].iter().chain(&others) {
             let mut fields = map(&[("set-cookie", cookie)]);
             clean_response(&mut fields, other);
             assert!(fields.is_empty(), "{cookie} of {other:?}");
@@ -65,17 +89,17 @@ fn a_backend_sets_only_its_extensions_cookies_on_its_extensions_paths() {
         &long,
     ] {
         let mut fields = map(&[("set-cookie", cookie)]);
-        clean_response(&mut fields, Some("metrics"));
+        clean_response(&mut fields, &extension("metrics"));
         assert!(fields.is_empty(), "{cookie}");
     }
     // An extension cannot set session cookies, even if their names begin with its own.
-    for (extension, cookie) in [
+    for (name, cookie) in [
         ("argocd", "argocd.token=x; Path=/extensions/argocd"),
         ("argocd", "argocd.token-1=x; Path=/extensions/argocd"),
         ("_gitlab_kas", "_gitlab_kas=x; Path=/extensions/_gitlab_kas"),
     ] {
         let mut fields = map(&[("set-cookie", cookie)]);
-        clean_response(&mut fields, Some(extension));
+        clean_response(&mut fields, &extension(name));
         assert!(fields.is_empty(), "{cookie}");
     }
 }
@@ -107,7 +131,7 @@ fn origin_wide_and_gateway_fields_are_removed_from_responses() {
         fields.append(HeaderName::from_static(name), HeaderValue::from_static("y"));
     }
     fields.append("connection", HeaderValue::from_static("x-hop, close"));
-    clean_response(&mut fields, Some("metrics"));
+    clean_response(&mut fields, &extension("metrics"));
     assert_eq!(sorted(&fields), harmless);
     let mut trailers = map(&[
         ("x-sum", "1"),
@@ -135,7 +159,7 @@ fn a_cluster_response_keeps_only_listed_fields() {
         ("via", "1.1 b"),
         ("content-type", "text/html"),
     ]);
-    clean_response(&mut fields, None);
+    clean_response(&mut fields, &Responder::Cluster);
     restrict_cluster_response(&mut fields);
     let expected = [
         ("audit-id", "1"),

@@ -1,0 +1,114 @@
+//! The section `argocd` of the settings file: its written shape, and the checks that turn it into
+//! [`ArgocdServer`].
+//!
+//! Security: sessions and passwords pass through, so plain HTTP has to be asked for by its scheme,
+//! and a certificate is always verified.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::SettingsValidator;
+use crate::ArgocdServer;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawArgocd {
+    server: String,
+    ca: Option<PathBuf>,
+    server_name: Option<String>,
+}
+
+impl RawArgocd {
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<ArgocdServer> {
+        let server = match address(&self.server) {
+            Ok(server) => server,
+            Err(why) => {
+                let hint = "such as `https://argocd-server.argocd.svc`";
+                validator.refuse("argocd.server", format!("`{}` {why}", self.server), hint);
+                return None;
+            }
+        };
+        if server.scheme() == "http" {
+            for (key, given) in [("ca", self.ca.is_some()), ("serverName", self.server_name.is_some())] {
+                if given {
+                    validator.error(
+                        &format!("argocd.{key}"),
+                        "has no effect, because `argocd.server` is not https",
+                    );
+                }
+            }
+        }
+        Some(ArgocdServer {
+            server,
+            ca: self.ca.map(|file| validator.base.join(file)),
+            server_name: self.server_name,
+        })
+    }
+}
+
+fn address(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "is not a URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("has another scheme than `http` and `https`");
+    }
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    if has_user || url.query().is_some() || url.fragment().is_some() {
+        return Err("has a user, password, query or fragment");
+    }
+    if url.path() != "/" {
+        return Err("has a path");
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::raw::parse;
+
+    fn check(text: &str) -> (Option<crate::ArgocdServer>, Vec<String>) {
+        let text = format!("state: {{directory: s}}\npolicies: {{directory: p}}\nargocd: {text}\n");
+        let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+        let findings = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        (loaded.value.and_then(|config| config.argocd), findings)
+    }
+
+    #[test]
+    fn the_server_and_its_authorities_are_read() {
+        let (found, findings) =
+            check("{server: 'https://argocd-server.argocd.svc', ca: ca.pem, serverName: argocd-server}");
+        let found = found.expect("valid settings");
+        assert_eq!(findings, [""; 0]);
+        assert_eq!(found.server.as_str(), "https://argocd-server.argocd.svc/");
+        assert_eq!(found.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
+        assert_eq!(found.server_name.as_deref(), Some("argocd-server"));
+        let (found, _) = check("{server: 'http://127.0.0.1:8080'}");
+        assert_eq!(found.expect("valid settings").server.port(), Some(8080));
+    }
+
+    #[test]
+    fn an_address_that_would_not_be_used_as_written_is_refused() {
+        for (text, why) in [
+            ("argocd-server", "is not a URL"),
+            ("grpc://a", "another scheme"),
+            ("https://user:secret@a", "a user, password"),
+            ("https://a/argocd", "has a path"),
+            ("https://a/?x=y", "query"),
+        ] {
+            let (found, findings) = check(&format!("{{server: '{text}'}}"));
+            assert_eq!(found, None, "{text}");
+            assert!(
+                matches!(findings.as_slice(), [one] if one.contains(why)),
+                "{text}: {findings:?}"
+            );
+        }
+        let (found, findings) = check("{server: 'http://a', ca: ca.pem}");
+        assert_eq!(found, None);
+        assert!(findings[0].contains("`argocd.ca` has no effect"), "{findings:?}");
+        let (_, findings) = check("{server: 'https://a', insecure: true}");
+        assert!(findings[0].contains("unknown field `insecure`"), "{findings:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The argocd front: passes everything that is not Tollgate's own on to argocd-server, with the
+//! caller's own credential.
+//!
+//! Security: argocd-server authenticates and authorizes the caller by itself. The gateway verifies
+//! the same credential first, wherever argocd-server needs one, so that the caller it records is
+//! the one that argocd-server sees.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, Version, request};
+
+use crate::applicationsets::grpc::{self, Transport};
+use crate::front::{RequestContext, RouteHandler};
+use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_config::ArgocdServer;
+use tollgate_identity::authenticate::Principal;
+use tollgate_proxy::forward::{ArgocdBackend, Body};
+use tollgate_proxy::headers::{self, ClientFields};
+use tollgate_proxy::record::Stage;
+use tollgate_proxy::target;
+use tollgate_state::{ClusterTls, TlsVerification};
+
+pub(crate) mod route;
+
+pub(crate) use route::{ArgocdRoute, SignIn};
+
+/// Reads the authorities of argocd-server, and makes its connections. Connects nowhere.
+///
+/// # Errors
+/// The file `argocd.ca` or the server's name cannot be used.
+pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> {
+    let ca_pem = match &settings.ca {
+        None => None,
+        Some(path) => {
+            let read = std::fs::read_to_string(path);
+            Some(read.with_context(|| format!("`argocd.ca`: `{}` cannot be read", path.display()))?)
+        }
+    };
+    let tls = ClusterTls {
+        verification: TlsVerification::On,
+        server_name: settings.server_name.clone(),
+        ca_pem,
+    };
+    ArgocdBackend::build(&settings.server, &tls).context("`argocd` cannot be used")
+}
+
+/// Key of `argocd-cm` that lets callers without a credential in.
+const ANONYMOUS_KEY: &str = "users.anonymous.enabled";
+
+/// Whether argocd-server lets callers without a credential in.
+pub(crate) fn admits_anonymous(snapshot: &Snapshot) -> bool {
+    let switch = snapshot.policies.resources.argocd_cm.data.get(ANONYMOUS_KEY);
+    switch.is_some_and(|switch| &*switch.value == "true")
+}
+
+impl ArgocdRoute {
+    /// Brings a call into the form in which argocd-server and the gateway read the same token, and
+    /// which argocd-server recognizes.
+    ///
+    /// # Errors
+    /// [`grpc::Error::Http1`] and [`grpc::Error::Token`].
+    pub(crate) fn prepare(self, head: &mut request::Parts) -> Result<(), grpc::Error> {
+        let Some(transport) = self.transport else {
+            return Ok(());
+        };
+        grpc::token_as_bearer(&mut head.headers)?;
+        if transport == Transport::Grpc {
+            if head.version < Version::HTTP_2 {
+                return Err(grpc::Error::Http1);
+            }
+            // argocd-server closes the whole connection over `application/grpc+proto`.
+            let content_type = HeaderValue::from_static("application/grpc");
+            head.headers.insert(CONTENT_TYPE, content_type);
+        }
+        Ok(())
+    }
+}
+
+impl RouteHandler<Option<Arc<Principal>>> for ArgocdRoute {
+    async fn serve(
+        &self,
+        context: RequestContext<'_, &Option<Arc<Principal>>>,
+        (head, mut body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let RequestContext {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = context;
+        let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
+        let connections = backend.connections(self.protocol());
+        let upstream = connections.upstream();
+        let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
+        let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
+        let mut outbound = cleaned.seal_for_argocd((upstream, path), peer)?;
+        if let Some(principal) = principal {
+            let reauthorization = Reauthorization::Argocd(PtrEqArc(Arc::clone(principal)));
+            let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
+            outbound.hold(gateway.persons.acquire(principal.limit_key())?);
+            outbound.expire_with_credential(principal.expires_at(), record.id());
+            outbound.terminate_on(guard.ending());
+            // The content may go on after the response has ended.
+            body.hold(Arc::clone(&guard));
+            outbound.hold(guard);
+        }
+        record.finish_stage(Stage::Headers);
+        let forwarded = connections.forward(outbound, body).await;
+        record.finish_stage(Stage::Forward);
+        Ok(forwarded?)
+    }
+}

@@ -1,0 +1,260 @@
+//! Which requests are for argocd-server, and which of those need no sign-in there.
+//!
+//! Security: argocd-server decodes a path before it looks for its handler. So a path is Tollgate's
+//! own if it is so after decoding, and never reaches argocd-server by another spelling.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, Method, Uri};
+use percent_encoding::percent_decode_str;
+
+use crate::applicationsets::grpc::Transport;
+use tollgate_identity::access::endpoint;
+use tollgate_proxy::forward::ArgocdProtocol;
+use tollgate_proxy::target::{Error, check_argocd_path};
+
+/// Paths of Tollgate itself, with everything below them.
+const OWN: [&str; 11] = [
+    "/.well-known/jwks.json",
+    "/api/v1/agents",
+    "/api/v1/audit",
+    "/api/v1/decisions",
+    "/api/v1/extensions",
+    "/api/v1/sessions",
+    "/api/v1/tokens",
+    "/api/v1/tollgate",
+    "/extensions",
+    "/k8s-proxy",
+    endpoint::PATH,
+];
+
+/// Paths of the ApplicationSet front, with everything below them.
+const APPLICATION_SETS: [&str; 3] = [
+    "/api/v1/applicationsets",
+    "/api/v1/stream/applicationsets",
+    "/applicationset.ApplicationSetService",
+];
+
+/// Paths that argocd-server serves without a session, with everything below them. Outside `/api/`
+/// and `/terminal`, it serves all without one.
+const PUBLIC: [&str; 5] = [
+    "/api/badge",
+    "/api/dex",
+    "/api/v1/session",
+    "/api/version",
+    "/api/webhook",
+];
+
+/// gRPC services that argocd-server serves without a session.
+const PUBLIC_SERVICES: [&str; 3] = [
+    "/cluster.SettingsService/",
+    "/session.SessionService/",
+    "/version.VersionService/",
+];
+
+/// Whether the ApplicationSet front is open. Otherwise argocd-server serves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApplicationSetsServer {
+    Tollgate,
+    Argocd,
+}
+
+/// A request for argocd-server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArgocdRoute {
+    pub(crate) sign_in: SignIn,
+    /// How it carries a call of gRPC or gRPC-Web, if it is one.
+    pub(crate) transport: Option<Transport>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignIn {
+    Required,
+    /// argocd-server answers anybody, or lets people sign in there.
+    NotRequired,
+}
+
+impl ArgocdRoute {
+    pub(crate) fn protocol(self) -> ArgocdProtocol {
+        match self.transport {
+            Some(Transport::Grpc) => ArgocdProtocol::Grpc,
+            // argocd-server takes gRPC-Web by HTTP/1.1 only.
+            Some(Transport::Web | Transport::WebText) | None => ArgocdProtocol::Http1,
+        }
+    }
+}
+
+/// Whether a path is argocd-server's, even if it is malformed.
+pub(crate) fn is_argocd(path: &str, sets: ApplicationSetsServer) -> bool {
+    let decoded = decoded(path);
+    let is_below = |prefix: &&str| is_below(&decoded, prefix);
+    let is_set = sets == ApplicationSetsServer::Tollgate && APPLICATION_SETS.iter().any(is_below);
+    !is_set && !OWN.iter().any(is_below)
+}
+
+/// Finds out how argocd-server takes a request. `None` if the path is Tollgate's own.
+pub(crate) fn argocd(
+    (method, uri, fields): (&Method, &Uri, &HeaderMap),
+    sets: ApplicationSetsServer,
+) -> Result<Option<ArgocdRoute>, Error> {
+    check_argocd_path(uri.path())?;
+    if !is_argocd(uri.path(), sets) {
+        return Ok(None);
+    }
+    let transport = Transport::of(method, uri.path(), fields);
+    let path = decoded(uri.path());
+    let required = match transport {
+        Some(_) => !PUBLIC_SERVICES.iter().any(|service| path.starts_with(service)),
+        None => needs_session(method, &path),
+    };
+    let sign_in = match required {
+        true => SignIn::Required,
+        false => SignIn::NotRequired,
+    };
+    Ok(Some(ArgocdRoute { sign_in, transport }))
+}
+
+/// Source: Argo CD's `server/server.go`, where the handlers are registered.
+fn needs_session(method: &Method, path: &str) -> bool {
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    let is_settings = reads && path == "/api/v1/settings";
+    let is_public = is_settings || PUBLIC.iter().any(|prefix| is_below(path, prefix));
+    !is_public && (path.starts_with("/api/") || is_below(path, "/terminal"))
+}
+
+/// The path as argocd-server reads it, without empty segments.
+fn decoded(path: &str) -> Cow<'_, str> {
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    if !decoded.contains("//") {
+        return decoded;
+    }
+    let segments: Vec<&str> = decoded.split('/').filter(|segment| !segment.is_empty()).collect();
+    Cow::Owned(format!("/{}", segments.join("/")))
+}
+
+fn is_below(path: &str, prefix: &str) -> bool {
+    let tail = path.strip_prefix(prefix);
+    tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::CONTENT_TYPE;
+    use http::{HeaderMap, HeaderValue, Method, Uri};
+
+    use super::{ApplicationSetsServer, SignIn, argocd, is_argocd};
+    use tollgate_proxy::forward::ArgocdProtocol;
+    use tollgate_proxy::target::Error;
+
+    fn of(method: &Method, path: &str, content_type: Option<&'static str>) -> Result<&'static str, Error> {
+        let uri: Uri = path.parse().expect("a path");
+        let content_type = content_type.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)));
+        let fields = HeaderMap::from_iter(content_type);
+        let route = argocd((method, &uri, &fields), ApplicationSetsServer::Tollgate)?;
+        Ok(match route.map(|route| (route.sign_in, route.protocol())) {
+            None => "own",
+            Some((SignIn::Required, ArgocdProtocol::Http1)) => "session",
+            Some((SignIn::NotRequired, ArgocdProtocol::Http1)) => "public",
+            Some((SignIn::Required, ArgocdProtocol::Grpc)) => "session by gRPC",
+            Some((SignIn::NotRequired, ArgocdProtocol::Grpc)) => "public by gRPC",
+        })
+    }
+
+    #[test]
+    fn what_argocd_server_serves_without_a_session_needs_none() {
+        let get = |path| of(&Method::GET, path, None).expect("a valid path");
+        for path in [
+            "/",
+            "/applications/argocd/shop",
+            "/assets/favicon.png",
+            "/extensions.js",
+            "/swagger.json",
+            "/healthz",
+            "/auth/login?return_url=x",
+            "/auth/callback",
+            "/auth/logout",
+            "/api/dex/auth/github",
+            "/api/badge",
+            "/api/version",
+            "/api/v1/settings",
+            "/api/v1/session",
+            "/api/v1/session/userinfo",
+        ] {
+            assert_eq!(get(path), "public", "{path}");
+        }
+        for path in [
+            "/api/v1/applications",
+            "/api/v1/settings/plugins",
+            "/api/v1/sessionx",
+            "/api/v1/stream/applications",
+            "/api/v1/clusters",
+            "/api/v1/projects",
+            "/api/unknown",
+            "/terminal?pod=a",
+            // argocd-server decodes a slash before it looks for the handler.
+            "/api%2Fv1%2Fapplications",
+            "/%2Fapi/v1/applications",
+        ] {
+            assert_eq!(get(path), "session", "{path}");
+        }
+        assert_eq!(of(&Method::POST, "/api/webhook", None), Ok("public"));
+        assert_eq!(of(&Method::PUT, "/api/v1/settings", None), Ok("session"));
+    }
+
+    #[test]
+    fn calls_are_told_apart_by_their_service() {
+        let call = |path, kind| of(&Method::POST, path, Some(kind)).expect("a valid path");
+        let grpc = "application/grpc";
+        assert_eq!(call("/application.ApplicationService/Sync", grpc), "session by gRPC");
+        assert_eq!(call("/version.VersionService/Version", grpc), "public by gRPC");
+        assert_eq!(call("/session.SessionService/Create", grpc), "public by gRPC");
+        assert_eq!(call("/cluster.SettingsService/Get", grpc), "public by gRPC");
+        assert_eq!(call("/cluster.ClusterService/List", grpc), "session by gRPC");
+        let web = "application/grpc-web+proto";
+        assert_eq!(call("/application.ApplicationService/Sync", web), "session");
+        assert_eq!(call("/version.VersionService/Version", web), "public");
+    }
+
+    #[test]
+    fn what_is_tollgates_own_stays_so_in_every_spelling() {
+        for path in [
+            "/api/v1/applicationsets",
+            "/api/v1/applicationsets/",
+            "/api/v1/applicationsets/a/b/c",
+            "/api%2Fv1/applicationsets",
+            "/api/v1%2Fapplicationsets%2Fa",
+            "/%2Fapi/v1/applicationsets",
+            "/api/v1%2F%2Fapplicationsets",
+            "/api/v1/stream/applicationsets",
+            "/applicationset.ApplicationSetService/List",
+            "/extensions%2Fmetrics",
+            "/extensions/metrics",
+            "/api/v1/tollgate/clusters",
+            "/k8s-proxy/api",
+        ] {
+            assert_eq!(of(&Method::GET, path, None), Ok("own"), "{path}");
+            assert_eq!(of(&Method::POST, path, Some("application/json")), Ok("own"), "{path}");
+        }
+        assert_eq!(
+            of(&Method::GET, "/api/v1/%61pplicationsets", None),
+            Err(Error::NeedlessEncoding)
+        );
+        assert_eq!(
+            of(&Method::GET, "//api/v1/applicationsets", None),
+            Err(Error::EmptySegment)
+        );
+        assert_eq!(
+            of(&Method::GET, "/api/v1/applicationsets/../applicationsets", None),
+            Err(Error::DotSegment)
+        );
+    }
+
+    #[test]
+    fn sets_are_argocd_servers_while_the_front_is_closed() {
+        for path in ["/api/v1/applicationsets", "/applicationset.ApplicationSetService/List"] {
+            assert!(is_argocd(path, ApplicationSetsServer::Argocd), "{path}");
+            assert!(!is_argocd(path, ApplicationSetsServer::Tollgate), "{path}");
+        }
+        assert!(!is_argocd("/extensions/a", ApplicationSetsServer::Argocd));
+    }
+}

@@ -1,0 +1,375 @@
+//! A whole Argo CD for a [`Cluster`]: argocd-server, the controllers, the repo-server and Redis,
+//! each a process of the release that the tests pin; and its CLI.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::cluster::Cluster;
+use super::daemon::Daemon;
+use super::kubectl::Run;
+use super::{PATIENCE, eventually};
+use crate::authority::{Authority, Pair};
+
+/// The namespace of the control plane, which is also the default of Argo CD's clients.
+pub const NAMESPACE: &str = "argocd";
+
+/// Stands for the program that prints the signature of a commit: the repo-server runs it for every
+/// manifest, whether or not a project asks for signatures.
+const NO_SIGNATURE: &str = "#!/bin/sh\nexit 0\n";
+
+/// The lowest port for servers. The kernel gives none below 32,768 to clients.
+const FIRST_PORT: u16 = 10_000;
+
+/// How argocd-server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Plain,
+    Tls,
+}
+
+/// A running Argo CD. It ends when the value is dropped.
+pub struct ArgoCd {
+    address: String,
+    authority: Option<String>,
+    password: String,
+    repository: String,
+    components: Vec<Daemon>,
+    _folder: TempDir,
+}
+
+impl ArgoCd {
+    /// Starts it in the namespace [`NAMESPACE`] of `cluster`, which has none yet.
+    ///
+    /// - `settings`: `data` of `argocd-cm`.
+    /// - `session_key`: signs the sessions.
+    ///
+    /// # Panics
+    /// If a program is missing, or does not start. The text has the command that provides it, or
+    /// its last log lines.
+    pub async fn start(cluster: &Cluster, wire: Wire, settings: &Value, session_key: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("argocd-").tempdir().unwrap();
+        cluster.with_crds().await;
+        cluster.admin().succeed(&["create", "namespace", NAMESPACE]).await;
+        let authority = Authority::new("argocd-server");
+        let Pair { certificate, key } = authority.server(&["127.0.0.1", "localhost"]);
+        let secrets = json!({"server.secretkey": session_key, "tls.crt": certificate, "tls.key": key});
+        let empty = json!({});
+        for object in [
+            object("ConfigMap", "argocd-cm", "data", settings),
+            object("ConfigMap", "argocd-ssh-known-hosts-cm", "data", &empty),
+            object("ConfigMap", "argocd-tls-certs-cm", "data", &empty),
+            object("Secret", "argocd-secret", "stringData", &secrets),
+        ] {
+            cluster.admin().apply(&object.to_string()).await;
+        }
+        let repository = folder.path().join("repository");
+        create_repository(&repository).await;
+        let layout = Layout {
+            root: folder.path(),
+            kubeconfig: cluster.admin().kubeconfig(),
+            redis: free_port(),
+            repo: free_port(),
+        };
+        let port = free_port();
+        let address = format!("127.0.0.1:{port}");
+        let mut components = layout.start(port, wire);
+        eventually("argocd-server listens", async || {
+            components.iter_mut().for_each(Daemon::check);
+            std::net::TcpStream::connect(&address).ok().map(drop)
+        })
+        .await;
+        Self {
+            address,
+            authority: (wire == Wire::Tls).then_some(authority.pem),
+            password: initial_password(cluster).await,
+            repository: format!("file://{}", repository.display()),
+            components,
+            _folder: folder,
+        }
+    }
+
+    /// `127.0.0.1:PORT` of argocd-server.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// `http://127.0.0.1:PORT`, or `https` with TLS.
+    pub fn url(&self) -> String {
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// PEM of the authority of its certificate; `None` without TLS.
+    pub fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
+    }
+
+    /// The password of `admin`.
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// URL of a git repository whose folder `app` has a ConfigMap `hello`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// Panics if one of its processes has ended.
+    pub fn check(&mut self) {
+        self.components.iter_mut().for_each(Daemon::check);
+    }
+}
+
+/// Argo CD's CLI with a home of its own.
+pub struct Cli {
+    home: TempDir,
+    server: String,
+    flags: Vec<&'static str>,
+}
+
+impl Cli {
+    /// The CLI for a server at `127.0.0.1:PORT`.
+    ///
+    /// - `flags`: how to connect, such as `--plaintext`.
+    pub fn new(server: &str, flags: &[&'static str]) -> Self {
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            server: server.to_owned(),
+            flags: flags.to_vec(),
+        }
+    }
+
+    /// Signs in with a password.
+    pub async fn login(&self, user: &str, password: &str) -> Run {
+        self.execute(&["login", &self.server, "--username", user, "--password", password])
+            .await
+    }
+
+    /// Runs a command as whoever signed in.
+    pub async fn run(&self, arguments: &[&str]) -> Run {
+        let server = ["--server", &self.server];
+        self.execute(&[arguments, &server].concat()).await
+    }
+
+    /// Runs a command, which must succeed, and returns the standard output.
+    pub async fn succeed(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments).await;
+        assert!(
+            run.status.success(),
+            "argocd {arguments:?}: {}{}",
+            run.stdout,
+            run.stderr
+        );
+        run.stdout
+    }
+
+    async fn execute(&self, arguments: &[&str]) -> Run {
+        let mut command = Command::new(program());
+        command
+            .args(arguments)
+            .args(&self.flags)
+            .env_clear()
+            .env("HOME", self.home.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let ended = timeout(PATIENCE, command.output()).await;
+        let output = ended
+            .unwrap_or_else(|_| panic!("argocd {arguments:?} does not end"))
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Run {
+            status: output.status,
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+/// Argo CD in one program.
+fn program() -> PathBuf {
+    let found = crate::programs::Argocd::find(crate::checkout()).unwrap().cli;
+    assert!(found.is_file(), "no {}: run `cargo xtask argocd`", found.display());
+    found
+}
+
+fn object(kind: &str, name: &str, field: &str, data: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            // Without the label, Argo CD does not see the object.
+            "labels": {"app.kubernetes.io/part-of": "argocd"},
+        },
+        field: data,
+    })
+}
+
+/// What the components share.
+struct Layout<'a> {
+    root: &'a Path,
+    kubeconfig: PathBuf,
+    redis: u16,
+    repo: u16,
+}
+
+impl Layout<'_> {
+    /// Starts everything. Redis is last, and so ends last.
+    fn start(&self, port: u16, wire: Wire) -> Vec<Daemon> {
+        let server = [
+            format!("--port={port}"),
+            format!("--insecure={}", wire == Wire::Plain),
+            // Nobody signs in through Dex.
+            "--dex-server=http://127.0.0.1:1".to_owned(),
+        ];
+        let sets = [
+            format!("--argocd-repo-server=127.0.0.1:{}", self.repo),
+            "--webhook-addr=127.0.0.1:0".to_owned(),
+            "--metrics-addr=127.0.0.1:0".to_owned(),
+            "--probe-addr=127.0.0.1:0".to_owned(),
+        ];
+        let redis = self.redis.to_string();
+        let redis = [
+            "--port",
+            &redis,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ];
+        vec![
+            self.component(
+                "argocd-server",
+                &[&server[..], &self.backends(), &self.cluster(), &listen(free_port())].concat(),
+            ),
+            self.component(
+                "argocd-application-controller",
+                &[
+                    &self.backends()[..],
+                    &self.cluster(),
+                    &[format!("--metrics-port={}", free_port())],
+                ]
+                .concat(),
+            ),
+            self.component(
+                "argocd-applicationset-controller",
+                &[&sets[..], &self.cluster()].concat(),
+            ),
+            self.component(
+                "argocd-repo-server",
+                &[
+                    &[
+                        format!("--port={}", self.repo),
+                        format!("--redis=127.0.0.1:{}", self.redis),
+                    ][..],
+                    &listen(free_port()),
+                ]
+                .concat(),
+            ),
+            Daemon::run("redis", &redis_program(), self.root, &redis.map(str::to_owned)),
+        ]
+    }
+
+    fn cluster(&self) -> [String; 2] {
+        [
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--namespace={NAMESPACE}"),
+        ]
+    }
+
+    fn backends(&self) -> [String; 2] {
+        [
+            format!("--redis=127.0.0.1:{}", self.redis),
+            format!("--repo-server=127.0.0.1:{}", self.repo),
+        ]
+    }
+
+    fn component(&self, name: &'static str, arguments: &[String]) -> Daemon {
+        let folder = self.root.join(name);
+        let path = |name: &str| folder.join(name).display().to_string();
+        let environment = [
+            ("ARGOCD_BINARY_NAME", name.to_owned()),
+            // The cluster of the kubeconfig is `https://kubernetes.default.svc`.
+            ("ARGOCD_FAKE_IN_CLUSTER", "true".to_owned()),
+            ("ARGOCD_GPG_ENABLED", "false".to_owned()),
+            ("ARGOCD_SYNC_WAVE_DELAY", "0".to_owned()),
+            ("ARGOCD_CLUSTER_CACHE_EVENTS_PROCESSING_INTERVAL", "1ms".to_owned()),
+            ("ARGOCD_ASK_PASS_SOCK", path("ask-pass")),
+            ("ARGOCD_PLUGINSOCKFILEPATH", path("")),
+            // The ApplicationSet controller reads the kubeconfig from here.
+            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("HOME", path("")),
+            ("TMPDIR", path("")),
+        ];
+        Daemon::run_with(name, &program(), self.root, (arguments, &environment), |folder| {
+            let wrapper = folder.join("git-verify-wrapper.sh");
+            fs::write(&wrapper, NO_SIGNATURE).unwrap();
+            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+        })
+    }
+}
+
+fn listen(metrics: u16) -> [String; 2] {
+    ["--address=127.0.0.1".to_owned(), format!("--metrics-port={metrics}")]
+}
+
+fn redis_program() -> PathBuf {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join("redis-server"));
+    let found = found.into_iter().find(|program| program.is_file());
+    found.expect("Redis is missing: run `apt-get install redis-server` as root")
+}
+
+/// A free port that no client gets meanwhile.
+fn free_port() -> u16 {
+    loop {
+        let mut random = [0; 2];
+        aws_lc_rs::rand::fill(&mut random).unwrap();
+        let port = FIRST_PORT + u16::from_be_bytes(random) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// argocd-server writes it on its first start.
+async fn initial_password(cluster: &Cluster) -> String {
+    use base64::Engine as _;
+
+    let get = ["get", "secret", "argocd-initial-admin-secret", "--namespace", NAMESPACE];
+    let get = [&get[..], &["--output=jsonpath={.data.password}"]].concat();
+    let encoded = eventually("the password of `admin`", async || {
+        let run = cluster.admin().run(&get).await;
+        (run.status.success() && !run.stdout.is_empty()).then_some(run.stdout)
+    })
+    .await;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+async fn create_repository(folder: &Path) {
+    let app = folder.join("app");
+    fs::create_dir_all(&app).unwrap();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello"}, "data": {"a": "1"}});
+    fs::write(app.join("hello.yaml"), map.to_string()).unwrap();
+    let identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.com"];
+    for arguments in [
+        &["init", "--quiet", "--initial-branch=main"][..],
+        &["add", "."],
+        &[&identity[..], &["commit", "--quiet", "--message=one"]].concat(),
+    ] {
+        let status = Command::new("git").args(arguments).current_dir(folder).status().await;
+        assert!(status.unwrap().success(), "git {arguments:?}");
+    }
+}
