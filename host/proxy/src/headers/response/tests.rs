@@ -29,8 +29,8 @@ fn extension(name: &str) -> Responder {
 fn argocd_server_keeps_its_sessions_and_the_fields_of_its_origin() {
     let kept = [
         ("content-security-policy", "frame-ancestors 'self'"),
-        ("set-cookie", "argocd.token=a; Path=/; HttpOnly"),
         ("set-cookie", "argocd.token-1=b; Path=/; HttpOnly"),
+        ("set-cookie", "argocd.token=a; Path=/; HttpOnly"),
         ("strict-transport-security", "max-age=1"),
         ("www-authenticate", "Basic"),
     ];
