@@ -3,7 +3,6 @@
 //!
 //! The tests need the program: `cargo xtask argocd`.
 
-use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use test_support::authority::{Authority, Pair};
-use test_support::programs::Argocd;
+use test_support::kubernetes::argocd::program;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
@@ -186,17 +185,6 @@ impl CliSetup {
             .until("the sets to be listed", async || self.names("alice").await == names)
             .await;
     }
-}
-
-/// The program that `cargo xtask argocd` builds.
-fn program() -> PathBuf {
-    let found = Argocd::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap().cli;
-    assert!(
-        found.is_file(),
-        "{} is missing: run `cargo xtask argocd`",
-        found.display()
-    );
-    found
 }
 
 /// A set with an Application for each environment.

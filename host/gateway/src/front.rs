@@ -12,7 +12,7 @@ use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
-use crate::route::ArgocdServer;
+use crate::route::Fallback;
 use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, platform};
 use tollgate_core::attributes::Attributes;
@@ -85,7 +85,7 @@ impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
         let path = head.map_or("", |head| head.uri.path());
         let sets = snapshot.policies.config.application_sets.is_some();
-        let is_argocd = ArgocdServer::of(&snapshot.policies.config).serves(path);
+        let is_argocd = Fallback::of(&snapshot.policies.config).serves(path);
         let transport = head.and_then(|head| Transport::of(&head.method, path, &head.headers));
         if let Some(transport) = transport.filter(|_| sets || is_argocd) {
             Self::Grpc(transport)

@@ -20,7 +20,7 @@ use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header}
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
-use crate::route::{self, ArgocdServer, Route};
+use crate::route::{self, Fallback, Route};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
@@ -155,8 +155,8 @@ impl Gateway {
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let uri = head.uri.clone();
-        let server = ArgocdServer::of(&snapshot.policies.config);
-        let route = route::route(&head.method, &uri, &head.headers, server)?;
+        let fallback = Fallback::of(&snapshot.policies.config);
+        let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }

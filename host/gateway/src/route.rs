@@ -56,28 +56,28 @@ pub(crate) enum Route<'a> {
     Unknown,
 }
 
-/// Whether an argocd-server is behind the gateway, and what it serves.
+/// What serves the paths that are not Tollgate's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArgocdServer {
-    Absent,
-    /// It serves everything that is not Tollgate's own.
-    Present(ApplicationSetsServer),
+pub(crate) enum Fallback {
+    /// Nothing: they get 404.
+    NotFound,
+    Argocd(ApplicationSetsServer),
 }
 
-impl ArgocdServer {
+impl Fallback {
     pub(crate) fn of(config: &Config) -> Self {
         match (&config.argocd, &config.application_sets) {
-            (None, _) => Self::Absent,
-            (Some(_), None) => Self::Present(ApplicationSetsServer::Argocd),
-            (Some(_), Some(_)) => Self::Present(ApplicationSetsServer::Tollgate),
+            (None, _) => Self::NotFound,
+            (Some(_), None) => Self::Argocd(ApplicationSetsServer::Argocd),
+            (Some(_), Some(_)) => Self::Argocd(ApplicationSetsServer::Tollgate),
         }
     }
 
-    /// Whether a path is its own, even if it is malformed.
+    /// Whether argocd-server serves a path, even if it is malformed.
     pub(crate) fn serves(self, path: &str) -> bool {
         match self {
-            Self::Absent => false,
-            Self::Present(sets) => {
+            Self::NotFound => false,
+            Self::Argocd(sets) => {
                 let is_into_cluster = is_forwarded(path) || is_application(path);
                 !is_into_cluster && is_argocd(path, sets)
             }
@@ -93,7 +93,7 @@ pub(crate) fn route<'a>(
     method: &Method,
     uri: &'a Uri,
     headers: &HeaderMap,
-    server: ArgocdServer,
+    fallback: Fallback,
 ) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
     // Paths into clusters are Tollgate's, but have names in them.
@@ -103,7 +103,7 @@ pub(crate) fn route<'a>(
     if let Some(path) = crate::applications::route::application(uri)? {
         return Ok(Route::Application(path));
     }
-    if let ArgocdServer::Present(sets) = server
+    if let Fallback::Argocd(sets) = fallback
         && let Some(route) = argocd((method, uri, headers), sets)?
     {
         return Ok(Route::Argocd(route));

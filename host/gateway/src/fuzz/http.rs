@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, Transport, request};
 use crate::applicationsets::request;
 use crate::platform::api;
-use crate::route::{ArgocdServer, Route, extension, route};
+use crate::route::{Fallback, Route, extension, route};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
@@ -79,7 +79,7 @@ fn request_path(data: &[u8]) {
     }
     let host = tollgate_fuzz::fields(b"host: gateway.example");
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        if let Ok(Route::Extension(path)) = route(&method, &uri, &host, ArgocdServer::Absent) {
+        if let Ok(Route::Extension(path)) = route(&method, &uri, &host, Fallback::NotFound) {
             assert!(!path.name.contains(['/', '%', '.']));
         }
     }

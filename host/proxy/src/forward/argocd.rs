@@ -38,11 +38,7 @@ impl ArgocdBackend {
     /// [`BuildError`], for the first thing found.
     pub fn build(server: &url::Url, settings: &ClusterTls) -> Result<Self, BuildError> {
         let target = target(server)?;
-        let config = match server.scheme() {
-            "https" => tls::cluster_config(settings, None)?,
-            _ => tls::unused_config()?,
-        };
-        let name = tls::server_name(settings.server_name.as_deref())?;
+        let identity = tls::identity(server, settings, None)?;
         let upstream = Upstream::new(target, "/".to_owned(), Vec::new(), RequestHeader::Absent)
             .map_err(|_| BuildError::Host)?
             .answered_by(Responder::Argocd);
@@ -53,10 +49,9 @@ impl ArgocdBackend {
             max_idle_connections: MAX_IDLE_CONNECTIONS,
             ..ConnectionSpec::default()
         };
-        let tls = (config, name);
         Ok(Self {
-            http1: Backend::with_http1(upstream.clone(), &connection, tls.clone()),
-            grpc: Backend::with_http2(upstream, connection, tls),
+            http1: Backend::with_http1(upstream.clone(), &connection, identity.clone()),
+            grpc: Backend::with_http2(upstream, connection, identity),
         })
     }
 

@@ -93,12 +93,7 @@ fn build_backend(
 ) -> Result<Backend, BuildError> {
     let target = target(server)?;
     crate::target::check_path(server.path()).map_err(BuildError::Path)?;
-    let config = if server.scheme() == "https" {
-        tls::cluster_config(settings, certificate)?
-    } else {
-        tls::unused_config()?
-    };
-    let name = tls::server_name(settings.server_name.as_deref())?;
+    let identity = tls::identity(server, settings, certificate)?;
     let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
         .map_err(|_| BuildError::Host)?;
     // No idle timeout: a watch may be silent for long. TCP's own probes detect a server that is
@@ -107,7 +102,7 @@ fn build_backend(
         connect_timeout: CONNECT_WITHIN,
         ..ConnectionSpec::default()
     };
-    Ok(Backend::with_http2_pool(upstream, connection, (config, name)))
+    Ok(Backend::with_http2_pool(upstream, connection, identity))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::backend::TlsIdentity;
 use tollgate_plugin::certificates::{Error, certificates, roots_from_pem, system_roots};
 use tollgate_plugin::credential::ClientCertificate;
 use tollgate_state::extensions::TlsSpec;
@@ -29,7 +30,7 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
 }
 
 /// Like [`client_config`], for a cluster, with the client certificate of its credential.
-pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
+fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let builder = match tls.verification {
         TlsVerification::On => builder()?.with_root_certificates(roots(tls.ca_pem.as_deref())?),
         TlsVerification::Off => builder()?
@@ -40,6 +41,19 @@ pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertif
         None => Ok(builder.with_no_client_auth()),
         Some(ClientCertificate { chain_pem, key_pem }) => with_identity(builder, chain_pem, key_pem),
     }
+}
+
+/// The configuration for a server, with the name that its certificate must be for.
+pub(super) fn identity(
+    server: &url::Url,
+    tls: &ClusterTls,
+    certificate: Option<&ClientCertificate>,
+) -> Result<TlsIdentity, Error> {
+    let config = match server.scheme() {
+        "https" => cluster_config(tls, certificate)?,
+        _ => unused_config()?,
+    };
+    Ok((config, server_name(tls.server_name.as_deref())?))
 }
 
 /// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the

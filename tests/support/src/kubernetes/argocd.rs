@@ -41,7 +41,7 @@ pub struct ArgoCd {
     authority: Option<String>,
     password: String,
     repository: String,
-    components: Vec<Daemon>,
+    _components: Vec<Daemon>,
     _folder: TempDir,
 }
 
@@ -91,7 +91,7 @@ impl ArgoCd {
             authority: (wire == Wire::Tls).then_some(authority.pem),
             password: initial_password(cluster).await,
             repository: format!("file://{}", repository.display()),
-            components,
+            _components: components,
             _folder: folder,
         }
     }
@@ -120,11 +120,6 @@ impl ArgoCd {
     /// URL of a git repository whose folder `app` has a ConfigMap `hello`.
     pub fn repository(&self) -> &str {
         &self.repository
-    }
-
-    /// Panics if one of its processes has ended.
-    pub fn check(&mut self) {
-        self.components.iter_mut().for_each(Daemon::check);
     }
 }
 
@@ -194,7 +189,10 @@ impl Cli {
 }
 
 /// Argo CD in one program.
-fn program() -> PathBuf {
+///
+/// # Panics
+/// If it is not built. The text has the command that builds it.
+pub fn program() -> PathBuf {
     let found = crate::programs::Argocd::find(crate::checkout()).unwrap().cli;
     assert!(found.is_file(), "no {}: run `cargo xtask argocd`", found.display());
     found
