@@ -18,6 +18,7 @@ mod applications;
 mod applicationsets;
 mod argocd;
 mod argocd_cli;
+mod argocd_policy;
 mod attacks;
 mod behaviours;
 mod clusters;

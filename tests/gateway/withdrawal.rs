@@ -26,6 +26,13 @@ use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, object};
 /// How long after a change took effect an exchange may end.
 const MAX_DELAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
+/// Fields of a request for a WebSocket.
+const UPGRADE: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: \
+                       dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Fields of content that does not end.
+const CHUNKED_JSON: &str = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Front {
     Extensions,
@@ -33,6 +40,7 @@ enum Front {
     Kubernetes,
     Applications,
     ApplicationSets,
+    Argocd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,12 +76,13 @@ enum Expected {
     Unaffected(&'static str),
 }
 
-const FRONTS: [Front; 5] = [
+const FRONTS: [Front; 6] = [
     Front::Extensions,
     Front::Clusters,
     Front::Kubernetes,
     Front::Applications,
     Front::ApplicationSets,
+    Front::Argocd,
 ];
 
 const CHANGES: [Change; 10] = [
@@ -110,7 +119,10 @@ fn expected(front: Front, change: Change) -> Expected {
         (F::ApplicationSets, C::RbacRowRemoved | C::PolicyChanged) => Expected::Hides,
         (F::Extensions | F::Clusters | F::Applications, C::RbacRowRemoved) => WITHDRAWN,
         (F::Clusters, C::PolicyChanged) => Expected::Unaffected("Argo CD's RBAC decides alone, there is no policy"),
-        (F::Extensions | F::Kubernetes | F::Applications, C::PolicyChanged) => WITHDRAWN,
+        (F::Extensions | F::Kubernetes | F::Applications | F::Argocd, C::PolicyChanged) => WITHDRAWN,
+        (F::Argocd, C::RbacRowRemoved | C::ClusterRebound | C::ClusterGone | C::ProjectNarrowed) => {
+            Expected::Unaffected("argocd-server authorizes by these itself")
+        }
         (F::Kubernetes, C::AgentNarrowed | C::PersonBlocked) => WITHDRAWN,
         (_, C::AgentNarrowed) => Expected::Unaffected("only the Kubernetes front goes through agents"),
         (_, C::PersonBlocked) => Expected::Unaffected("the user directory says who may use agents, nothing else"),
@@ -128,7 +140,7 @@ fn expected(front: Front, change: Change) -> Expected {
 
 fn kinds(front: Front) -> &'static [ExchangeKind] {
     match front {
-        Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+        Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications | Front::Argocd => {
             &[ExchangeKind::Watch, ExchangeKind::Tunnel, ExchangeKind::Upload]
         }
         // It has no tunnels, and reads content completely before it authorizes anything.
@@ -386,6 +398,7 @@ impl TestEnvironment {
             settings: json!({
                 "applications": {},
                 "applicationSets": {},
+                "argocd": {"server": format!("http://{}", upstreams.start().await)},
                 "clusters": {"forward": true},
                 "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
             }),
@@ -446,25 +459,22 @@ impl TestEnvironment {
             Front::Kubernetes => "/k8s-proxy".to_owned(),
             Front::Applications => format!("/applications/argocd/{application}/k8s"),
             Front::ApplicationSets => "/api/v1/stream".to_owned(),
+            Front::Argocd => String::new(),
         };
         let (method, rest, fields) = match (front, kind) {
             (Front::ApplicationSets, _) => ("GET", "/applicationsets?name=sets", ""),
+            (Front::Argocd, ExchangeKind::Watch) => ("GET", "/api/v1/stream/applications?", ""),
+            (Front::Argocd, ExchangeKind::Tunnel) => ("GET", "/terminal?pod=web&", UPGRADE),
+            (Front::Argocd, ExchangeKind::Upload) => ("POST", "/api/v1/applications?", CHUNKED_JSON),
             (_, ExchangeKind::Watch) => ("GET", "/api/v1/namespaces/cart/configmaps?watch=true&", ""),
-            (_, ExchangeKind::Tunnel) => (
-                "GET",
-                "/api/v1/namespaces/cart/pods/web/exec?command=sh&",
-                "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
-                 sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
-            ),
-            (_, ExchangeKind::Upload) => (
-                "POST",
-                "/api/v1/namespaces/cart/configmaps?",
-                "content-type: application/json\r\ntransfer-encoding: chunked\r\n",
-            ),
+            (_, ExchangeKind::Tunnel) => ("GET", "/api/v1/namespaces/cart/pods/web/exec?command=sh&", UPGRADE),
+            (_, ExchangeKind::Upload) => ("POST", "/api/v1/namespaces/cart/configmaps?", CHUNKED_JSON),
         };
         let marked = match front {
             Front::ApplicationSets => String::new(),
-            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => format!("cell={name}"),
+            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications | Front::Argocd => {
+                format!("cell={name}")
+            }
         };
         let credential = self.credential(front, who);
         let head = format!(
@@ -498,7 +508,7 @@ impl TestEnvironment {
                 let event = client.through(b"\n\r\n").await;
                 assert!(String::from_utf8_lossy(&event).contains("ADDED"), "{name}: {event:?}");
             }
-            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications | Front::Argocd => {
                 let is_open = || async { self.upstreams.is_open(&name) == Some(true) };
                 self.world.until(&format!("{name} at its upstream"), is_open).await;
             }
@@ -550,6 +560,7 @@ impl TestEnvironment {
                 self.deny("extensions", "input.principal.username == \"v-policy\"");
                 self.deny("applications", "input.principal.username == \"v-policy\"");
                 self.deny("applicationsets", "input.principal.username == \"v-policy\"");
+                self.deny("argocd", "input.principal.username == \"v-policy\"");
                 self.deny("kubernetes", "input.user.username == \"v-policy\"");
             }
             Change::AgentNarrowed => self.edit(File::NarrowAgent, |agent| {
@@ -608,7 +619,7 @@ impl Exchange {
                 match self.front {
                     // The gateway makes this response, so it is complete and the connection stays.
                     Front::ApplicationSets => drop(self.client.through(b"0\r\n\r\n").await),
-                    Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+                    Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications | Front::Argocd => {
                         let rest = self.client.rest().await;
                         let is_whole = rest.ends_with(b"0\r\n\r\n");
                         assert!(!is_whole, "{name}: the client must see that it was cut");

@@ -10,6 +10,7 @@ use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout};
+use test_support::token;
 
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
@@ -25,10 +26,19 @@ struct Fixture {
 
 impl Fixture {
     async fn start(wire: Wire) -> Self {
+        Self::start_with(wire, "").await
+    }
+
+    /// - `rule`: is added to the shipped policy.
+    async fn start_with(wire: Wire, rule: &str) -> Self {
         let cluster = Cluster::start().await;
         let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
         let argocd = ArgoCd::start(&cluster, wire, &settings, SESSION_KEY).await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
+        layout.policies("argocd");
+        let policy = layout.root().join("policies/argocd/policy.rego");
+        let shipped = std::fs::read_to_string(&policy).unwrap();
+        std::fs::write(policy, format!("{shipped}\n{rule}")).unwrap();
         let mut server = json!({"server": argocd.url()});
         if let Some(authority) = argocd.authority() {
             layout.tls();
@@ -157,4 +167,67 @@ async fn the_cli_works_as_without_the_gateway_over_tls() {
     assert_life_cycle(&fixture, &[], "grpc").await;
     assert_life_cycle(&fixture, &["--grpc-web"], "web").await;
     assert_recorded(&fixture.gateway, "/application.ApplicationService/Sync");
+}
+
+/// A line in `policies/argocd` that refuses syncs of the Application `frozen`, and nothing else.
+const FREEZE: &str = "deny contains \"frozen until Monday\" if { input.request.method == \"Sync\"; \
+                      input.application.name == \"frozen\" }\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_line_of_policy_stops_a_sync_by_the_cli_and_by_rest() {
+    let fixture = Fixture::start_with(Wire::Plain, FREEZE).await;
+    let cli = fixture.cli(Through::Gateway, &[]);
+    assert!(cli.login("admin", fixture.argocd.password()).await.status.success());
+    let repository = fixture.argocd.repository();
+    for name in ["frozen", "free"] {
+        let destination = [
+            "--dest-server",
+            "https://kubernetes.default.svc",
+            "--dest-namespace",
+            "default",
+        ];
+        let create = ["app", "create", name, "--repo", repository, "--path", "app"];
+        cli.succeed(&[&create[..], &destination].concat()).await;
+    }
+    // By gRPC and by gRPC-Web.
+    for more in [&[][..], &["--grpc-web"]] {
+        let cli = fixture.cli(Through::Gateway, more);
+        assert!(cli.login("admin", fixture.argocd.password()).await.status.success());
+        let refused = cli.run(&["app", "sync", "frozen", "--timeout", "60"]).await;
+        assert!(!refused.status.success(), "{}", refused.stdout);
+        assert!(refused.stderr.contains("PermissionDenied"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("frozen until Monday"), "{}", refused.stderr);
+        // What the command reads before the sync passes.
+        cli.succeed(&["app", "get", "frozen"]).await;
+    }
+    let url = |name: &str| format!("http://{}/api/v1/applications/{name}/sync", fixture.gateway.address());
+    let sync = async |name: &str| {
+        let client = reqwest::Client::new();
+        let request = client.post(url(name)).bearer_auth(token::session(SESSION_KEY, "admin"));
+        let answer = request.json(&json!({})).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let (status, body) = sync("frozen").await;
+    assert_eq!(
+        (status, &body["message"]),
+        (403, &json!("frozen until Monday")),
+        "{body}"
+    );
+    let shown = cli.succeed(&["app", "get", "frozen", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(
+        shown.get("operation").is_none() && shown["status"].get("operationState").is_none(),
+        "{shown}"
+    );
+    let records = fixture.gateway.decisions();
+    let refused: Vec<&Value> = records.iter().filter(|record| record["outcome"] == "denied").collect();
+    let syncs = refused
+        .iter()
+        .filter(|record| record["api_method"] == "application.ApplicationService/Sync");
+    assert_eq!(syncs.count(), 3, "{refused:?}");
+
+    // The twin passes by each of them.
+    assert_eq!(sync("free").await.0, 200);
+    cli.succeed(&["app", "wait", "free", "--timeout", "60"]).await;
+    cli.succeed(&["app", "sync", "free", "--timeout", "60"]).await;
 }

@@ -13,6 +13,7 @@
 )]
 
 mod applicationsets;
+mod argocd_api;
 mod differential;
 mod hostile_policies;
 mod oidc_provider;

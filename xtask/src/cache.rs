@@ -150,8 +150,9 @@ pub struct Argocd {
     pub cli: PathBuf,
     /// The judge: answers questions (RBAC, globs, ApplicationSets, YAML) by running Argo CD's code.
     pub judge: PathBuf,
-    /// Folder with the example ApplicationSets of its documentation, under their paths there.
-    pub examples: PathBuf,
+    /// Folder with files of the release under their paths there: the example ApplicationSets of its
+    /// documentation, and the definitions of its API.
+    pub files: PathBuf,
     /// Release, with the `v`.
     pub version: String,
 }
@@ -183,7 +184,7 @@ impl Argocd {
         Ok(Self {
             cli: named("argocd", Some("argocd"))?,
             judge: named("argocd-judge", Some("judge"))?,
-            examples: named("argocd-examples", None)?,
+            files: named("argocd-files", None)?,
             version: version.to_owned(),
         })
     }

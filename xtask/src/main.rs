@@ -82,7 +82,7 @@ async fn perform() -> Result<()> {
                 "{}\n{}\n{}",
                 built.cli.display(),
                 built.judge.display(),
-                built.examples.display()
+                built.files.display()
             );
             Ok(())
         }

@@ -2,8 +2,8 @@
 //! caller's own credential.
 //!
 //! Security: argocd-server authenticates and authorizes the caller by itself. The gateway verifies
-//! the same credential first, wherever argocd-server needs one, so that the caller it records is
-//! the one that argocd-server sees.
+//! the same credential first, wherever argocd-server needs one, so that the caller it records, and
+//! that `policies/argocd` judges, is the one that argocd-server sees.
 
 use std::sync::Arc;
 
@@ -13,20 +13,31 @@ use http::{HeaderValue, Response, Version, request};
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::front::{RequestContext, RouteHandler};
-use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::open_exchanges::Reauthorization;
+use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ArgocdServer;
-use tollgate_identity::authenticate::Principal;
+use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_proxy::forward::{ArgocdBackend, Body};
 use tollgate_proxy::headers::{self, ClientFields};
-use tollgate_proxy::record::Stage;
+use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
 use tollgate_state::{ClusterTls, TlsVerification};
 
+mod api_request;
+pub(crate) mod message;
+pub mod methods;
+pub mod permit;
 pub(crate) mod route;
 
-pub(crate) use route::{ArgocdRoute, SignIn};
+pub(crate) use api_request::Error as RequestError;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use api_request::Operation;
+pub(crate) use methods::MethodIndex;
+
+use route::{ArgocdRoute, SignIn};
 
 /// Reads the authorities of argocd-server, and makes its connections. Connects nowhere.
 ///
@@ -52,7 +63,7 @@ pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> 
 const ANONYMOUS_KEY: &str = "users.anonymous.enabled";
 
 /// Whether argocd-server lets callers without a credential in.
-pub(crate) fn admits_anonymous(snapshot: &Snapshot) -> bool {
+fn admits_anonymous(snapshot: &Snapshot) -> bool {
     let switch = snapshot.policies.resources.argocd_cm.data.get(ANONYMOUS_KEY);
     switch.is_some_and(|switch| &*switch.value == "true")
 }
@@ -80,38 +91,68 @@ impl ArgocdRoute {
     }
 }
 
-impl RouteHandler<Option<Arc<Principal>>> for ArgocdRoute {
+impl RouteHandler<()> for ArgocdRoute {
     async fn serve(
         &self,
-        context: RequestContext<'_, &Option<Arc<Principal>>>,
-        (head, mut body): (request::Parts, Body),
+        context: RequestContext<'_, &()>,
+        (mut head, mut body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         let RequestContext {
             gateway,
             peer,
             snapshot,
-            principal,
             record,
+            ..
         } = context;
+        record.note(|record| record.front = "argocd");
         let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
+        self.prepare(&mut head)?;
+        let principal = self.authenticate(&head, gateway, (peer, snapshot), record).await?;
+        let principal = principal.as_ref();
+        // Held from here on, because the content that a policy reads is in memory.
+        let held = principal
+            .map(|principal| gateway.persons.acquire(principal.limit_key()))
+            .transpose()?;
+        let request = (*self, &head, &mut body);
+        let permit = permit::authorize(request, principal, (gateway, snapshot), record).await?;
+        record.finish_stage(Stage::Authorize);
         let connections = backend.connections(self.protocol());
         let upstream = connections.upstream();
         let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
         let mut outbound = cleaned.seal_for_argocd((upstream, path), peer)?;
-        if let Some(principal) = principal {
-            let reauthorization = Reauthorization::Argocd(PtrEqArc(Arc::clone(principal)));
-            let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
-            outbound.hold(gateway.persons.acquire(principal.limit_key())?);
+        if let Some((principal, held)) = principal.zip(held) {
+            outbound.hold(held);
             outbound.expire_with_credential(principal.expires_at(), record.id());
-            outbound.terminate_on(guard.ending());
-            // The content may go on after the response has ended.
-            body.hold(Arc::clone(&guard));
-            outbound.hold(guard);
         }
+        let reauthorization = Reauthorization::Argocd(permit.into_reauthorization(principal));
+        let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
+        outbound.terminate_on(guard.ending());
+        // The content may go on after the response has ended.
+        body.hold(Arc::clone(&guard));
+        outbound.hold(guard);
         record.finish_stage(Stage::Headers);
         let forwarded = connections.forward(outbound, body).await;
         record.finish_stage(Stage::Forward);
         Ok(forwarded?)
+    }
+}
+
+impl ArgocdRoute {
+    /// The caller; `None` where argocd-server needs no session.
+    async fn authenticate(
+        self,
+        head: &request::Parts,
+        gateway: &Gateway,
+        at: (&Peer, &Snapshot),
+        record: &mut OpenRecord,
+    ) -> Result<Option<Arc<Principal>>, Rejection> {
+        if self.sign_in == SignIn::NotRequired {
+            return Ok(None);
+        }
+        match gateway.authenticate(head, Safety::ByMethod, at, record).await {
+            Err(Rejection::Authenticate(authenticate::Error::NoCredential)) if admits_anonymous(at.1) => Ok(None),
+            principal => principal.map(Some),
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 use tollgate_fuzz::Target;
 
+mod argocd;
 mod http;
 mod kubernetes;
 mod policy;
@@ -28,5 +29,5 @@ pub fn targets() -> Vec<Target> {
 }
 
 fn own() -> Vec<Target> {
-    [http::TARGETS, policy::TARGETS, kubernetes::TARGETS].concat()
+    [http::TARGETS, argocd::TARGETS, policy::TARGETS, kubernetes::TARGETS].concat()
 }

@@ -6,7 +6,7 @@
 //! | module | does |
 //! |---|---|
 //! | `route` | finds the front of a path |
-//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
+//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
@@ -19,7 +19,7 @@
 mod admin;
 pub mod applications;
 pub mod applicationsets;
-mod argocd;
+pub mod argocd;
 pub mod caller;
 mod cluster_request;
 pub mod clusters;

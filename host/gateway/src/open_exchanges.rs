@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::applications::ApplicationReauthorization;
+use crate::argocd::permit::ArgocdReauthorization;
 use crate::clusters::ClusterReauthorization;
 use crate::extensions::ExtensionReauthorization;
 use crate::kubernetes::KubernetesReauthorization;
@@ -44,8 +45,8 @@ pub(crate) enum Reauthorization {
     /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
     /// authorized by itself.
     ApplicationSets(PtrEqArc<Principal>),
-    /// A request for argocd-server, which authorizes it.
-    Argocd(PtrEqArc<Principal>),
+    /// A request for argocd-server, which the policy did not refuse.
+    Argocd(PtrEqArc<ArgocdReauthorization>),
 }
 
 /// A pointer that is equal to itself and its clones, and hashes accordingly.
@@ -82,7 +83,7 @@ impl Reauthorization {
             Self::ApplicationSets(PtrEqArc(principal)) => {
                 now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
             }
-            Self::Argocd(PtrEqArc(principal)) => now.authenticator.is_still_valid(principal),
+            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.is_still_allowed(now),
         };
         // SECURITY: if reauthorization panics, the exchange ends.
         catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
@@ -94,7 +95,8 @@ impl Reauthorization {
             Self::Cluster(_) => unchanged.clusters,
             Self::Kubernetes(_) => unchanged.kubernetes,
             Self::Application(_) => unchanged.applications,
-            Self::ApplicationSets(_) | Self::Argocd(_) => unchanged.callers,
+            Self::ApplicationSets(_) => unchanged.callers,
+            Self::Argocd(_) => unchanged.argocd,
         }
     }
 }
@@ -108,6 +110,7 @@ struct UnchangedInputs {
     clusters: bool,
     kubernetes: bool,
     applications: bool,
+    argocd: bool,
     callers: bool,
 }
 
@@ -135,6 +138,9 @@ impl UnchangedInputs {
                 && Arc::ptr_eq(&before.plugins, &now.plugins)
                 && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions),
             kubernetes: !narrowed && clusters && kubernetes_front(before) == kubernetes_front(now),
+            argocd: people
+                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
+                && before.policies.argocd.as_ref().map(Arc::as_ptr) == now.policies.argocd.as_ref().map(Arc::as_ptr),
             applications: people
                 && clusters
                 && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)

@@ -15,7 +15,7 @@ use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
-use crate::argocd::{self, SignIn};
+use crate::argocd::{self, MethodIndex};
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
@@ -24,7 +24,7 @@ use crate::route::{self, Fallback, Route};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
-use tollgate_identity::authenticate::{self, Principal, Safety};
+use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
@@ -53,6 +53,7 @@ pub(crate) struct Gateway {
     pub(crate) open: Arc<OpenExchanges>,
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
+    pub(crate) argocd_methods: MethodIndex,
 }
 
 /// State of the fronts that outlives reloads of the snapshot. `None` for a front that is closed.
@@ -98,6 +99,7 @@ impl Gateway {
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
+            argocd_methods: MethodIndex::try_new()?,
         })
     }
 
@@ -173,28 +175,11 @@ impl Gateway {
             return front.serve(context, (head, body)).await;
         }
         if let Route::Argocd(route) = route {
-            record.note(|record| record.front = "argocd");
-            let mut head = head;
-            route.prepare(&mut head)?;
-            let principal = match route.sign_in {
-                SignIn::NotRequired => None,
-                SignIn::Required => match self
-                    .authenticate(&head, Safety::ByMethod, (peer, snapshot), record)
-                    .await
-                {
-                    Err(Rejection::Authenticate(authenticate::Error::NoCredential))
-                        if argocd::admits_anonymous(snapshot) =>
-                    {
-                        None
-                    }
-                    principal => Some(principal?),
-                },
-            };
             let context = RequestContext {
                 gateway: self,
                 peer,
                 snapshot,
-                principal: &principal,
+                principal: &(),
                 record,
             };
             return route.serve(context, (head, body)).await;
@@ -246,7 +231,7 @@ impl Gateway {
         }
     }
 
-    async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         head: &request::Parts,
         safety: Safety,

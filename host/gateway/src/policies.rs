@@ -37,6 +37,7 @@ pub struct Policies {
     pub(crate) kubernetes: Option<KubernetesFront>,
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
+    pub(crate) argocd: Option<Arc<Bundle>>,
     callers: CallerCache,
     pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     pub(crate) extension_evaluations: ExtensionEvaluationCache,
@@ -65,6 +66,7 @@ pub(crate) struct FrontPolicies {
     pub(crate) kubernetes: Option<KubernetesFront>,
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
+    pub(crate) argocd: Option<Arc<Bundle>>,
 }
 
 impl Policies {
@@ -83,6 +85,7 @@ impl Policies {
             kubernetes: fronts.kubernetes,
             applications: fronts.applications,
             application_sets: fronts.application_sets,
+            argocd: fronts.argocd,
             callers: CallerCache::default(),
             call_targets: moka::sync::Cache::builder()
                 .weigher(|_, target: &Arc<CallTarget>| target.list_entries)
@@ -105,6 +108,7 @@ impl Policies {
             kubernetes: self.kubernetes.clone(),
             applications: self.applications.clone(),
             application_sets: self.application_sets.clone(),
+            argocd: self.argocd.clone(),
         }
     }
 }

@@ -17,6 +17,7 @@ mod kubernetes;
 use crate::applicationsets::answer::refusal_members;
 use crate::applicationsets::grpc;
 use crate::applicationsets::request::{self, Code};
+use crate::argocd;
 use crate::extensions::{call, permit};
 use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::status;
@@ -101,6 +102,8 @@ pub(crate) enum Rejection {
     ApplicationSet(#[from] request::Error),
     #[error(transparent)]
     Grpc(#[from] grpc::Error),
+    #[error(transparent)]
+    Argocd(#[from] argocd::permit::Error),
     #[error("a stage panicked")]
     Panicked,
 }
@@ -209,6 +212,7 @@ impl Rejection {
                     ..ErrorResponse::of((status, reason), text())
                 }
             }
+            Self::Argocd(error) => argocd_error(error),
             Self::Panicked => {
                 let text = "the gateway could not answer the request";
                 failed(StatusCode::INTERNAL_SERVER_ERROR, "panic", text)
@@ -368,6 +372,27 @@ fn applicationset_error(error: &request::Error) -> ErrorResponse {
         refusals: refusals.to_vec(),
         more_refusals,
         ..answer.retry_after(error.retry_after())
+    }
+}
+
+fn argocd_error(error: &argocd::permit::Error) -> ErrorResponse {
+    use argocd::RequestError;
+    use argocd::permit::Error;
+    let text = || error.to_string();
+    match error {
+        Error::Denied(reason) => denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::Policy(rego::Error::Stuck) => failed(StatusCode::FORBIDDEN, "policy_stuck", text()),
+        Error::Policy(_) => failed(StatusCode::FORBIDDEN, "policy_failed", text()),
+        Error::Request(RequestError::Content(error)) => forward_error(error),
+        Error::Request(RequestError::ContentType) => {
+            denied(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong_content_type", text())
+        }
+        Error::Request(RequestError::TooLong { .. }) => {
+            denied(StatusCode::PAYLOAD_TOO_LARGE, "content_too_large", text())
+        }
+        Error::Request(
+            RequestError::Frame | RequestError::Compressed | RequestError::Parameter(_) | RequestError::Message(_),
+        ) => denied(StatusCode::BAD_REQUEST, "bad_message", text()),
     }
 }
 

@@ -82,6 +82,7 @@ struct Bundles {
     kubernetes: Option<Arc<KubernetesPolicy>>,
     applications: Option<Arc<ApplicationsPolicy>>,
     application_sets: Option<Arc<Bundle>>,
+    argocd: Option<Arc<Bundle>>,
 }
 
 impl Snapshot {
@@ -183,6 +184,7 @@ impl Loader {
                 kubernetes,
                 applications,
                 application_sets: bundles.application_sets,
+                argocd: bundles.argocd,
             },
             plugins: Arc::new(plugins),
             clusters,
@@ -280,6 +282,7 @@ impl Loader {
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
                 parts.fronts.extensions = bundles.extensions;
                 parts.fronts.application_sets = bundles.application_sets;
+                parts.fronts.argocd = bundles.argocd;
                 if let (Some(front), Some(policy)) = (&mut parts.fronts.kubernetes, bundles.kubernetes) {
                     front.policy = policy;
                 }
@@ -474,19 +477,21 @@ impl Loader {
                 Some(Arc::new(take(loaded, findings)?))
             }
         };
-        let application_sets = match &self.config.application_sets {
-            None => None,
-            Some(_) => {
-                let folder = folder.join("applicationsets");
-                let loaded = Bundle::load(&folder, Front::ApplicationSets, &self.checker);
-                Some(Arc::new(take(loaded, findings)?))
+        let mut bundle = |is_open: bool, front: Front| match is_open {
+            false => Some(None),
+            true => {
+                let loaded = Bundle::load(&folder.join(front.as_ref()), front, &self.checker);
+                Some(Some(Arc::new(take(loaded, findings)?)))
             }
         };
+        let application_sets = bundle(self.config.application_sets.is_some(), Front::ApplicationSets)?;
+        let argocd = bundle(self.config.argocd.is_some(), Front::Argocd)?;
         Some(Bundles {
             extensions: Arc::new(extensions?),
             kubernetes,
             applications,
             application_sets,
+            argocd,
         })
     }
 

@@ -39,9 +39,9 @@ pub use graph::MAX_CALL_DEPTH;
 pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
 pub use input::{
     ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
-    ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, CheckedFact, ExtensionFacts,
-    ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput, MAX_CANDIDATES,
-    PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
+    ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, ArgocdInput, ArgocdRequest,
+    CheckedFact, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput,
+    MAX_CANDIDATES, PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
 };
 pub use scan::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES};
 pub use source::{BundleSource, IMPERSONATION_FILE};
@@ -88,6 +88,8 @@ pub enum Front {
     Applications,
     /// ApplicationSets, what they read and what they generate.
     ApplicationSets,
+    /// Calls of Argo CD's own API.
+    Argocd,
 }
 
 impl Front {

@@ -208,6 +208,9 @@ pub struct Record {
     /// the cluster's audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Box<KubernetesNote>>,
+    /// Service and method of a call of Argo CD's API, such as `application.ApplicationService/Sync`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_method: Option<String>,
     /// Permissions that were checked, in order.
     pub checks: Arc<[CheckRecord]>,
     /// Digest of the policy bundle that decided.

@@ -247,7 +247,7 @@ fn agree(examples: &[Example], world: &World) -> BTreeMap<bool, usize> {
 }
 
 fn world() -> (World, std::path::PathBuf) {
-    let root = argocd().examples;
+    let root = argocd().files;
     let world = World {
         judge: Judge::start(),
         repositories: repositories(&root),

@@ -7,9 +7,11 @@ use tollgate_policy::rego::{Bundle, BundleSource, CaseOutcome, Coverage, Error, 
 use crate::policies::checker;
 use test_support::policy_input::{ROW, input, prepared, principal, verdicts};
 
+/// The bundles that are shipped, and those of the documentation.
 fn bundles() -> Vec<(PathBuf, Front)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies");
-    let entries = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let folders = ["policies", "docs/examples/policies"].map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(name));
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let entries = entries.map(|entry| entry.unwrap().path());
     let found: Vec<_> = entries
         .filter(|path| path.join("cases.yaml").is_file())
         .map(|path| {

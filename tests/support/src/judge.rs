@@ -16,7 +16,7 @@ use crate::programs::Argocd;
 /// If something is missing.
 pub fn argocd() -> Argocd {
     let found = Argocd::find(crate::checkout()).unwrap();
-    for path in [&found.judge, &found.examples] {
+    for path in [&found.judge, &found.files] {
         assert!(path.exists(), "{} is missing: run `cargo xtask argocd`", path.display());
     }
     found

@@ -20,7 +20,7 @@ mod frame;
 pub(crate) mod open;
 mod response;
 mod schema;
-mod wire;
+pub(crate) mod wire;
 
 #[cfg(test)]
 mod tests;

@@ -101,8 +101,9 @@ pub(crate) fn argocd(
     if !is_argocd(uri.path(), sets) {
         return Ok(None);
     }
-    let transport = Transport::of(method, uri.path(), fields);
     let path = decoded(uri.path());
+    // argocd-server decodes the path of a call of gRPC-Web, too.
+    let transport = Transport::of(method, &path, fields);
     let required = match transport {
         Some(_) => !PUBLIC_SERVICES.iter().any(|service| path.starts_with(service)),
         None => needs_session(method, &path),
@@ -132,7 +133,28 @@ fn decoded(path: &str) -> Cow<'_, str> {
     Cow::Owned(format!("/{}", segments.join("/")))
 }
 
-fn is_below(path: &str, prefix: &str) -> bool {
+/// Paths that argocd-server takes apart before it decodes them, because names there have slashes.
+/// Source: `pathPatters` in `server/server.go`.
+const SPLIT_ENCODED: [&str; 6] = [
+    "/api/v1/clusters/",
+    "/api/v1/repocreds/",
+    "/api/v1/repositories/",
+    "/api/v1/write-repocreds/",
+    "/api/v1/write-repositories/",
+    "/settings/clusters/",
+];
+
+/// The path whose segments argocd-server reads.
+pub(crate) fn read_path(path: &str) -> Cow<'_, str> {
+    let is_name = |rest: &str| !rest.is_empty() && !rest.starts_with('/');
+    let is_split_encoded = |prefix: &&str| path.split(prefix).skip(1).any(is_name);
+    match path.contains('%') && SPLIT_ENCODED.iter().any(is_split_encoded) {
+        true => Cow::Borrowed(path),
+        false => decoded(path),
+    }
+}
+
+pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     let tail = path.strip_prefix(prefix);
     tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
@@ -142,9 +164,31 @@ mod tests {
     use http::header::CONTENT_TYPE;
     use http::{HeaderMap, HeaderValue, Method, Uri};
 
-    use super::{ApplicationSetsServer, SignIn, argocd, is_argocd};
+    use super::{ApplicationSetsServer, SignIn, argocd, is_argocd, read_path};
     use tollgate_proxy::forward::ArgocdProtocol;
     use tollgate_proxy::target::Error;
+
+    #[test]
+    fn names_with_slashes_stay_one_segment() {
+        for (path, read) in [
+            ("/api/v1/applications/a%2Fsync", "/api/v1/applications/a/sync"),
+            (
+                "/api/v1/clusters/https:%2F%2Fa/rotate-auth",
+                "/api/v1/clusters/https:%2F%2Fa/rotate-auth",
+            ),
+            // The pattern holds anywhere in the path.
+            (
+                "/api/v1/applications/a%2Fsync/api/v1/clusters/b",
+                "/api/v1/applications/a%2Fsync/api/v1/clusters/b",
+            ),
+            (
+                "/api/v1/applications/a%2Fsync/api/v1/clusters/",
+                "/api/v1/applications/a/sync/api/v1/clusters/",
+            ),
+        ] {
+            assert_eq!(read_path(path), read);
+        }
+    }
 
     fn of(method: &Method, path: &str, content_type: Option<&'static str>) -> Result<&'static str, Error> {
         let uri: Uri = path.parse().expect("a path");
@@ -213,6 +257,7 @@ mod tests {
         let web = "application/grpc-web+proto";
         assert_eq!(call("/application.ApplicationService/Sync", web), "session");
         assert_eq!(call("/version.VersionService/Version", web), "public");
+        assert_eq!(call("/application.ApplicationService%2FSync", web), "session");
     }
 
     #[test]

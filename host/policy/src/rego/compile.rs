@@ -12,7 +12,7 @@ use regorus::{Engine, Value};
 use serde::Deserialize;
 
 use super::source::{BundleSource, FileKind};
-use super::{Decision, Error, InputDependencies, decision, graph, growth, parse_yaml, shorten};
+use super::{Decision, Error, Front, InputDependencies, decision, graph, growth, parse_yaml, shorten};
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -121,6 +121,7 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
         // What a condition reads is not analyzed, so everything counts as read.
         dependencies.record(&[]);
     }
+    dependencies.content &= source.front == Front::Argocd;
     let mut policies = source.files_of(FileKind::Policy);
     let policy = policies.next().map_or("policy.rego", |file| file.path.as_str());
     build(source, &entry_point, &data)

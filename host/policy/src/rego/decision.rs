@@ -72,11 +72,14 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
                 headers(value, &mut decision)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
-            (Front::Extensions | Front::Kubernetes | Front::Applications, "log") => {
+            (Front::Extensions | Front::Kubernetes | Front::Applications | Front::Argocd, "log") => {
                 decision.log = log(value)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
-            (Front::Extensions | Front::Kubernetes | Front::Applications | Front::ApplicationSets, unknown) => {
+            (
+                Front::Extensions | Front::Kubernetes | Front::Applications | Front::ApplicationSets | Front::Argocd,
+                unknown,
+            ) => {
                 return Err(Error::UnknownObligation(
                     unknown.chars().filter(|c| !c.is_control()).take(64).collect(),
                 ));

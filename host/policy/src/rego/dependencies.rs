@@ -19,6 +19,9 @@ pub enum RequestParts {
     All,
 }
 
+/// Parts of `input.request` of a bundle for Argo CD's API that can be in the content.
+const IN_CONTENT: [&str; 4] = ["action", "application", "namespace", "project"];
+
 /// Which changing parts of the input a bundle reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputDependencies {
@@ -26,13 +29,23 @@ pub struct InputDependencies {
     pub request: RequestParts,
     /// Whether `input.rbac.candidates` is read; building it is expensive.
     pub candidates: bool,
+    /// In a bundle for Argo CD's API, whether something is read that can be in the content of a
+    /// request. Otherwise the content stays a stream.
+    pub content: bool,
 }
 
 impl InputDependencies {
     /// Records that a rule names `path` below `input`. An empty path means all of it.
     pub(super) fn record(&mut self, path: &[String]) {
         let mut parts = path.iter().map(String::as_str);
-        let request = match (parts.next(), parts.next()) {
+        let (first, second) = (parts.next(), parts.next());
+        self.content |= match (first, second) {
+            (None, _) => true,
+            (Some("request"), part) => part.is_none_or(|part| IN_CONTENT.contains(&part)),
+            // The content names the Application.
+            (Some(part), _) => part == "application",
+        };
+        let request = match (first, second) {
             (None, _) => {
                 self.candidates = true;
                 RequestParts::All

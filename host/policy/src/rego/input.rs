@@ -20,6 +20,7 @@ use super::Front;
 
 mod applications;
 mod applicationsets;
+mod argocd;
 mod kubernetes;
 
 pub use applications::{ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationVerdicts};
@@ -27,6 +28,7 @@ pub use applicationsets::{
     ApplicationChange, ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage,
     CheckedFact, PlacementChecks, RbacCheck,
 };
+pub use argocd::{ArgocdInput, ArgocdRequest};
 pub(super) use kubernetes::identity_json;
 pub use kubernetes::{KubernetesFacts, KubernetesInput};
 
@@ -96,11 +98,13 @@ pub(super) fn schema(front: Front) -> &'static Json {
     static KUBERNETES: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/kubernetes.schema.json")));
     static APPLICATIONS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applications.schema.json")));
     static SETS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applicationsets.schema.json")));
+    static ARGOCD: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/argocd.schema.json")));
     match front {
         Front::Extensions => &EXTENSIONS,
         Front::Kubernetes => &KUBERNETES,
         Front::Applications => &APPLICATIONS,
         Front::ApplicationSets => &SETS,
+        Front::Argocd => &ARGOCD,
     }
 }
 
@@ -161,13 +165,7 @@ impl ExtensionFacts {
     /// Adds the application that the request is about.
     #[must_use]
     pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
-        self.application = reusable_value([
-            ("namespace", application.name.namespace.as_str().into()),
-            ("name", application.name.name.as_str().into()),
-            ("project", application.project.as_str().into()),
-            ("destination", destination(&application.destination)),
-            ("labels", labels(&application.labels)),
-        ]);
+        self.application = existing_application(application);
         self
     }
 
@@ -177,6 +175,16 @@ impl ExtensionFacts {
         self.destination = permitted_destination(cluster, namespace, permitted);
         self
     }
+}
+
+fn existing_application(application: &tollgate_state::Application) -> Value {
+    reusable_value([
+        ("namespace", application.name.namespace.as_str().into()),
+        ("name", application.name.name.as_str().into()),
+        ("project", application.project.as_str().into()),
+        ("destination", destination(&application.destination)),
+        ("labels", labels(&application.labels)),
+    ])
 }
 
 fn permitted_destination(cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Value {

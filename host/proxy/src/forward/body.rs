@@ -5,6 +5,7 @@
 //! Security: trailers that only the gateway may write are removed.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -99,6 +101,20 @@ struct Upload {
     end_watcher: Option<Box<EndWatcher>>,
     progress: Option<Arc<Progress>>,
     trailers: Trailers,
+    read_ahead: Option<Box<ReadAhead>>,
+}
+
+/// Content that was read ahead, and comes first.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    data: BytesMut,
+    /// What follows `data`, if nothing else does.
+    end: Option<ContentEnd>,
+}
+
+#[derive(Debug)]
+struct ContentEnd {
+    trailers: Option<HeaderMap>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +193,7 @@ impl Body {
             end_watcher: None,
             progress: None,
             trailers: Trailers::Forwarded,
+            read_ahead: None,
         }))
     }
 
@@ -251,7 +268,7 @@ impl Body {
         let length = match &self.kind {
             BodyKind::Empty => return Ok(BufferedBody::Whole(Bytes::new())),
             BodyKind::Full(bytes) => return Ok(BufferedBody::Whole(bytes.clone())),
-            BodyKind::Upload(upload) => upload.incoming.size_hint().exact(),
+            BodyKind::Upload(upload) => upload.size_hint().exact(),
             BodyKind::Download(_) | BodyKind::Generated(_) => None,
         };
         if length.is_none_or(|length| length > max_bytes) {
@@ -282,6 +299,20 @@ impl Body {
         Ok(whole.freeze())
     }
 
+    /// Reads ahead: the first bytes of the content, which remains whole.
+    ///
+    /// - `bytes`: how many at least. There are fewer if the content is shorter.
+    ///
+    /// # Errors
+    /// As when content is forwarded.
+    pub async fn peek(&mut self, bytes: usize) -> Result<&[u8], Error> {
+        match &mut self.kind {
+            BodyKind::Full(content) => Ok(content),
+            BodyKind::Upload(upload) => upload.peek(bytes).await.map_err(|error| Error::from(&error)),
+            BodyKind::Empty | BodyKind::Download(_) | BodyKind::Generated(_) => Ok(&[]),
+        }
+    }
+
     /// Starts counting the frames of an upload. `None` for any other content.
     pub(super) fn track_progress(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
@@ -303,6 +334,22 @@ pub enum BufferedBody {
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl Upload {
+    async fn peek(&mut self, bytes: usize) -> Result<&[u8], BodyError> {
+        let mut ahead = self.read_ahead.take().unwrap_or_default();
+        while ahead.data.len() < bytes && ahead.end.is_none() {
+            let frame = poll_fn(|cx| self.poll_incoming(cx)).await.transpose()?;
+            match frame.map(Frame::into_data) {
+                Some(Ok(data)) => ahead.data.extend_from_slice(&data),
+                Some(Err(frame)) => {
+                    let trailers = frame.into_trailers().ok();
+                    ahead.end = Some(ContentEnd { trailers });
+                }
+                None => ahead.end = Some(ContentEnd { trailers: None }),
+            }
+        }
+        Ok(&self.read_ahead.insert(ahead).data)
+    }
+
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let polled = self.poll_checked(cx);
         if let (Some(progress), Poll::Ready(Some(frame))) = (&self.progress, &polled) {
@@ -320,6 +367,39 @@ impl Upload {
     }
 
     fn poll_checked(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if let Some(ahead) = &mut self.read_ahead {
+            if !ahead.data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(ahead.data.split().freeze()))));
+            }
+            if let Some(end) = &mut ahead.end {
+                return Poll::Ready(end.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+            }
+        }
+        self.poll_incoming(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let ahead = self.read_ahead.as_ref();
+        let is_end = match ahead.and_then(|ahead| ahead.end.as_ref()) {
+            Some(end) => end.trailers.is_none(),
+            None => self.incoming.is_end_stream(),
+        };
+        is_end && ahead.is_none_or(|ahead| ahead.data.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ahead = self.read_ahead.as_ref().map_or(0, |ahead| ahead.data.len());
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+        let rest = self.incoming.size_hint();
+        let mut whole = SizeHint::new();
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(ahead)) {
+            whole.set_upper(upper);
+        }
+        whole.set_lower(rest.lower().saturating_add(ahead));
+        whole
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if let Some(end_watcher) = &mut self.end_watcher
                 && let Poll::Ready(error) = end_watcher.poll(cx)
@@ -430,7 +510,7 @@ impl HttpBody for Body {
         match &self.kind {
             BodyKind::Empty => true,
             BodyKind::Full(bytes) => bytes.is_empty(),
-            BodyKind::Upload(upload) => upload.incoming.is_end_stream(),
+            BodyKind::Upload(upload) => upload.is_end_stream(),
             BodyKind::Download(download) => download.incoming.is_end_stream(),
             BodyKind::Generated(_) => false,
         }
@@ -440,7 +520,7 @@ impl HttpBody for Body {
         match &self.kind {
             BodyKind::Empty => SizeHint::with_exact(0),
             BodyKind::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            BodyKind::Upload(upload) => upload.incoming.size_hint(),
+            BodyKind::Upload(upload) => upload.size_hint(),
             BodyKind::Download(download) => download.incoming.size_hint(),
             BodyKind::Generated(_) => SizeHint::default(),
         }

@@ -10,14 +10,14 @@ use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_va
 const ZERO_DEPTH: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Payload<'a> {
+pub(crate) enum Payload<'a> {
     Varint(u64),
     Fixed(u64),
     Bytes(&'a [u8]),
 }
 
 /// The fields of a message. `None` for one that is malformed; nothing after it can be read.
-pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u32, Payload<'_>)>> {
+pub(crate) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u32, Payload<'_>)>> {
     std::iter::from_fn(move || (!rest.is_empty()).then(|| next(&mut rest)))
 }
 
@@ -58,12 +58,12 @@ impl Payload<'_> {
     }
 }
 
-pub(super) fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
     encode_key(number, WireType::Varint, out);
     encode_varint(value, out);
 }
 
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(u64::try_from(bytes.len()).unwrap_or(u64::MAX), out);
     out.extend_from_slice(bytes);

@@ -12,11 +12,15 @@ fn dependencies(imports: &str, condition: &str) -> InputDependencies {
 }
 
 fn read_files(files: &[(&str, &str)]) -> InputDependencies {
+    read_for(Front::Extensions, files)
+}
+
+fn read_for(front: Front, files: &[(&str, &str)]) -> InputDependencies {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let source = BundleSource::read(folder.path(), Front::Extensions);
+    let source = BundleSource::read(folder.path(), front);
     let source = source.value.unwrap_or_else(|| panic!("{:?}", source.diagnostics));
     compile::compile_on_large_stack(&source)
         .map(|compiled| compiled.dependencies)
@@ -116,7 +120,32 @@ fn a_cel_condition_depends_on_everything() {
         found,
         InputDependencies {
             request: RequestParts::All,
-            candidates: true
+            candidates: true,
+            content: false,
         }
     );
+}
+
+#[test]
+fn what_can_be_in_the_content_of_a_call_counts() {
+    for (condition, expected) in [
+        ("input.request.method == \"Sync\"", false),
+        (
+            "input.request.service == \"a\"; input.time == \"\"; input.reason == \"\"",
+            false,
+        ),
+        ("\"a\" in input.principal.groups; input.request.known", false),
+        ("input.request.project == \"a\"", true),
+        ("input.request.action == \"override\"", true),
+        ("input.application.labels.tier == \"prod\"", true),
+        ("some key; input.request[key] == \"a\"", true),
+        ("count(input) == 3", true),
+    ] {
+        let policy = format!(
+            "package tollgate.argocd\n\ndefault decision := {{\"allow\": false}}\n\n\
+             decision := {{\"allow\": true}} if {{\n\t{condition}\n}}\n"
+        );
+        let files = [("policy.rego", &*policy), ("cases.yaml", "[]")];
+        assert_eq!(read_for(Front::Argocd, &files).content, expected, "{condition}");
+    }
 }

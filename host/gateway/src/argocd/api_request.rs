@@ -1,0 +1,333 @@
+//! Reads a request for Argo CD's API into the attributes that policies see: the same ones for REST,
+//! gRPC, gRPC-Web and the terminal.
+//!
+//! Security: path and query are read as argocd-server reads them. What it could read in another way
+//! is refused, or is a method that is not known.
+
+use http::header::CONTENT_TYPE;
+use http::{Method, request};
+use url::form_urlencoded;
+
+use super::message::{self, json_has_list, json_text, protobuf_has, protobuf_text};
+use super::methods::{ApiMethod, FieldPath, MethodIndex, RestBody};
+use super::route::{ArgocdRoute, is_below, read_path};
+use crate::applicationsets::grpc::Transport;
+use tollgate_policy::rego::ArgocdRequest;
+use tollgate_proxy::forward::{self, Body};
+
+mod terminal;
+
+use terminal::TERMINAL;
+
+/// Longest message that is read for a policy, in bytes: the default of gRPC servers.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Length of the head of a frame: a flag and the length of the message.
+const FRAME_HEAD_BYTES: usize = 5;
+
+/// Longest path of an unknown method that policies see, in bytes.
+const MAX_PATH_BYTES: usize = 1024;
+
+/// Paths below `/api/` that are not part of the API: badges, Dex, and webhooks of git servers.
+const NOT_API: [&str; 3] = ["/api/badge", "/api/dex", "/api/webhook"];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("the content must be `application/json`")]
+    ContentType,
+    #[error("the content must begin with a whole message")]
+    Frame,
+    #[error("compressed messages are not read, and a policy reads this one")]
+    Compressed,
+    #[error("the message is longer than {allowed} bytes, and a policy reads it")]
+    TooLong { allowed: usize },
+    #[error("parameter `{0}` must be given once, in plain form")]
+    Parameter(&'static str),
+    #[error(transparent)]
+    Message(#[from] message::Error),
+    #[error(transparent)]
+    Content(#[from] forward::Error),
+}
+
+/// Which method of the API a request calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Known(&'static ApiMethod),
+    Unknown(UnknownOperation),
+}
+
+/// A method that is not in the table: of a newer Argo CD, or of none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownOperation {
+    /// Service and method of a call of gRPC.
+    grpc: Option<(String, String)>,
+    verb: String,
+    path: String,
+}
+
+/// What a request names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestFields {
+    pub(crate) project: Option<String>,
+    pub(crate) application: Option<String>,
+    pub(crate) namespace: Option<String>,
+    has_manifests: bool,
+}
+
+/// A request for Argo CD's API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiRequest {
+    pub(crate) operation: Operation,
+    pub(crate) fields: RequestFields,
+}
+
+/// Where the fields of a request are that are not in its path.
+#[derive(Clone, Copy, Debug)]
+enum Content<'a> {
+    Protobuf(&'a [u8]),
+    Json(&'a [u8]),
+    /// In the query alone.
+    Query,
+}
+
+impl Operation {
+    /// `None` for requests that are not for the API, such as for files of the UI.
+    ///
+    /// # Errors
+    /// [`Error::ContentType`]: from a form, argocd-server could take another HTTP method.
+    pub(crate) fn of(
+        (route, head): (ArgocdRoute, &request::Parts),
+        methods: &MethodIndex,
+    ) -> Result<Option<Self>, Error> {
+        let path = read_path(head.uri.path());
+        if let Some(transport) = route.transport {
+            // argocd-server does not take messages in base64.
+            let method = methods.by_grpc_path(&path).filter(|_| transport != Transport::WebText);
+            return Ok(Some(method.map_or_else(|| Self::unknown_grpc(&path), Self::Known)));
+        }
+        if is_below(&path, "/terminal") {
+            return Ok(Some(Self::Known(&TERMINAL)));
+        }
+        if !path.starts_with("/api/") || NOT_API.iter().any(|prefix| is_below(&path, prefix)) {
+            return Ok(None);
+        }
+        if head.method == Method::POST && is_form(head) {
+            return Err(Error::ContentType);
+        }
+        let unknown = || Self::Unknown(UnknownOperation::new(None, head.method.as_str(), &path));
+        Ok(Some(
+            methods.by_rest(&head.method, &path).map_or_else(unknown, Self::Known),
+        ))
+    }
+
+    fn unknown_grpc(path: &str) -> Self {
+        let names = path.trim_start_matches('/').rsplit_once('/');
+        let names = names.map(|(service, method)| (service.to_owned(), method.to_owned()));
+        Self::Unknown(UnknownOperation::new(names, Method::POST.as_str(), path))
+    }
+}
+
+impl UnknownOperation {
+    fn new(grpc: Option<(String, String)>, verb: &str, path: &str) -> Self {
+        Self {
+            grpc,
+            verb: verb.to_owned(),
+            path: path.chars().take(MAX_PATH_BYTES).collect(),
+        }
+    }
+}
+
+fn is_form(head: &request::Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("form"))
+}
+
+impl ApiRequest {
+    /// Reads what the request names, from its content only where it is there. The content stays
+    /// whole.
+    ///
+    /// # Errors
+    /// Every [`Error`]: the request does not fit the table.
+    pub(crate) async fn read(
+        operation: Operation,
+        (route, head): (ArgocdRoute, &request::Parts),
+        body: &mut Body,
+    ) -> Result<Self, Error> {
+        let Operation::Known(method) = operation else {
+            return Ok(Self::without_fields(operation));
+        };
+        let content = match (route.transport, method.rest.body) {
+            _ if method.fields.all().next().is_none() => return Ok(Self::without_fields(operation)),
+            (Some(_), _) => Content::Protobuf(first_message(body).await?),
+            (None, RestBody::None) => Content::Query,
+            (None, RestBody::Message | RestBody::Field(_)) => Content::Json(json(head, body).await?),
+        };
+        let reader = FieldReader { method, head, content };
+        let fields = reader.fields()?;
+        Ok(Self { operation, fields })
+    }
+
+    /// A request of which only the method matters.
+    pub(crate) fn without_fields(operation: Operation) -> Self {
+        Self {
+            operation,
+            fields: RequestFields::default(),
+        }
+    }
+
+    /// As policies see it.
+    pub(crate) fn as_input(&self) -> ArgocdRequest<'_> {
+        let fields = &self.fields;
+        match &self.operation {
+            Operation::Known(method) => ArgocdRequest {
+                known: true,
+                service: Some(method.service),
+                method: Some(method.name),
+                verb: method.rest.verb.as_ref(),
+                resource: Some(method.resource).filter(|resource| !resource.is_empty()),
+                action: match fields.has_manifests {
+                    true => Some("override"),
+                    false => Some(method.action).filter(|action| !action.is_empty()),
+                },
+                path: None,
+                project: fields.project.as_deref(),
+                application: fields.application.as_deref(),
+                namespace: fields.namespace.as_deref(),
+            },
+            Operation::Unknown(UnknownOperation { grpc, verb, path }) => ArgocdRequest {
+                known: false,
+                service: grpc.as_ref().map(|(service, _)| service.as_str()),
+                method: grpc.as_ref().map(|(_, method)| method.as_str()),
+                verb,
+                resource: None,
+                action: None,
+                path: Some(path),
+                project: None,
+                application: None,
+                namespace: None,
+            },
+        }
+    }
+
+    /// Service and method, for records.
+    pub(crate) fn name(&self) -> Option<String> {
+        let input = self.as_input();
+        input
+            .service
+            .zip(input.method)
+            .map(|(service, method)| format!("{service}/{method}"))
+    }
+}
+
+/// The first message of a call. argocd-server reads no other of a call with one message.
+async fn first_message(body: &mut Body) -> Result<&[u8], Error> {
+    let head = body.peek(FRAME_HEAD_BYTES).await?;
+    let ([flag, length @ ..], _) = head.split_first_chunk::<FRAME_HEAD_BYTES>().ok_or(Error::Frame)?;
+    match flag {
+        0 => {}
+        1 => return Err(Error::Compressed),
+        _ => return Err(Error::Frame),
+    }
+    let allowed = MAX_MESSAGE_BYTES;
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if length > allowed {
+        return Err(Error::TooLong { allowed });
+    }
+    let end = FRAME_HEAD_BYTES.saturating_add(length);
+    let content = body.peek(end).await?;
+    content.get(FRAME_HEAD_BYTES..end).ok_or(Error::Frame)
+}
+
+async fn json<'a>(head: &request::Parts, body: &'a mut Body) -> Result<&'a [u8], Error> {
+    let mut kinds = head.headers.get_all(CONTENT_TYPE).iter();
+    let (kind, other) = (kinds.next(), kinds.next());
+    if other.is_some() || kind.is_none_or(|kind| !kind.as_bytes().eq_ignore_ascii_case(b"application/json")) {
+        return Err(Error::ContentType);
+    }
+    let allowed = MAX_MESSAGE_BYTES;
+    let content = body.peek(allowed.saturating_add(1)).await?;
+    match content.len() > allowed {
+        true => Err(Error::TooLong { allowed }),
+        false => Ok(content),
+    }
+}
+
+struct FieldReader<'a> {
+    method: &'static ApiMethod,
+    head: &'a request::Parts,
+    content: Content<'a>,
+}
+
+impl FieldReader<'_> {
+    fn fields(&self) -> Result<RequestFields, Error> {
+        let text = |field: Option<FieldPath>| field.map_or(Ok(None), |field| self.text(field));
+        Ok(RequestFields {
+            project: text(self.method.fields.project)?,
+            application: text(self.method.fields.application)?,
+            namespace: text(self.method.fields.namespace)?,
+            has_manifests: match self.method.fields.manifests {
+                None => false,
+                Some(field) => self.has(field)?,
+            },
+        })
+    }
+
+    fn text(&self, field: FieldPath) -> Result<Option<String>, Error> {
+        if let Content::Protobuf(message) = self.content {
+            return Ok(protobuf_text(message, field)?.map(str::to_owned));
+        }
+        // A field in the path takes precedence over the content and the query.
+        if let Some(text) = self.in_path(field) {
+            return Ok(Some(text).filter(|text| !text.is_empty()));
+        }
+        match (self.content, self.in_content(field)) {
+            (Content::Json(content), Some(path)) => Ok(json_text(content, path, field.name)?),
+            (_, Some(_)) => Ok(None),
+            (_, None) => self.in_query(field.name),
+        }
+    }
+
+    fn has(&self, field: FieldPath) -> Result<bool, Error> {
+        match (self.content, self.in_content(field)) {
+            (Content::Protobuf(message), _) => Ok(protobuf_has(message, field)?),
+            (Content::Json(content), Some(path)) => Ok(json_has_list(content, path, field.name)?),
+            (Content::Json(_) | Content::Query, _) => Ok(false),
+        }
+    }
+
+    fn in_path(&self, field: FieldPath) -> Option<String> {
+        let is_field = |segment: &str| {
+            let named = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
+            named == Some(field.name)
+        };
+        let index = self.method.rest.path.split('/').position(is_field)?;
+        read_path(self.head.uri.path()).split('/').nth(index).map(str::to_owned)
+    }
+
+    /// The field's path in the content of the REST form. `None` if it comes by the query.
+    fn in_content(&self, field: FieldPath) -> Option<&'static str> {
+        match self.method.rest.body {
+            RestBody::None => None,
+            RestBody::Message => Some(field.name),
+            RestBody::Field(whole) => field.name.strip_prefix(whole)?.strip_prefix('.'),
+        }
+    }
+
+    // SECURITY: argocd-server takes the first of several values, and of `name[a]=b` it takes `a`.
+    fn in_query(&self, name: &'static str) -> Result<Option<String>, Error> {
+        let query = self.head.uri.query().unwrap_or_default();
+        let mut value = None;
+        for (key, found) in form_urlencoded::parse(query.as_bytes()) {
+            let Some(rest) = key.strip_prefix(name) else { continue };
+            match rest.chars().next() {
+                None if value.is_none() => value = Some(found.into_owned()),
+                None | Some('[') => return Err(Error::Parameter(name)),
+                Some(_) => {}
+            }
+        }
+        Ok(value.filter(|value| !value.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Decides by the bundle `policies/argocd` whether a request may go on to argocd-server. The result
+//! is an [`ArgocdPermit`], which only this file makes, or 403.
+//!
+//! The bundle can only refuse: argocd-server authorizes every request again by its own rules.
+
+use std::sync::{Arc, LazyLock};
+
+use http::{HeaderMap, request};
+use jiff::Timestamp;
+
+use super::admits_anonymous;
+use super::api_request::{self as api, ApiRequest, Operation};
+use super::route::{ArgocdRoute, SignIn};
+use crate::open_exchanges::PtrEqArc;
+use crate::pipeline::Gateway;
+use crate::policies::Policies;
+use crate::snapshot::Snapshot;
+use tollgate_identity::authenticate::Principal;
+use tollgate_policy::rego::{self, ArgocdInput, Decision, PrincipalFacts};
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::OpenRecord;
+use tollgate_state::{Application, ObjectName};
+
+/// Field in which a caller says why.
+const REASON: &str = "tollgate-reason";
+
+/// Longest reason, in bytes.
+const MAX_REASON_BYTES: usize = 512;
+
+/// Callers that argocd-server needs no session of.
+static ANONYMOUS: LazyLock<PrincipalFacts> = LazyLock::new(|| PrincipalFacts::new("", "", &[], "", "anonymous"));
+
+/// Proof that the policy lets a request pass to argocd-server.
+///
+/// Its fields are private and only `authorize` makes it:
+///
+/// ```compile_fail,E0451
+/// fn forge() {
+///     let _ = tollgate_gateway::argocd::permit::ArgocdPermit { asked: None, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ArgocdPermit {
+    sign_in: SignIn,
+    /// What the policy was asked. `None` for requests that are not for the API.
+    asked: Option<Question>,
+}
+
+/// What the policy is asked about a request, apart from caller and time.
+#[derive(Debug)]
+struct Question {
+    request: ApiRequest,
+    reason: Option<String>,
+}
+
+/// What it takes to authorize an open exchange again.
+#[derive(Debug)]
+pub(crate) struct ArgocdReauthorization {
+    principal: Option<Arc<Principal>>,
+    permit: ArgocdPermit,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The policy denied the request. The text is the operator's, for the caller.
+    #[error("{0}")]
+    Denied(String),
+    #[error("the policy could not be evaluated")]
+    Policy(#[source] rego::Error),
+    #[error(transparent)]
+    Request(#[from] api::Error),
+}
+
+/// Asks the policy about a request. Reads its content only if the policy reads what is there.
+///
+/// # Errors
+/// [`Error`]: the policy denies the request, or it does not fit what the policy reads.
+pub(crate) async fn authorize(
+    (route, head, body): (ArgocdRoute, &request::Parts, &mut Body),
+    principal: Option<&Arc<Principal>>,
+    (gateway, snapshot): (&Gateway, &Snapshot),
+    record: &mut OpenRecord,
+) -> Result<ArgocdPermit, Error> {
+    let policies = &snapshot.policies;
+    let Some(operation) = Operation::of((route, head), &gateway.argocd_methods)? else {
+        return Ok(ArgocdPermit {
+            sign_in: route.sign_in,
+            asked: None,
+        });
+    };
+    let reads_content = policies
+        .argocd
+        .as_ref()
+        .is_some_and(|bundle| bundle.dependencies().content);
+    let request = match reads_content {
+        true => ApiRequest::read(operation, (route, head), body).await?,
+        false => ApiRequest::without_fields(operation),
+    };
+    let question = Question {
+        reason: reason(&head.headers),
+        request,
+    };
+    let mut at = Timestamp::UNIX_EPOCH;
+    record.note(|record| {
+        at = record.at;
+        record.api_method = question.request.name();
+        record.project.clone_from(&question.request.fields.project);
+        record.application = object_name(policies, &question.request);
+        record.policy = policies.argocd.as_ref().map(|bundle| bundle.digest().into());
+    });
+    let decision = question.decide(policies, principal, at).map_err(Error::Policy)?;
+    record.note(|record| record.notes = decision.log);
+    match decision.allow {
+        true => Ok(ArgocdPermit {
+            sign_in: route.sign_in,
+            asked: Some(question),
+        }),
+        false => Err(Error::Denied(decision.reason)),
+    }
+}
+
+impl ArgocdPermit {
+    /// What it takes to authorize the exchange again when policies or objects change.
+    pub(crate) fn into_reauthorization(self, principal: Option<&Arc<Principal>>) -> PtrEqArc<ArgocdReauthorization> {
+        PtrEqArc(Arc::new(ArgocdReauthorization {
+            principal: principal.map(Arc::clone),
+            permit: self,
+        }))
+    }
+}
+
+impl ArgocdReauthorization {
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+        let is_valid = match (&self.principal, self.permit.sign_in) {
+            (Some(principal), _) => now.authenticator.is_still_valid(principal),
+            (None, SignIn::NotRequired) => true,
+            (None, SignIn::Required) => admits_anonymous(now),
+        };
+        let permits = |question: &Question| {
+            let decision = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
+            decision.is_ok_and(|decision| decision.allow)
+        };
+        is_valid && self.permit.asked.as_ref().is_none_or(permits)
+    }
+}
+
+impl Question {
+    fn decide(
+        &self,
+        policies: &Policies,
+        principal: Option<&Arc<Principal>>,
+        at: Timestamp,
+    ) -> Result<Decision, rego::Error> {
+        // SECURITY: a front without a bundle is closed.
+        let bundle = policies.argocd.as_ref().ok_or(rego::Error::Undefined)?;
+        let caller = principal.map(|principal| policies.caller(principal));
+        let input = ArgocdInput {
+            principal: caller.as_ref().map_or(&*ANONYMOUS, |caller| &caller.policy),
+            time: &at.to_string(),
+            reason: self.reason.as_deref(),
+            request: self.request.as_input(),
+            application: application(policies, &self.request),
+        };
+        bundle.decide(input.to_value())
+    }
+}
+
+fn object_name(policies: &Policies, request: &ApiRequest) -> Option<ObjectName> {
+    let namespace = request.fields.namespace.as_ref();
+    Some(ObjectName {
+        namespace: namespace.unwrap_or(&policies.config.control_plane_namespace).clone(),
+        name: request.fields.application.clone()?,
+    })
+}
+
+fn application<'a>(policies: &'a Policies, request: &ApiRequest) -> Option<&'a Application> {
+    let name = object_name(policies, request)?;
+    policies
+        .resources
+        .applications
+        .get(&name)
+        .map(|application| &**application)
+}
+
+fn reason(fields: &HeaderMap) -> Option<String> {
+    let mut values = fields.get_all(REASON).iter();
+    let (value, other) = (values.next()?, values.next());
+    let text = std::str::from_utf8(value.as_bytes()).ok()?.trim();
+    let is_printable = !text.is_empty() && text.len() <= MAX_REASON_BYTES && !text.chars().any(char::is_control);
+    (other.is_none() && is_printable).then(|| text.to_owned())
+}
