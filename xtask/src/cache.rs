@@ -10,6 +10,9 @@ use sha2::{Digest, Sha256};
 /// Go module of the Kubernetes binaries, as a path in the checkout.
 pub const KUBERNETES_MODULE: &str = "tests/kubernetes/build";
 
+/// Go module of kube-controller-manager, as a path in the checkout.
+pub const CONTROLLERS_MODULE: &str = "tests/kubernetes/controllers";
+
 /// Go module of the tests' kubelet, as a path in the checkout.
 pub const KUBELET_MODULE: &str = "tests/kubernetes/kubelet";
 
@@ -132,6 +135,23 @@ pub fn helm(root: &Path) -> Result<(PathBuf, String)> {
     let version = release(&requirements, "helm.sh/helm/v4").context("go.mod requires no release of helm")?;
     let digest = digest(root, HELM_MODULE, &["go.mod", "go.sum"])?;
     Ok((folder()?.join(format!("helm-{version}-{digest}")), version.to_owned()))
+}
+
+/// Path of kube-controller-manager for the checkout at `root`, whether built yet or not, and its
+/// release, such as `v1.36.1`.
+///
+/// `KUBEBUILDER_ASSETS` does not apply, because envtest has none.
+///
+/// # Errors
+/// The module's files cannot be read or name no release, or there is no cache.
+pub fn controller_manager(root: &Path) -> Result<(PathBuf, String)> {
+    let path = root.join(CONTROLLERS_MODULE).join("go.mod");
+    let requirements = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let version =
+        release(&requirements, "k8s.io/kubernetes").context("go.mod requires no release of k8s.io/kubernetes")?;
+    let digest = digest(root, CONTROLLERS_MODULE, &["go.mod", "go.sum"])?;
+    let name = format!("kube-controller-manager-{version}-{digest}");
+    Ok((folder()?.join(name), version.to_owned()))
 }
 
 /// The folder of [`CRDS`] for the checkout at `root`, whether fetched yet or not.

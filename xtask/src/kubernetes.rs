@@ -1,6 +1,6 @@
 //! Puts into the cache what the tests need for a real Kubernetes API server: etcd,
-//! kube-apiserver, kubectl, helm, a fake kubelet, and Argo CD's CustomResourceDefinitions. The Go
-//! modules `tests/kubernetes/{build,helm,kubelet,crds}` pin the releases. If
+//! kube-apiserver, kubectl, kube-controller-manager, helm, a fake kubelet, and Argo CD's
+//! CustomResourceDefinitions. The Go modules `tests/kubernetes/{build,controllers,helm,kubelet,crds}` pin the releases. If
 //! `KUBEBUILDER_ASSETS` is set, the control plane in that folder is used instead of a build.
 //!
 //! Security: everything is downloaded as Go modules, which have checksums.
@@ -10,8 +10,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::go;
-use xtask::cache::{CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
-use xtask::cache::{crds, helm, kubelet};
+use xtask::cache::{CONTROLLERS_MODULE, CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
+use xtask::cache::{controller_manager, crds, helm, kubelet};
 
 /// Go module of Argo CD.
 pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
@@ -24,9 +24,17 @@ pub fn build(root: &Path) -> Result<Kubernetes> {
     let kubernetes = build_control_plane(root)?;
     let (helm, version) = helm(root)?;
     let helm_flags = format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    let (controllers, version) = controller_manager(root)?;
+    let controller_flags = linker_flags(&version);
     let programs = [
         (kubelet(root)?, KUBELET_MODULE, ".", "-s -w"),
         (helm, HELM_MODULE, "helm.sh/helm/v4/cmd/helm", &helm_flags),
+        (
+            controllers,
+            CONTROLLERS_MODULE,
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            &controller_flags,
+        ),
     ];
     for (program, module, package, flags) in programs {
         go::program(&root.join(module), &program, package, flags)?;

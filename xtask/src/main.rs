@@ -21,6 +21,7 @@ mod lint;
 mod plugins;
 mod setup;
 mod test;
+mod world;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -28,6 +29,8 @@ mod test;
 enum Task {
     /// Start the demo and print requests to try.
     Demo(demo::Demo),
+    /// Start a whole Argo CD with the gateway in front, and print how to use it.
+    World(world::World),
     /// Run every check and test, as CI does.
     Test(test::Test),
     /// Build the plugins (guests) into target/guests.
@@ -63,6 +66,7 @@ async fn perform() -> Result<()> {
     let root = root()?;
     match Task::parse() {
         Task::Demo(task) => task.run(&root).await,
+        Task::World(task) => task.run(&root),
         Task::Test(task) => task.run(&root).await,
         Task::Plugins => {
             let mut guests = plugins::build(&root, &languages::names())?;

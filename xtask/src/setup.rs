@@ -79,6 +79,14 @@ pub fn tests(root: &Path) -> Result<()> {
     argocd::build(root).map(drop)
 }
 
+/// Installs what `cargo xtask world` runs besides what it builds.
+///
+/// # Errors
+/// As [`packages`].
+pub fn world() -> Result<()> {
+    packages(&[GIT, REDIS])
+}
+
 /// Installs the Debian packages of those tools that are missing.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Child;
 
 use crate::demo::Demo;
+use crate::world::World;
 use crate::{execute, languages, lint, plugins, run, setup};
 
 // Every build has `--workspace`. Without it, libraries would be built again with other features.
@@ -59,6 +60,8 @@ impl Test {
         // The tests' build made the gateway. Building it alone would build libraries with other
         // features, which takes five minutes.
         Demo::checked().run_built(root).await?;
+        step("the tour of a whole Argo CD");
+        World::checked().run(root)?;
         step("waiting for the idle test");
         let output = idle.wait_with_output().await.context("waiting for the idle test")?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -74,6 +74,14 @@ pub fn helm() -> PathBuf {
     built(crate::programs::helm(crate::checkout()).unwrap().0)
 }
 
+/// kube-controller-manager.
+///
+/// # Panics
+/// If it is not built. The text has the command that builds it.
+pub fn controller_manager() -> PathBuf {
+    built(crate::programs::controller_manager(crate::checkout()).unwrap().0)
+}
+
 /// A program or file of the cache.
 fn built(path: PathBuf) -> PathBuf {
     assert!(path.is_file(), "no {}: run `cargo xtask kubernetes`", path.display());

@@ -66,6 +66,7 @@ impl ArgoCd {
             object("ConfigMap", "argocd-cm", "data", settings),
             object("ConfigMap", "argocd-ssh-known-hosts-cm", "data", &empty),
             object("ConfigMap", "argocd-tls-certs-cm", "data", &empty),
+            object("ConfigMap", "argocd-gpg-keys-cm", "data", &empty),
             object("Secret", "argocd-secret", "stringData", &secrets),
         ] {
             cluster.admin().apply(&object.to_string()).await;

@@ -44,8 +44,8 @@ pub struct Options {
 /// A control plane on loopback, with RBAC and Node authorization, an audit log and service account
 /// tokens, and by default without anonymous access.
 ///
-/// It runs no controllers. So namespaces have no `default` service account, and pods are only
-/// objects unless [`Self::running_pod`] made them.
+/// It runs no controllers, unless [`Self::start_controllers`] started them. So namespaces have no
+/// `default` service account, and pods are only objects unless [`Self::running_pod`] made them.
 pub struct Cluster {
     url: String,
     server_authority: Authority,
@@ -199,6 +199,30 @@ impl Cluster {
             )
         });
         node.await.run(&self.admin, namespace, name).await;
+    }
+
+    /// Starts kube-controller-manager, which collects garbage, ends namespaces, and makes tokens of
+    /// service accounts.
+    pub fn start_controllers(&self) -> Daemon {
+        let configuration = self.etcd.folder().join("configuration");
+        let file = |name: &str| configuration.join(name).display().to_string();
+        let kubeconfig = self.admin.kubeconfig().display().to_string();
+        let arguments = [
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            format!("--service-account-private-key-file={}", file("accounts.key")),
+            format!("--root-ca-file={}", file("servers.crt")),
+            "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+             serviceaccount-token-controller"
+                .to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            // It serves nothing that the tests read.
+            "--secure-port=0".to_owned(),
+        ];
+        let program = super::controller_manager();
+        Daemon::run("kube-controller-manager", &program, self.root.path(), &arguments)
     }
 
     /// Installs the CustomResourceDefinitions of Argo CD and Tollgate, once.

@@ -1,0 +1,93 @@
+//! A whole Argo CD on loopback with a gateway in front of it. `cargo xtask world` builds and starts
+//! this program; with `--check` it makes a tour and exits.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "as in tests, a failure ends the program; the output is for people"
+)]
+
+use serde_json::json;
+
+use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, Wire, program};
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::daemon::Daemon;
+use test_support::kubernetes::gateway::{Gateway, Layout};
+
+mod tour;
+
+/// Signs the sessions of argocd-server, which the gateway reads from its Secret.
+const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
+
+/// Fields end in this order.
+struct World {
+    gateway: Gateway,
+    argocd: ArgoCd,
+    _controllers: Daemon,
+    cluster: Cluster,
+}
+
+impl World {
+    async fn start() -> Self {
+        println!("starting an API server with controllers …");
+        let cluster = Cluster::start().await;
+        let controllers = cluster.start_controllers();
+        println!("starting Argo CD …");
+        let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
+        let argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
+        println!("starting the gateway …");
+        let mut layout = Layout::new_in(NAMESPACE, &[], "");
+        for front in ["argocd", "applicationsets"] {
+            layout.policies(front);
+        }
+        layout.settings(json!({
+            "argocd": {"server": argocd.url()},
+            "applicationSets": {},
+            "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
+        }));
+        Self {
+            gateway: layout.start().await,
+            argocd,
+            _controllers: controllers,
+            cluster,
+        }
+    }
+
+    fn instructions(&self) -> String {
+        let (address, policies) = (self.gateway.address(), self.gateway.path("policies/argocd"));
+        format!(
+            "\nArgo CD is at http://{address}, behind the gateway.\n\n\
+             \x20 alias argocd={program}\n\
+             \x20 argocd login {address} --plaintext --username admin --password {password}\n\
+             \x20 argocd app create shop --repo {repository} --path app \\\n\
+             \x20   --dest-server https://kubernetes.default.svc --dest-namespace default\n\
+             \x20 argocd app sync shop\n\n\
+             Refuse it: remove the `#` in front of the example in {policy} (it is read again on each change).\n\
+             Decisions: {decisions}\n\
+             Straight to argocd-server: {direct}\n\
+             kubectl: KUBECONFIG={kubeconfig}\n\n\
+             Ctrl-C ends it and removes everything.\n",
+            program = program().display(),
+            password = self.argocd.password(),
+            repository = self.argocd.repository(),
+            policy = policies.join("policy.rego").display(),
+            decisions = self.gateway.path("decisions.jsonl").display(),
+            direct = self.argocd.address(),
+            kubeconfig = self.cluster.admin().kubeconfig().display(),
+        )
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let checks = std::env::args().nth(1).is_some_and(|argument| argument == "--check");
+    let world = World::start().await;
+    if checks {
+        tour::run(&world).await;
+        println!("the tour is done");
+        return;
+    }
+    println!("{}", world.instructions());
+    tokio::signal::ctrl_c().await.unwrap();
+}

@@ -1,0 +1,259 @@
+//! The tour: what people do with Argo CD, through the gateway with the real `argocd`, compared with
+//! the same commands sent straight to argocd-server.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::{SESSION_KEY, World};
+use test_support::kubernetes::argocd::{Cli, NAMESPACE};
+use test_support::kubernetes::eventually;
+use test_support::token;
+
+const CLUSTER: &str = "https://kubernetes.default.svc";
+
+pub(super) async fn run(world: &World) {
+    let (through, direct) = sign_in(world).await;
+    step("the same answers as without the gateway");
+    for command in [
+        &["account", "list"][..],
+        &["account", "can-i", "sync", "applications", "*"],
+        &["proj", "list"],
+        &["proj", "get", "default"],
+        &["repo", "list"],
+        &["cluster", "list"],
+        &["cluster", "get", CLUSTER],
+        &["app", "list"],
+        &["appset", "list"],
+        &["cert", "list"],
+        &["gpg", "list"],
+    ] {
+        same(&through, &direct, command).await;
+    }
+    projects_and_accounts(&through, &direct).await;
+    clusters(world, &through, &direct).await;
+    applications(world, &through, &direct).await;
+    application_sets(world, &through).await;
+    policy(world, &through).await;
+    sign_out(world, &through).await;
+}
+
+fn step(what: &str) {
+    println!("checking: {what} …");
+}
+
+async fn same(through: &Cli, direct: &Cli, command: &[&str]) {
+    assert_eq!(
+        through.succeed(command).await,
+        direct.succeed(command).await,
+        "argocd {command:?} differs behind the gateway"
+    );
+}
+
+async fn sign_in(world: &World) -> (Cli, Cli) {
+    step("sign-in with a wrong and with the right password");
+    let through = Cli::new(&world.gateway.address().to_string(), &["--plaintext"]);
+    let direct = Cli::new(world.argocd.address(), &["--plaintext"]);
+    let wrong = through.login("admin", "not-the-password").await;
+    assert!(!wrong.status.success(), "{}", wrong.stdout);
+    for cli in [&through, &direct] {
+        let login = cli.login("admin", world.argocd.password()).await;
+        assert!(login.status.success(), "{}", login.stderr);
+    }
+    let info = through.succeed(&["account", "get-user-info"]).await;
+    assert!(info.contains("Username: admin"), "{info}");
+    (through, direct)
+}
+
+async fn projects_and_accounts(through: &Cli, direct: &Cli) {
+    step("projects, roles and tokens");
+    through
+        .succeed(&["proj", "create", "shop", "-d", "*,*", "-s", "*"])
+        .await;
+    through.succeed(&["proj", "role", "create", "shop", "ci"]).await;
+    through
+        .succeed(&["proj", "role", "add-policy", "shop", "ci", "-a", "sync", "-o", "*"])
+        .await;
+    let token = through
+        .succeed(&["proj", "role", "create-token", "shop", "ci", "--token-only"])
+        .await;
+    assert_eq!(token.trim().split('.').count(), 3, "no token");
+    same(through, direct, &["proj", "role", "list", "shop"]).await;
+    same(through, direct, &["proj", "get", "shop", "-o", "json"]).await;
+    let token = through.succeed(&["account", "generate-token", "--account", "ci"]).await;
+    let as_ci = ["account", "get-user-info", "--auth-token", token.trim()];
+    assert!(through.succeed(&as_ci).await.contains("Username: ci"));
+}
+
+async fn clusters(world: &World, through: &Cli, direct: &Cli) {
+    step("a cluster is added, listed and removed");
+    let kubectl = world.cluster.admin();
+    let context = kubectl.succeed(&["config", "current-context"]).await;
+    let kubeconfig = kubectl.kubeconfig().display().to_string();
+    let add = [
+        "cluster",
+        "add",
+        context.trim(),
+        "--kubeconfig",
+        &kubeconfig,
+        "--name",
+        "second",
+        "--yes",
+    ];
+    through.succeed(&add).await;
+    same(through, direct, &["cluster", "get", "second", "-o", "json"]).await;
+    // Afterwards the command looks for a context of that name, which there is not.
+    let removed = through.run(&["cluster", "rm", "second", "--yes"]).await;
+    assert!(
+        removed.stdout.contains("Cluster 'second' removed"),
+        "{}",
+        removed.stderr
+    );
+    let names = direct.succeed(&["cluster", "list", "-o", "json"]).await;
+    assert!(!names.contains("second"), "{names}");
+}
+
+async fn applications(world: &World, through: &Cli, direct: &Cli) {
+    step("an Application is created, synced, rolled back and deleted with what it has");
+    let repository = world.argocd.repository();
+    through.succeed(&["repo", "add", repository, "--name", "apps"]).await;
+    same(through, direct, &["repo", "list"]).await;
+    let create = [
+        "app",
+        "create",
+        "shop",
+        "--repo",
+        repository,
+        "--path",
+        "app",
+        "--project",
+        "shop",
+    ];
+    let destination = ["--dest-server", CLUSTER, "--dest-namespace", "default"];
+    through.succeed(&[&create[..], &destination].concat()).await;
+    through.succeed(&["app", "sync", "shop", "--timeout", "60"]).await;
+    through.succeed(&["app", "wait", "shop", "--timeout", "60"]).await;
+    commit(repository, "2").await;
+    through.succeed(&["app", "get", "shop", "--refresh"]).await;
+    through.succeed(&["app", "sync", "shop", "--timeout", "60"]).await;
+    assert_eq!(value(world).await, "2");
+    same(through, direct, &["app", "history", "shop"]).await;
+    same(through, direct, &["app", "resources", "shop"]).await;
+    same(through, direct, &["app", "manifests", "shop"]).await;
+    through
+        .succeed(&["app", "rollback", "shop", "0", "--timeout", "60"])
+        .await;
+    assert_eq!(value(world).await, "1");
+    through.succeed(&["app", "delete", "shop", "--yes", "--wait"]).await;
+    let gone = world.cluster.admin().run(&["get", "configmap", "hello"]).await;
+    assert!(!gone.status.success(), "a cascading deletion left {}", gone.stdout);
+}
+
+/// The value that the Application puts into the cluster.
+async fn value(world: &World) -> String {
+    let get = ["get", "configmap", "hello", "--output=jsonpath={.data.a}"];
+    world.cluster.admin().succeed(&get).await
+}
+
+/// Commits another value to the repository.
+async fn commit(repository: &str, value: &str) {
+    let folder = Path::new(repository.trim_start_matches("file://"));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello"}, "data": {"a": value}});
+    std::fs::write(folder.join("app/hello.yaml"), map.to_string()).unwrap();
+    let identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.com"];
+    let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=two"]].concat();
+    let status = Command::new("git").args(commit).current_dir(folder).status().await;
+    assert!(status.unwrap().success(), "git commit");
+}
+
+async fn application_sets(world: &World, through: &Cli) {
+    step("an ApplicationSet is previewed, created, and deleted with its Application");
+    let source = json!({"repoURL": world.argocd.repository(), "path": "app"});
+    let template = json!({
+        "metadata": {"name": "{{name}}"},
+        "spec": {
+            "project": "shop",
+            "source": source,
+            "destination": {"server": CLUSTER, "namespace": "default"},
+        },
+    });
+    let set = json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "ApplicationSet",
+        "metadata": {"name": "shops", "namespace": NAMESPACE},
+        "spec": {"generators": [{"list": {"elements": [{"name": "shop-eu"}]}}], "template": template},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("set.json");
+    std::fs::write(&file, set.to_string()).unwrap();
+    let file = file.display().to_string();
+    let preview = through.succeed(&["appset", "generate", &file, "-o", "json"]).await;
+    assert!(preview.contains("shop-eu"), "{preview}");
+    through.succeed(&["appset", "create", &file]).await;
+    assert!(through.succeed(&["appset", "get", "shops"]).await.contains("shops"));
+    assert!(
+        through
+            .succeed(&["appset", "list", "-o", "name"])
+            .await
+            .contains("shops")
+    );
+    assert!(through.succeed(&["app", "get", "shop-eu"]).await.contains("shop-eu"));
+    through.succeed(&["appset", "delete", "shops", "--yes"]).await;
+    eventually("the Application of the set is gone", async || {
+        let names = through.succeed(&["app", "list", "-o", "name"]).await;
+        (!names.contains("shop-eu")).then_some(())
+    })
+    .await;
+}
+
+async fn policy(world: &World, through: &Cli) {
+    step("one line of policy stops a sync by every way");
+    let policy = world.gateway.path("policies/argocd/policy.rego");
+    let shipped = std::fs::read_to_string(&policy).unwrap();
+    let line = "deny contains \"frozen until Monday\" if { input.request.method == \"Sync\"; \
+                input.application.name == \"frozen\" }\n";
+    std::fs::write(&policy, format!("{shipped}\n{line}")).unwrap();
+    let repository = world.argocd.repository();
+    let create = ["app", "create", "frozen", "--repo", repository, "--path", "app"];
+    let destination = ["--dest-server", CLUSTER, "--dest-namespace", "default"];
+    through.succeed(&[&create[..], &destination].concat()).await;
+    let url = format!("http://{}/api/v1/applications/frozen/sync", world.gateway.address());
+    let body = eventually("a sync by REST is refused", async || {
+        let request = reqwest::Client::new()
+            .post(&url)
+            .bearer_auth(token::session(SESSION_KEY, "admin"));
+        // While the policy is loaded, a dry run changes nothing.
+        let answer = request.json(&json!({"dryRun": true})).send().await.unwrap();
+        match answer.status().as_u16() {
+            403 => answer.json::<Value>().await.ok(),
+            _ => None,
+        }
+    })
+    .await;
+    assert_eq!(body["message"], "frozen until Monday", "{body}");
+    for more in [&[][..], &["--grpc-web"]] {
+        let refused = through.run(&[&["app", "sync", "frozen"], more].concat()).await;
+        assert!(!refused.status.success(), "{}", refused.stdout);
+        assert!(refused.stderr.contains("frozen until Monday"), "{}", refused.stderr);
+    }
+    std::fs::write(&policy, shipped).unwrap();
+    eventually("the sync passes without the line", async || {
+        let run = through.run(&["app", "sync", "frozen", "--timeout", "60"]).await;
+        run.status.success().then_some(())
+    })
+    .await;
+    through.succeed(&["app", "delete", "frozen", "--yes"]).await;
+}
+
+async fn sign_out(world: &World, through: &Cli) {
+    step("sign-out");
+    let address = world.gateway.address().to_string();
+    through.succeed(&["logout", &address]).await;
+    let after = through.run(&["app", "list"]).await;
+    assert!(
+        !after.status.success(),
+        "signed out, and still let in: {}",
+        after.stdout
+    );
+}

@@ -1,0 +1,56 @@
+//! `cargo xtask world`: runs a whole Argo CD on loopback (argocd-server, controllers, repo-server,
+//! Redis, a real API server with controllers, a git repository) with a gateway in front of it. The
+//! program is the example `world`, which shares its parts with the tests.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{argocd, execute, kubernetes, setup};
+
+/// Starts a whole Argo CD with the gateway in front, and prints how to use it.
+#[derive(Debug, clap::Args)]
+pub struct World {
+    /// Make a tour with the real `argocd`, compare it with the same commands sent straight to
+    /// argocd-server, and exit.
+    #[arg(long)]
+    check: bool,
+}
+
+impl World {
+    /// The world that checks itself.
+    pub fn checked() -> Self {
+        Self { check: true }
+    }
+
+    /// Builds what it needs, and runs it until it is interrupted.
+    ///
+    /// # Errors
+    /// A program is missing or cannot be built, or a step of the tour fails.
+    pub fn run(self, root: &Path) -> Result<()> {
+        setup::world()?;
+        kubernetes::build(root)?;
+        argocd::build(root)?;
+        crate::run(
+            root,
+            "cargo",
+            &["build", "--workspace", "--bin", "tollgate", "--example", "world"],
+        )?;
+        self.run_built(root)
+    }
+
+    /// Runs the last build.
+    ///
+    /// # Errors
+    /// A step of the tour fails.
+    pub fn run_built(self, root: &Path) -> Result<()> {
+        let target = crate::demo::target(root).join("debug");
+        let mut command = Command::new(target.join("examples/world"));
+        command
+            .current_dir(root)
+            .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"))
+            .args(self.check.then_some("--check"));
+        execute(&mut command)
+    }
+}
