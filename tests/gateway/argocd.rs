@@ -245,6 +245,21 @@ async fn an_argocd_server_that_is_away_is_502_and_the_rest_goes_on() {
         (answer.status, reason(&answer)),
         (502, "backend_unreachable".to_owned())
     );
+    // A browser gets a page, and a script of the page what it can read.
+    let html = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+    let answer = send(&world, &head("GET", "/applications/argocd/shop", html)).await;
+    assert_eq!(
+        (answer.status, answer.values("content-type")),
+        (502, vec!["text/html; charset=utf-8"])
+    );
+    let page = String::from_utf8(answer.content.clone()).unwrap();
+    assert!(page.contains("<h1>Argo CD does not answer</h1>"), "{page}");
+    assert!(page.contains(answer.values("tollgate-decision-id")[0]), "{page}");
+    let answer = send(&world, &head("GET", "/api/v1/settings", html)).await;
+    assert_eq!(
+        (answer.status, answer.values("content-type")),
+        (502, vec!["application/json"])
+    );
     let answer = send(&world, &head("GET", "/api/v1/applicationsets", &bearer("alice"))).await;
     assert_eq!(answer.status, 200);
 }

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, Version, request};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, Version, request};
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::front::{RequestContext, RouteHandler};
@@ -57,6 +57,14 @@ pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> 
         ca_pem,
     };
     ArgocdBackend::build(&settings.server, &tls).context("`argocd` cannot be used")
+}
+
+/// Whether a browser asks for something to show, and not a script for data.
+pub(crate) fn asks_for_page(head: &request::Parts) -> bool {
+    let reads = head.method == Method::GET || head.method == Method::HEAD;
+    let mut accepted = head.headers.get_all(ACCEPT).iter();
+    let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
+    reads && is_html && !head.uri.path().starts_with("/api/")
 }
 
 /// Key of `argocd-cm` that lets callers without a credential in.

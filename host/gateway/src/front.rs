@@ -14,7 +14,7 @@ use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::Fallback;
 use crate::snapshot::Snapshot;
-use crate::{applications, applicationsets, platform};
+use crate::{applications, applicationsets, argocd, platform};
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
@@ -76,8 +76,10 @@ pub(crate) enum FrontKind {
     ApplicationSets,
     /// A call of gRPC, about ApplicationSets or for argocd-server.
     Grpc(Transport),
-    /// Everything else that is for argocd-server.
+    /// Everything else that is for argocd-server, from programs and scripts of its pages.
     Argocd,
+    /// A page of argocd-server, for a browser to show.
+    ArgocdPage,
     Other(ErrorFormat),
 }
 
@@ -96,7 +98,10 @@ impl FrontKind {
         } else if sets && applicationsets::route::is_application_sets(path) {
             Self::ApplicationSets
         } else if is_argocd {
-            Self::Argocd
+            match head.is_some_and(argocd::asks_for_page) {
+                true => Self::ArgocdPage,
+                false => Self::Argocd,
+            }
         } else {
             Self::Other(ErrorFormat::of(snapshot.policies.config.extensions.compatibility))
         }
@@ -106,6 +111,7 @@ impl FrontKind {
         match self {
             Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) | Self::Argocd => ErrorFormat::ApplicationSets,
+            Self::ArgocdPage => ErrorFormat::Page,
             Self::Other(format) => format,
         }
     }

@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
 mod kubernetes;
+mod page;
 
 use crate::applicationsets::answer::refusal_members;
 use crate::applicationsets::grpc;
@@ -116,6 +117,8 @@ pub(crate) enum ErrorFormat {
     Kubernetes,
     /// The format of Argo CD's API, with a list of everything that is refused.
     ApplicationSets,
+    /// A page for people with a browser.
+    Page,
 }
 
 impl ErrorFormat {
@@ -155,7 +158,9 @@ impl Rejection {
     pub(crate) fn answer(&self, format: ErrorFormat) -> ErrorResponse {
         let answer = self.native_response();
         match format {
-            ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets => answer,
+            ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets | ErrorFormat::Page => {
+                answer
+            }
             ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
@@ -501,6 +506,7 @@ impl ErrorResponse {
             // the caller's.
             ErrorFormat::ApplicationSets => ("application/json", self.applicationset_body().to_string()),
             ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
+            ErrorFormat::Page => ("text/html; charset=utf-8", page::page(&self, decision)),
         };
         let mut response = Response::new(Bytes::from(body + "\n"));
         *response.status_mut() = self.status;
@@ -508,6 +514,12 @@ impl ErrorResponse {
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        if format == ErrorFormat::Page {
+            fields.insert(
+                CONTENT_SECURITY_POLICY,
+                HeaderValue::from_static(page::CONTENT_SECURITY_POLICY),
+            );
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             fields.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
         }
