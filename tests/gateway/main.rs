@@ -31,6 +31,7 @@ mod memory;
 mod platform;
 mod plugins;
 mod projects;
+mod proxies;
 mod reload;
 mod streaming;
 mod terminal;

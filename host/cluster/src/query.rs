@@ -17,7 +17,7 @@ use tollgate_core::diagnostic::with_causes;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 use tollgate_proxy::{headers, target};
 
 pub mod review;
@@ -109,13 +109,13 @@ impl<'a> ClusterClient<'a> {
         let path = target::join(upstream.base(), query.path, None).map_err(|_| Error::Settings)?;
         let (head, body) = query.parts()?;
         let cleaned = headers::clean(head).map_err(|_| Error::Settings)?;
-        let peer = Arc::new(Peer::gateway());
+        let client = Arc::new(Client::gateway());
         let outbound = cleaned
             .seal_for_kubernetes(
                 (upstream, path),
                 &self.lease.credential,
                 (impersonation, Uuid::now_v7()),
-                &peer,
+                &client,
             )
             .map_err(|_| Error::Settings)?;
         let unreachable = |error| Error::Unreachable(with_causes(&error));

@@ -17,6 +17,7 @@ mod argocd;
 pub mod duration;
 mod egress;
 mod kubernetes;
+mod proxies;
 pub mod raw;
 mod state;
 
@@ -26,6 +27,7 @@ pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
 };
+pub use proxies::{NetworkError, TrustedProxies};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
@@ -37,6 +39,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Certificate and key of the public listener; plain HTTP when absent.
     pub tls: Option<Tls>,
+    /// Proxies in front of the public listener that say who their clients are.
+    pub trusted_proxies: TrustedProxies,
     /// Where the Kubernetes objects come from.
     pub state: StateSource,
     /// Namespace of the Argo CD control plane.

@@ -24,6 +24,7 @@ mod argocd;
 mod authentication;
 mod kubernetes;
 mod plugins;
+mod proxies;
 mod state;
 mod typed;
 
@@ -35,6 +36,8 @@ struct RawConfig {
     #[serde(default)]
     admin: RawAdmin,
     tls: Option<Tls>,
+    #[serde(default)]
+    trusted_proxies: proxies::RawTrustedProxies,
     state: state::RawState,
     policies: RawPolicies,
     #[serde(default)]
@@ -257,6 +260,7 @@ impl<'a> SettingsValidator<'a> {
         let authentication = raw.authentication.check(listen, self);
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let plugins = raw.plugins.check(self);
+        let trusted_proxies = raw.trusted_proxies.check(authentication.anonymous, self);
         Config {
             listen,
             admin_listen,
@@ -264,6 +268,7 @@ impl<'a> SettingsValidator<'a> {
                 certificate: self.base.join(tls.certificate),
                 key: self.base.join(tls.key),
             }),
+            trusted_proxies,
             state,
             control_plane_namespace,
             policies_directory: self.base.join(raw.policies.directory),

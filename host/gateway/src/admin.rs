@@ -32,7 +32,7 @@ use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::Recorder;
-use tollgate_proxy::server::{Handler, Peer};
+use tollgate_proxy::server::{Client, Handler};
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
@@ -95,7 +95,7 @@ const MAX_RECORDS: usize = 1_000;
 pub(crate) struct AdminHandler(Router);
 
 impl Handler for AdminHandler {
-    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Peer>) -> axum::http::Response<Body> {
+    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Client>) -> axum::http::Response<Body> {
         let request = request.map(axum::body::Body::new);
         let Ok(response) = self.0.clone().call(request).await;
         let (parts, content) = response.into_parts();

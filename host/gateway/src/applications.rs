@@ -323,7 +323,7 @@ impl RequestContext<'_> {
     ) -> Result<Response<Body>, Rejection> {
         let Self {
             gateway,
-            peer,
+            client,
             snapshot,
             principal,
             record,
@@ -344,7 +344,7 @@ impl RequestContext<'_> {
             query: path.query,
             attributes: permit.attributes(),
             identity: RequestIdentity::Impersonated(&cluster_identity.impersonation),
-            peer,
+            client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),

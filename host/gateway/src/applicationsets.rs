@@ -102,7 +102,7 @@ impl RequestContext<'_> {
     pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Rejection> {
         let Self {
             gateway,
-            peer: _,
+            client: _,
             snapshot,
             principal,
             record,

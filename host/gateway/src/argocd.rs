@@ -22,7 +22,7 @@ use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_proxy::forward::{ArgocdBackend, Body};
 use tollgate_proxy::headers::{self, ClientFields};
 use tollgate_proxy::record::{OpenRecord, Stage};
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 use tollgate_state::{ClusterTls, TlsVerification};
 
@@ -107,7 +107,7 @@ impl RouteHandler<()> for ArgocdRoute {
     ) -> Result<Response<Body>, Rejection> {
         let RequestContext {
             gateway,
-            peer,
+            client,
             snapshot,
             record,
             ..
@@ -115,7 +115,7 @@ impl RouteHandler<()> for ArgocdRoute {
         record.note(|record| record.front = "argocd");
         let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
         self.prepare(&mut head)?;
-        let principal = self.authenticate(&head, gateway, (peer, snapshot), record).await?;
+        let principal = self.authenticate(&head, gateway, (client, snapshot), record).await?;
         let principal = principal.as_ref();
         // Held from here on, because the content that a policy reads is in memory.
         let held = principal
@@ -128,7 +128,7 @@ impl RouteHandler<()> for ArgocdRoute {
         let upstream = connections.upstream();
         let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
-        let mut outbound = cleaned.seal_for_argocd((upstream, path), peer)?;
+        let mut outbound = cleaned.seal_for_argocd((upstream, path), client)?;
         if let Some((principal, held)) = principal.zip(held) {
             outbound.hold(held);
             outbound.expire_with_credential(principal.expires_at(), record.id());
@@ -152,7 +152,7 @@ impl ArgocdRoute {
         self,
         head: &request::Parts,
         gateway: &Gateway,
-        at: (&Peer, &Snapshot),
+        at: (&Client, &Snapshot),
         record: &mut OpenRecord,
     ) -> Result<Option<Arc<Principal>>, Rejection> {
         if self.sign_in == SignIn::NotRequired {

@@ -24,7 +24,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, CleanedRequest, Outbound, Upstream};
 use tollgate_proxy::record::{CredentialNote, OpenRecord, Stage};
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
 /// Longest wait for a cluster's response head. An API server gives up its own short requests after
@@ -47,7 +47,7 @@ pub(crate) struct ClusterRequest<'a> {
     /// Its verb and object, as Kubernetes reads them.
     pub(crate) attributes: &'a Attributes,
     pub(crate) identity: RequestIdentity<'a>,
-    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) client: &'a Arc<Client>,
     pub(crate) decision: Uuid,
     /// When the caller's credential expires.
     pub(crate) expires_at: Option<Timestamp>,
@@ -142,11 +142,11 @@ impl ClusterRequest<'_> {
         let path = target::join(upstream.base(), self.rest, self.query)?;
         Ok(match self.identity {
             RequestIdentity::GatewayCredential => {
-                cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?
+                cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.client)?
             }
             RequestIdentity::Impersonated(impersonation) => {
                 let impersonated = (impersonation, self.decision);
-                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, impersonated, self.peer)?
+                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, impersonated, self.client)?
             }
         })
     }

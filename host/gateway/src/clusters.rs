@@ -146,7 +146,7 @@ impl RequestContext<'_> {
             query: path.query,
             attributes: &attributes,
             identity: RequestIdentity::GatewayCredential,
-            peer: self.peer,
+            client: self.client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),

@@ -18,7 +18,7 @@ use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, ClientFields, HostHeaders, Outbound};
 use tollgate_proxy::record::{OpenRecord, Stage};
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
 pub mod call;
@@ -43,7 +43,7 @@ impl RouteHandler for ExtensionPath<'_> {
     ) -> Result<Response<Body>, Rejection> {
         let RequestContext {
             gateway,
-            peer,
+            client,
             snapshot,
             principal,
             record,
@@ -66,7 +66,7 @@ impl RouteHandler for ExtensionPath<'_> {
             Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
         let mut outbound = gateway
-            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
+            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (client, record))
             .await?;
         outbound.hold(permits);
         outbound.expire_with_credential(principal.expires_at(), record.id());
@@ -91,7 +91,7 @@ impl Gateway {
         mut cleaned: headers::CleanedRequest,
         permit: &ExtensionPermit,
         snapshot: &Snapshot,
-        (peer, record): (&Arc<Peer>, &mut OpenRecord),
+        (client, record): (&Arc<Client>, &mut OpenRecord),
     ) -> Result<Outbound, Rejection> {
         let missing = snapshot.plugins.missing_required();
         if !missing.is_empty() {
@@ -124,7 +124,7 @@ impl Gateway {
         };
         let upstream = permit.backend().upstream();
         let path = target::join(upstream.base(), &call.rest, call.query.as_deref())?;
-        Ok(cleaned.seal((upstream, path), &own, peer)?)
+        Ok(cleaned.seal((upstream, path), &own, client)?)
     }
 
     async fn finish(

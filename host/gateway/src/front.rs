@@ -19,13 +19,13 @@ use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::OpenRecord;
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 
 /// What the stages know of a request. `P` is the authenticated caller, or `()` for a front that
 /// authenticates by itself.
 pub(crate) struct RequestContext<'a, P = &'a Arc<Principal>> {
     pub(crate) gateway: &'a Gateway,
-    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) client: &'a Arc<Client>,
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) principal: P,
     pub(crate) record: &'a mut OpenRecord,

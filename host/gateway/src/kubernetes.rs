@@ -31,7 +31,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
-use tollgate_proxy::server::Peer;
+use tollgate_proxy::server::Client;
 
 pub(crate) mod origin;
 pub(crate) mod permit;
@@ -162,7 +162,7 @@ impl AuditContext {
     }
 
     /// The audit entry of a refusal.
-    fn refused(&self, reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'_> {
+    fn refused(&self, reason: &'static str, (client, decision): (&Client, uuid::Uuid)) -> AccessEntry<'_> {
         AccessEntry {
             holder: self.holder(),
             agent: self.agent,
@@ -171,7 +171,7 @@ impl AuditContext {
             outcome: audit::AccessOutcome::Denied,
             reason,
             detail: None,
-            client: peer.address().ip(),
+            client: client.address(),
             audit_id: decision,
             impersonated: None,
         }
@@ -211,12 +211,12 @@ impl RouteHandler<()> for KubernetesRequest<'_> {
         let written = request.write_audit_entry(&context, &audit_context, &permitted).await;
         let permitted = permitted?;
         written?;
-        let (peer, decision) = (context.peer, context.record.id());
+        let (client, decision) = (context.client, context.record.id());
         let forwarded = request.forward((permitted, body), context).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
             // The request is refused after all.
             let answer = rejection.answer(ErrorFormat::Kubernetes);
-            let entry = audit_context.refused(answer.reason, (peer, decision));
+            let entry = audit_context.refused(answer.reason, (client, decision));
             let audit = &self.front_state.audit;
             audit.record_access(entry).await.map_err(Rejection::Audit)?;
         }
@@ -314,7 +314,7 @@ impl<'a> KubernetesRequest<'a> {
             }
         });
         let access = access?;
-        context.peer.mark_authenticated();
+        context.client.mark_authenticated();
         Ok(access)
     }
 
@@ -340,7 +340,7 @@ impl<'a> KubernetesRequest<'a> {
             outcome,
             detail: detail.as_deref(),
             impersonated,
-            ..audit_context.refused(reason, (context.peer, context.record.id()))
+            ..audit_context.refused(reason, (context.client, context.record.id()))
         };
         let audit = &self.front_state.audit;
         audit.record_access(entry).await.map_err(Rejection::Audit)
@@ -353,7 +353,7 @@ impl<'a> KubernetesRequest<'a> {
     ) -> Result<Response<Body>, Rejection> {
         let RequestContext {
             gateway,
-            peer,
+            client,
             snapshot,
             principal: &(),
             record,
@@ -365,7 +365,7 @@ impl<'a> KubernetesRequest<'a> {
             ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = NewExchange::new(Arc::clone(permit.attributes()), record.id(), peer.address().ip());
+        let entering = NewExchange::new(Arc::clone(permit.attributes()), record.id(), client.address());
         let entered = self
             .front_state
             .sessions
@@ -389,7 +389,7 @@ impl<'a> KubernetesRequest<'a> {
             query: self.path.query,
             attributes: permit.attributes(),
             identity: RequestIdentity::Impersonated(permit.impersonation()),
-            peer,
+            client,
             decision: record.id(),
             expires_at: None,
             ending: guard.ending(),
@@ -408,7 +408,7 @@ impl<'a> KubernetesRequest<'a> {
 impl KubernetesFrontState {
     /// Audits a refusal that comes before anything is known of the caller. The caller gets a
     /// response even if the store fails.
-    pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+    pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Client, uuid::Uuid)) {
         let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
         let nothing_known = AuditContext::default();
         if let Err(error) = self.audit.record_access(nothing_known.refused(reason, at)).await {

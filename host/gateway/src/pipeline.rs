@@ -30,7 +30,7 @@ use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage, trace_id};
-use tollgate_proxy::server::{Handler, Peer, RequestReadError};
+use tollgate_proxy::server::{Client, Handler, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
@@ -103,14 +103,15 @@ impl Gateway {
         })
     }
 
-    fn open_record(&self, head: Option<&request::Parts>, (peer, snapshot): (&Peer, &Snapshot)) -> OpenRecord {
+    fn open_record(&self, head: Option<&request::Parts>, (client, snapshot): (&Client, &Snapshot)) -> OpenRecord {
         let mut record = match head {
             Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
             None => self.recorder.open_unread(),
         };
         record.note(|record| {
             record.generation = snapshot.generation;
-            record.peer = Some(peer.address());
+            record.client = Some(client.address());
+            record.peer = Some(client.peer_address());
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
         record
@@ -120,11 +121,11 @@ impl Gateway {
     async fn recorded(
         &self,
         request: (request::Parts, Body),
-        (peer, snapshot): (&Arc<Peer>, &Arc<Snapshot>),
+        (client, snapshot): (&Arc<Client>, &Arc<Snapshot>),
         mut record: OpenRecord,
         front_kind: FrontKind,
     ) -> Response<Body> {
-        let outcome = AssertUnwindSafe(self.run_stages(request, peer, snapshot, &mut record))
+        let outcome = AssertUnwindSafe(self.run_stages(request, client, snapshot, &mut record))
             .catch_unwind()
             .await;
         match outcome {
@@ -134,7 +135,7 @@ impl Gateway {
             }
             Ok(Err(rejection)) => {
                 if front_kind == FrontKind::Agents && matches!(rejection, Rejection::Route(_)) {
-                    self.audit_early_refusal(&rejection, (peer, record.id())).await;
+                    self.audit_early_refusal(&rejection, (client, record.id())).await;
                 }
                 front_kind.refuse(&rejection, record)
             }
@@ -142,7 +143,7 @@ impl Gateway {
         }
     }
 
-    async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+    async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Client, uuid::Uuid)) {
         if let Some(front_state) = &self.kubernetes_state {
             front_state.audit_early_refusal(rejection, at).await;
         }
@@ -152,7 +153,7 @@ impl Gateway {
     async fn run_stages(
         &self,
         (head, mut body): (request::Parts, Body),
-        peer: &Arc<Peer>,
+        client: &Arc<Client>,
         snapshot: &Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
@@ -167,7 +168,7 @@ impl Gateway {
         {
             let context = RequestContext {
                 gateway: self,
-                peer,
+                client,
                 snapshot,
                 principal: &(),
                 record,
@@ -177,7 +178,7 @@ impl Gateway {
         if let Route::Argocd(route) = route {
             let context = RequestContext {
                 gateway: self,
-                peer,
+                client,
                 snapshot,
                 principal: &(),
                 record,
@@ -201,10 +202,10 @@ impl Gateway {
             return Err(Rejection::WrongPrefix);
         }
         let safety = safety(&route, &head.method);
-        let principal = self.authenticate(&head, safety, (peer, snapshot), record).await?;
+        let principal = self.authenticate(&head, safety, (client, snapshot), record).await?;
         let context = RequestContext {
             gateway: self,
-            peer,
+            client,
             snapshot,
             principal: &principal,
             record,
@@ -235,7 +236,7 @@ impl Gateway {
         &self,
         head: &request::Parts,
         safety: Safety,
-        (peer, snapshot): (&Peer, &Snapshot),
+        (client, snapshot): (&Client, &Snapshot),
         record: &mut OpenRecord,
     ) -> Result<Arc<Principal>, Rejection> {
         let principal = snapshot.authenticator.authenticate(head, safety).await;
@@ -246,7 +247,7 @@ impl Gateway {
         {
             return Err(Rejection::Forward(forward::Error::Ended(EndReason::Withdrawn)));
         }
-        peer.mark_authenticated();
+        client.mark_authenticated();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         Ok(principal)
     }
@@ -267,16 +268,16 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    async fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
+    async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.current.load_full();
         let (head, body) = request.into_parts();
-        let record = self.open_record(Some(&head), (peer, &snapshot));
+        let record = self.open_record(Some(&head), (client, &snapshot));
         let front_kind = FrontKind::of(&snapshot, Some(&head));
         let decision = record.id();
         let mut response = match front_kind.cors(&snapshot, &head) {
             Some(Err(error)) => {
                 let rejection = Rejection::Origin(error);
-                self.audit_early_refusal(&rejection, (peer, decision)).await;
+                self.audit_early_refusal(&rejection, (client, decision)).await;
                 front_kind.refuse(&rejection, record)
             }
             Some(Ok(cors)) => match cors.preflight(&head) {
@@ -285,20 +286,25 @@ impl Handler for Gateway {
                     answer.map(Body::from)
                 }
                 None => {
-                    let mut response = self.recorded((head, body), (peer, &snapshot), record, front_kind).await;
+                    let mut response = self
+                        .recorded((head, body), (client, &snapshot), record, front_kind)
+                        .await;
                     cors.apply(response.headers_mut());
                     response
                 }
             },
-            None => self.recorded((head, body), (peer, &snapshot), record, front_kind).await,
+            None => {
+                self.recorded((head, body), (client, &snapshot), record, front_kind)
+                    .await
+            }
         };
         set_decision_header(&mut response, decision);
         response
     }
 
-    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
+    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.current.load();
-        let record = self.open_record(head, (peer, &snapshot));
+        let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
         let front_kind = FrontKind::of(&snapshot, head);
         let mut response = front_kind.refuse(&Rejection::Server(refusal), record);
@@ -310,9 +316,9 @@ impl Handler for Gateway {
         response
     }
 
-    fn on_incomplete_head(&self, peer: &Arc<Peer>) {
+    fn on_incomplete_head(&self, client: &Arc<Client>) {
         // Dropping the record closes it with the outcome `cancelled`.
-        self.open_record(None, (peer, &self.current.load())).note(|record| {
+        self.open_record(None, (client, &self.current.load())).note(|record| {
             "the client went away in the request head".clone_into(&mut record.detail);
         });
     }

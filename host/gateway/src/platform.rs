@@ -36,6 +36,7 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
+use tollgate_proxy::server::Client;
 use tollgate_state::people::PersonState;
 
 use crate::kubernetes::KubernetesFrontState;
@@ -79,7 +80,7 @@ impl RouteHandler for PlatformRoute {
         let front_state = gateway.kubernetes_state.as_deref().ok_or(Rejection::NotFound)?;
         let _held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "platform");
-        let handler = PlatformHandler::open(context.snapshot, front_state, principal)?;
+        let handler = PlatformHandler::open(context.snapshot, (front_state, context.client), principal)?;
         handler.answer(self, request, context.record).await
     }
 }
@@ -87,7 +88,7 @@ impl RouteHandler for PlatformRoute {
 impl<'a> PlatformHandler<'a> {
     pub(crate) fn open(
         snapshot: &'a Snapshot,
-        front_state: &'a KubernetesFrontState,
+        (front_state, client): (&'a KubernetesFrontState, &Client),
         principal: &Arc<Principal>,
     ) -> Result<Self, Rejection> {
         let policies = &snapshot.policies;
@@ -98,7 +99,7 @@ impl<'a> PlatformHandler<'a> {
             agents: &front.agents,
             settings,
             front_state,
-            transport: TransportSecurity::of(policies.config.tls.is_some(), settings),
+            transport: TransportSecurity::of(client.uses_tls(), settings),
             now: front_state.clock.now(),
             caller: policies.caller(principal),
             user: find_user(principal, snapshot, (settings, &front.agents))?,

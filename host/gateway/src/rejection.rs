@@ -170,7 +170,10 @@ impl Rejection {
         let text = || self.to_string();
         match self {
             Self::Route(_) => denied(StatusCode::BAD_REQUEST, "bad_request_target", text()),
-            Self::Server(error) => denied(error.status(), server_refusal_reason(error), text()),
+            Self::Server(error) => {
+                let retry_after = (error.status() == StatusCode::TOO_MANY_REQUESTS).then_some(1);
+                denied(error.status(), server_refusal_reason(error), text()).retry_after(retry_after)
+            }
             Self::NotFound => denied(StatusCode::NOT_FOUND, "not_found", text()),
             Self::Authenticate(error) => authentication_error(error),
             Self::Call(error) => denied(StatusCode::BAD_REQUEST, error.code(), text()),
@@ -274,6 +277,8 @@ fn server_refusal_reason(refusal: &tollgate_proxy::server::RequestReadError) -> 
         RequestReadError::TargetTooLong => "target_too_long",
         RequestReadError::TooManyFields { .. } | RequestReadError::HeadTooLarge => "head_too_large",
         RequestReadError::HeadTimeout { .. } => "head_timeout",
+        RequestReadError::Forwarded(_) => "bad_forwarded_fields",
+        RequestReadError::TooManyOfAddress => "too_many_requests_of_address",
     }
 }
 

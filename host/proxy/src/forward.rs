@@ -126,7 +126,7 @@ impl Backend {
             .signal()
             .cloned()
             .map(|signal| DecisionSignal { signal, decision });
-        let (head, upgrade, peer, mut held) = outbound.into_parts();
+        let (head, upgrade, client, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
         let total = timeouts.total.and_then(ExchangeDeadline::total);
@@ -137,7 +137,7 @@ impl Backend {
         if let Some(signal) = &signal {
             signal
                 .signal
-                .close_on_end(Arc::clone(&peer) as Arc<dyn ClosableConnection>);
+                .close_on_end(Arc::clone(client.peer()) as Arc<dyn ClosableConnection>);
         }
         // The upload may outlast the response.
         body.end_with(EndConditions {
@@ -146,11 +146,11 @@ impl Backend {
         });
         let ends = EndConditions { deadline, signal };
         let progress = body.track_progress();
-        let (client, stream_permit) = self.client(upgrade.is_some());
+        let (sender, stream_permit) = self.client(upgrade.is_some());
         if let Some(stream_permit) = stream_permit {
             held.push(Box::new(stream_permit));
         }
-        let call = client.request(head.map(|()| body));
+        let call = sender.request(head.map(|()| body));
         let response = PendingResponse {
             call,
             progress,
@@ -160,16 +160,16 @@ impl Backend {
         .head()
         .await?;
         match upgrade {
-            Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Some((protocol, upgrade)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // Measured from now, because the response may have come late.
                 let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
                 upgrade::Tunnel {
                     protocol,
-                    client,
+                    upgrade,
                     idle: timeouts.idle,
                     lifetime: upgrade::lifetime(timeouts, left),
                     signal: ends.signal.map(|one| one.signal),
-                    peer,
+                    client,
                     held,
                 }
                 .open(response, self.upstream())
@@ -180,7 +180,7 @@ impl Backend {
                 clean_response(&mut parts.headers, self.upstream().responder());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
-                if let Some(guard) = deadline.and_then(|deadline| peer.register_deadline(deadline.at)) {
+                if let Some(guard) = deadline.and_then(|deadline| client.peer().register_deadline(deadline.at)) {
                     body.hold(guard);
                 }
                 Ok(Response::from_parts(parts, body))

@@ -4,7 +4,7 @@ use tollgate_fuzz::Target;
 
 /// Every target of this crate.
 pub fn targets() -> Vec<Target> {
-    crate::server::fuzz::TARGETS.to_vec()
+    [crate::server::fuzz::FRAMING, crate::server::fuzz::FORWARDED].concat()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`server`] | a socket → a request and its peer |
+//! | [`server`] | a socket → a request and the client that sent it |
 //! | [`target`] | a request target → its authority, and a path with one reading |
 //! | [`headers`], [`assertion`] | a client's fields and a permit → the request that may leave |
 //! | [`forward`] | the request that may leave → the upstream's response |

@@ -6,7 +6,7 @@
 //! Security: a record contains no header value, token or body.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -177,7 +177,10 @@ pub struct Record {
     /// How the exchange was ended from outside after it had been allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Termination>,
-    /// Address the request came from, as the kernel sees it.
+    /// Address of the client, as a trusted proxy names it, or else that of the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
+    /// Other side of the connection, which may be a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<SocketAddr>,
     /// Request method; `UNREAD` when the request ended before its head was read.
@@ -405,6 +408,7 @@ impl Recorder {
                 outcome = record.outcome.as_ref(),
                 reason = record.reason,
                 status = record.status,
+                client = record.client.map(tracing::field::display),
                 peer = record.peer.map(tracing::field::display),
                 principal = record.principal.as_ref().map(|principal| principal.user_id()),
                 extension = record.extension.as_deref(),

@@ -1,5 +1,5 @@
 //! Accepts the connections of clients and reads requests with bounded heads and content, each with
-//! the [`Peer`] it came from. It answers 400, 408, 413, 414 and 431 itself.
+//! the [`Client`] that sent it. It answers 400, 408, 413, 414, 429 and 431 itself.
 //!
 //! Security: one client's slow, broken or idle connections do not block another client, and a
 //! request that two parsers could read differently is not passed on.
@@ -15,9 +15,12 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::Body;
+use tollgate_config::TrustedProxies;
 
+mod client;
 mod connection;
 mod connections;
+mod forwarded;
 mod framing;
 mod peer;
 mod socket;
@@ -25,9 +28,14 @@ mod tls;
 
 use connections::{AddressPermit, Connections};
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) use framing::fuzz;
+pub(crate) mod fuzz {
+    pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
+    pub(crate) use super::framing::fuzz::TARGETS as FRAMING;
+}
 
-pub use peer::Peer;
+pub use client::Client;
+pub use forwarded::Error as ForwardedError;
+use peer::Peer;
 #[cfg(test)]
 pub(crate) use peer::Transport;
 pub use tls::{Certificates, Error as TlsError};
@@ -69,7 +77,8 @@ pub struct Limits {
     /// Open connections. At the limit, idle ones are closed for new ones; if none is idle, new ones
     /// wait in the kernel's queue.
     pub connections: usize,
-    /// Of them, those of one client address.
+    /// Of them, those of one client address. Connections of trusted proxies do not count; each open
+    /// request of a client behind one does. (429)
     pub connections_per_address: usize,
     /// Time open requests and tunnels have to end after a stop.
     pub drain: Duration,
@@ -142,13 +151,21 @@ pub enum RequestReadError {
     /// A head that began and did not end in time. (408)
     #[error("the request head did not end within {0:?}")]
     HeadTimeout(Duration),
+    /// A trusted proxy does not say clearly who its client is. (400)
+    #[error(transparent)]
+    Forwarded(#[from] ForwardedError),
+    /// The client, which is behind a trusted proxy, has as many requests open as one address may
+    /// have connections. (429)
+    #[error("too many requests of this address are open")]
+    TooManyOfAddress,
 }
 
 impl RequestReadError {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Target(_) | Self::Malformed | Self::Ambiguous => StatusCode::BAD_REQUEST,
+            Self::Target(_) | Self::Malformed | Self::Ambiguous | Self::Forwarded(_) => StatusCode::BAD_REQUEST,
+            Self::TooManyOfAddress => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyFields { .. } | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::ContentTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
@@ -160,7 +177,7 @@ impl RequestReadError {
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Dropped when the client goes away.
-    fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> impl Future<Output = Response<Body>> + Send;
+    fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> impl Future<Output = Response<Body>> + Send;
 
     /// Makes the response to a request that the server refuses. Its status is replaced by
     /// [`RequestReadError::status`].
@@ -168,14 +185,14 @@ pub trait Handler: Send + Sync + 'static {
     /// - `head`: absent if the request ended before its head was read. The parser has answered the
     ///   client then, and this response is dropped. If the head has ambiguous fields, the part
     ///   before them.
-    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
-        let _ = (head, peer);
+    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
+        let _ = (head, client);
         Response::new(Body::from(format!("{refusal}\n")))
     }
 
     /// Called when a client disconnected in the middle of a head.
-    fn on_incomplete_head(&self, peer: &Arc<Peer>) {
-        let _ = peer;
+    fn on_incomplete_head(&self, client: &Arc<Client>) {
+        let _ = client;
     }
 }
 
@@ -185,24 +202,46 @@ pub struct Server {
     listener: TcpListener,
     tls: Option<Arc<Certificates>>,
     limits: Limits,
+    trusted: TrustedProxies,
 }
 
 impl Server {
     /// Serves on `listener`: HTTP/1.1 and HTTP/2, in plain text or with
     /// `tls` only over TLS.
     pub fn new(listener: TcpListener, tls: Option<Arc<Certificates>>, limits: Limits) -> Self {
-        Self { listener, tls, limits }
+        Self {
+            listener,
+            tls,
+            limits,
+            trusted: TrustedProxies::default(),
+        }
+    }
+
+    /// Believes these proxies what they say of their clients.
+    #[must_use]
+    pub fn behind(self, trusted: TrustedProxies) -> Self {
+        Self { trusted, ..self }
     }
 
     /// Serves until `stop`, then lets open requests end for at most
     /// [`Limits::drain`]. When this returns, no connection is open.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, stop: CancellationToken) {
-        let Self { listener, tls, limits } = self;
+        let Self {
+            listener,
+            tls,
+            limits,
+            trusted,
+        } = self;
         let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
         let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
-        let shared = connection::ServerContext::new(handler, limits, tls.clone(), Arc::clone(&connections));
+        let shared = connection::ServerContext::new(
+            handler,
+            limits,
+            tls.clone(),
+            (Arc::clone(&connections), trusted.clone()),
+        );
         let shared = Arc::new(shared);
         let mut reload = interval(RELOAD);
         loop {
@@ -211,9 +250,16 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        let Some(address_permit) = connections.try_acquire(address.ip()) else {
-                            tracing::debug!(%address, "the address has too many connections");
-                            continue;
+                        // A proxy's connections are those of many clients.
+                        let address_permit = match trusted.contains(address.ip()) {
+                            true => None,
+                            false => match connections.try_acquire(address.ip()) {
+                                Some(permit) => Some(permit),
+                                None => {
+                                    tracing::debug!(%address, "the address has too many connections");
+                                    continue;
+                                }
+                            },
                         };
                         let permit = tokio::select! {
                             biased;
@@ -269,7 +315,8 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
 #[derive(Debug)]
 struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
-    _address_permit: AddressPermit,
+    /// `None` for a trusted proxy.
+    _address_permit: Option<AddressPermit>,
 }
 
 /// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.

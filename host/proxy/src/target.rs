@@ -111,7 +111,8 @@ pub fn authority<'a>(method: &Method, uri: &'a Uri, headers: &'a HeaderMap) -> R
     Ok(named)
 }
 
-fn check_authority(text: &str) -> Result<(), Error> {
+/// Checks that `text` is a host and an optional port.
+pub(crate) fn check_authority(text: &str) -> Result<(), Error> {
     let mut colon = None;
     let mut bracket = false;
     for (at, byte) in text.bytes().enumerate() {

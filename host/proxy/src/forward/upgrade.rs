@@ -19,7 +19,7 @@ use tokio_util::io::InspectReader;
 
 use super::{Body, Error};
 use crate::headers::{HeldValue, Upstream, clean_response};
-use crate::server::Peer;
+use crate::server::Client;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::EndSignal;
 use tollgate_state::extensions::TimeoutSpec;
@@ -44,12 +44,13 @@ pub(super) fn lifetime(timeouts: &TimeoutSpec, left: Option<Duration>) -> Durati
 
 pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
-    pub(super) client: OnUpgrade,
+    /// The client's side of the tunnel.
+    pub(super) upgrade: OnUpgrade,
     pub(super) idle: Option<Duration>,
     pub(super) lifetime: Duration,
     /// Signal that ends the tunnel from outside.
     pub(super) signal: Option<EndSignal>,
-    pub(super) peer: Arc<Peer>,
+    pub(super) client: Arc<Client>,
     pub(super) held: Vec<HeldValue>,
 }
 
@@ -68,9 +69,9 @@ impl Tunnel {
         parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {
             tokio::select! {
-                () = self.peer.closing().cancelled() => {}
+                () = self.client.peer().closing().cancelled() => {}
                 () = ended(self.signal.as_ref()) => {}
-                _ = timeout(self.lifetime, run(self.client, backend, self.idle)) => {}
+                _ = timeout(self.lifetime, run(self.upgrade, backend, self.idle)) => {}
             }
             drop(self.held);
         });

@@ -21,7 +21,7 @@ use super::identity::IdentityHeaders;
 use super::resource::ResourceHeaders;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, kubernetes};
-use crate::server::Peer;
+use crate::server::Client;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::EndSignal;
@@ -65,7 +65,7 @@ pub struct Outbound {
     request: Request<()>,
     upgrade: Option<PendingUpgrade>,
     upstream: Arc<Upstream>,
-    peer: Arc<Peer>,
+    client: Arc<Client>,
     held: Vec<HeldValue>,
     /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
@@ -129,8 +129,8 @@ impl Outbound {
         &self.upstream
     }
 
-    pub(crate) fn into_parts(self) -> (Request<()>, Option<PendingUpgrade>, Arc<Peer>, Vec<HeldValue>) {
-        (self.request, self.upgrade, self.peer, self.held)
+    pub(crate) fn into_parts(self) -> (Request<()>, Option<PendingUpgrade>, Arc<Client>, Vec<HeldValue>) {
+        (self.request, self.upgrade, self.client, self.held)
     }
 }
 
@@ -147,9 +147,9 @@ impl CleanedRequest {
         self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
         host_headers: &HostHeaders<'_>,
-        peer: &Arc<Peer>,
+        client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
-        let mut sealed = self.begin(upstream, peer)?;
+        let mut sealed = self.begin(upstream, client)?;
         let fields = sealed.request.headers_mut();
         for (name, value) in host_headers.resource.fields() {
             put(fields, name.clone(), value.clone())?;
@@ -167,10 +167,10 @@ impl CleanedRequest {
     pub fn seal_for_argocd(
         mut self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
-        peer: &Arc<Peer>,
+        client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
         let (host, credentials) = (self.host.clone(), std::mem::take(&mut self.credentials));
-        let mut sealed = self.begin(upstream, peer)?;
+        let mut sealed = self.begin(upstream, client)?;
         let fields = sealed.request.headers_mut();
         fields.insert(HOST, host);
         for (name, value) in credentials {
@@ -194,9 +194,9 @@ impl CleanedRequest {
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
         credential: &Credential,
         audit_id: Uuid,
-        peer: &Arc<Peer>,
+        client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
-        let mut sealed = self.begin(upstream, peer)?;
+        let mut sealed = self.begin(upstream, client)?;
         let fields = sealed.request.headers_mut();
         put_credential(fields, credential)?;
         kubernetes::put_audit_id(fields, audit_id)?;
@@ -216,13 +216,13 @@ impl CleanedRequest {
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
         credential: &Credential,
         (impersonation, audit_id): (&Impersonation, Uuid),
-        peer: &Arc<Peer>,
+        client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
         kubernetes::remove_front_only_fields(&mut self.fields);
         // The API server has no use for trailers.
         (self.accepts_trailers, self.trailer) = (false, None);
         let via = self.via.take();
-        let mut sealed = self.begin(upstream, peer)?;
+        let mut sealed = self.begin(upstream, client)?;
         let fields = sealed.request.headers_mut();
         if let Some(via) = kubernetes::via_after(via.as_ref()) {
             fields.insert(VIA, via);
@@ -234,7 +234,7 @@ impl CleanedRequest {
         sealed.to(path)
     }
 
-    fn begin(self, upstream: &Arc<Upstream>, peer: &Arc<Peer>) -> Result<Outbound, Error> {
+    fn begin(self, upstream: &Arc<Upstream>, client: &Arc<Client>) -> Result<Outbound, Error> {
         let Self {
             method,
             uri: _,
@@ -258,9 +258,9 @@ impl CleanedRequest {
         }
         put(&mut fields, HOST, upstream.host.clone())?;
         put(&mut fields, VIA, HeaderValue::from_static(PSEUDONYM))?;
-        put(&mut fields, FORWARDED_FOR, peer.forwarded_for().clone())?;
+        put(&mut fields, FORWARDED_FOR, client.forwarded_for().clone())?;
         put(&mut fields, FORWARDED_HOST, host)?;
-        put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()))?;
+        put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(client.scheme()))?;
         if accepts_trailers {
             put(&mut fields, TE, HeaderValue::from_static("trailers"))?;
         }
@@ -278,7 +278,7 @@ impl CleanedRequest {
             request,
             upgrade,
             upstream: upstream.clone(),
-            peer: peer.clone(),
+            client: client.clone(),
             held: Vec::new(),
             ends_at: None,
             decision: Uuid::nil(),

@@ -6,7 +6,7 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, request};
 
 use super::*;
-use crate::server::{Peer, Transport};
+use crate::server::{Client, Transport};
 
 fn head(fields: &[(&str, &str)]) -> request::Parts {
     let mut request = Request::builder().method(Method::GET).uri("/x");
@@ -37,8 +37,8 @@ fn caller<'a>(groups: &'a [String], extra: &'a [(String, Vec<String>)]) -> UserI
     }
 }
 
-fn peer() -> Arc<Peer> {
-    Arc::new(Peer::unlimited("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
+fn client() -> Arc<Client> {
+    Arc::new(Client::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
 }
 
 const NAMES: ResourceNames<'static> = ResourceNames {
@@ -64,7 +64,7 @@ fn seal(cleaned: CleanedRequest) -> Result<HeaderMap, Error> {
     let outbound = cleaned.seal(
         (&upstream, path),
         &host_headers(&identity, &ResourceHeaders::new(&NAMES)?),
-        &peer(),
+        &client(),
     )?;
     Ok(outbound.head().headers().clone())
 }
@@ -384,7 +384,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
     });
     let resource = resource.unwrap();
     let host_headers = host_headers(&identity, &resource);
-    let outbound = cleaned.seal((&upstream, path), &host_headers, &peer()).unwrap();
+    let outbound = cleaned.seal((&upstream, path), &host_headers, &client()).unwrap();
     let fields = outbound.head().headers();
     assert_eq!(fields.get_all("authorization").iter().collect::<Vec<_>>(), ["Bearer s"]);
     assert_eq!(fields.get_all("x-team").iter().collect::<Vec<_>>(), ["service"]);
@@ -474,12 +474,12 @@ fn request_header_identity_is_complete_or_refused() {
     );
     let refused = clean(head(&[]))
         .unwrap()
-        .seal((&upstream, path()), &host_headers(&bare, &resource), &peer());
+        .seal((&upstream, path()), &host_headers(&bare, &resource), &client());
     assert_eq!(refused.unwrap_err(), Error::Nameless);
     let full = bare.with_request_header(&caller).unwrap();
     let cleaned = clean(head(&[("x-remote-user", "root"), ("x-remote-extra-a", "b")])).unwrap();
     let outbound = cleaned
-        .seal((&upstream, path()), &host_headers(&full, &resource), &peer())
+        .seal((&upstream, path()), &host_headers(&full, &resource), &client())
         .unwrap();
     let all = |name: &str| {
         outbound

@@ -17,14 +17,15 @@ impl Record {
     /// Returns the record for the caller, without what only operators may know.
     ///
     /// The destination is left out: it is looked up before policy decides, so a refused caller
-    /// would learn that the application exists and where its cluster is. The peer is left out
-    /// because it may be one of the operators' proxies.
+    /// would learn that the application exists and where its cluster is. The addresses are
+    /// left out because they may be those of the operators' proxies.
     #[must_use]
     pub fn for_caller(&self) -> Self {
         let mut shown = self.clone();
         shown.detail.clear();
         shown.destination = None;
         shown.credential = None;
+        shown.client = None;
         shown.peer = None;
         shown.plugins.clear();
         shown.notes.clear();

@@ -24,11 +24,13 @@ use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::client::{Client, ClientReader};
 use super::connections::Connections;
 use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket, reset};
 use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
+use tollgate_config::TrustedProxies;
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,6 +61,7 @@ pub(super) struct ServerContext<H> {
     limits: Limits,
     tls: Option<Arc<Certificates>>,
     connections: Arc<Connections>,
+    clients: ClientReader,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
@@ -68,7 +71,7 @@ impl<H: Handler> ServerContext<H> {
         handler: Arc<H>,
         limits: Limits,
         tls: Option<Arc<Certificates>>,
-        connections: Arc<Connections>,
+        (connections, trusted): (Arc<Connections>, TrustedProxies),
     ) -> Self {
         let mut http1 = http1::Builder::new();
         // `CheckedStream` measures the times, because it can answer 408.
@@ -92,6 +95,7 @@ impl<H: Handler> ServerContext<H> {
             handler,
             limits,
             tls,
+            clients: ClientReader::new(trusted, Arc::clone(&connections)),
             connections,
             http1,
             http2,
@@ -121,7 +125,8 @@ pub(super) async fn run<H: Handler>(
     } else {
         Transport::Plain
     };
-    let peer = Arc::new(Peer::new(address, transport, signals.abort.clone(), slot));
+    let is_proxy = shared.clients.is_proxy(address.ip());
+    let peer = Arc::new(Peer::new(address, transport, is_proxy, signals.abort.clone(), slot));
     let _registration = shared.connections.register(&peer, &signals.evict);
     let detect = async {
         match &shared.tls {
@@ -135,21 +140,22 @@ pub(super) async fn run<H: Handler>(
         () = signals.evict.cancelled() => return,
         detected = detect => detected,
     };
+    let client = Arc::new(Client::of_connection(Arc::clone(&peer)));
     match detected {
         Ok(ProtocolDetection::Http1(socket, prefix)) => {
             let io = CheckedStream::http1(socket, prefix, peer.clone(), &shared.limits);
-            serve_http1(shared.clone(), io, peer, signals).await;
+            serve_http1(shared.clone(), io, client, signals).await;
         }
         Ok(ProtocolDetection::Http2(socket, prefix)) => {
             let io = CheckedStream::http2(socket, prefix, &shared.limits);
-            serve_http2(shared.clone(), io, peer, signals).await;
+            serve_http2(shared.clone(), io, client, signals).await;
         }
         Ok(ProtocolDetection::HeadTimeout(socket)) => {
             let refusal = RequestReadError::HeadTimeout(bound);
-            drop(shared.handler.refuse(refusal, None, &peer));
+            drop(shared.handler.refuse(refusal, None, &client));
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
-        Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&peer),
+        Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&client),
         Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
     }
 }
@@ -207,13 +213,14 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<ProtocolDet
 async fn serve_http1<H: Handler>(
     shared: Arc<ServerContext<H>>,
     io: CheckedStream,
-    peer: Arc<Peer>,
+    client: Arc<Client>,
     signals: ShutdownSignals,
 ) {
+    let peer = client.peer();
     let service = {
-        let (shared, peer) = (shared.clone(), peer.clone());
+        let (shared, client) = (shared.clone(), client.clone());
         // Boxed: else each open connection reserves memory for it while the response streams.
-        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
+        service_fn(move |request| Box::pin(answer(shared.clone(), client.clone(), request)))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
     let ShutdownSignals { drain, evict, abort } = signals;
@@ -226,7 +233,7 @@ async fn serve_http1<H: Handler>(
             biased;
             result = &mut connection => break result,
             () = evicting.as_mut(), if !shutting_down => {
-                if can_evict_now(&peer) {
+                if can_evict_now(peer) {
                     return;
                 }
                 shutting_down = true;
@@ -244,7 +251,7 @@ async fn serve_http1<H: Handler>(
     if let Err(error) = &result {
         tracing::debug!(%error, "connection ended early");
         if let Some(io) = &io {
-            report(&shared, &peer, io, error);
+            report(&shared, &client, io, error);
         }
     }
     let Some(io) = io else { return };
@@ -266,7 +273,7 @@ fn can_evict_now(peer: &Peer) -> bool {
 
 /// Reports to the handler a request that ended before its head was read. Broken content does not
 /// count, because its request has a head.
-fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedStream, error: &hyper::Error) {
+fn report<H: Handler>(shared: &ServerContext<H>, client: &Arc<Client>, io: &CheckedStream, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
     let refusal = match io.state() {
         ReadState::HeadTimeout => RequestReadError::HeadTimeout(allowed),
@@ -276,12 +283,12 @@ fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedS
         ReadState::Refused if error.is_parse() => RequestReadError::Ambiguous,
         _ if error.is_parse() => RequestReadError::Malformed,
         ReadState::Readable | ReadState::ClosedByClient if io.is_in_head() => {
-            shared.handler.on_incomplete_head(peer);
+            shared.handler.on_incomplete_head(client);
             return;
         }
         ReadState::Readable | ReadState::ClosedByClient | ReadState::Idle | ReadState::Refused => return,
     };
-    drop(shared.handler.refuse(refusal, None, peer));
+    drop(shared.handler.refuse(refusal, None, client));
 }
 
 /// Sends a final response, if one is due, and waits for the client to close.
@@ -311,13 +318,14 @@ async fn linger_close(state: ReadState, mut socket: Socket) {
 async fn serve_http2<H: Handler>(
     shared: Arc<ServerContext<H>>,
     io: CheckedStream,
-    peer: Arc<Peer>,
+    client: Arc<Client>,
     signals: ShutdownSignals,
 ) {
+    let peer = client.peer();
     let service = {
-        let (shared, peer) = (shared.clone(), peer.clone());
+        let (shared, client) = (shared.clone(), client.clone());
         // As above, for each stream.
-        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
+        service_fn(move |request| Box::pin(answer(shared.clone(), client.clone(), request)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
     let ShutdownSignals { drain, evict, abort } = signals;
@@ -337,7 +345,7 @@ async fn serve_http2<H: Handler>(
             biased;
             result = connection.as_mut() => break result,
             () = evicting.as_mut(), if !shutting_down => {
-                if can_evict_now(&peer) {
+                if can_evict_now(peer) {
                     return;
                 }
                 shutting_down = true;
@@ -368,29 +376,34 @@ async fn serve_http2<H: Handler>(
 
 async fn answer<H: Handler>(
     shared: Arc<ServerContext<H>>,
-    peer: Arc<Peer>,
+    connection: Arc<Client>,
     request: Request<Incoming>,
 ) -> Result<Response<InFlightBody>, Infallible> {
-    let open = InFlightRequest::new(peer);
-    let (head, incoming) = request.into_parts();
+    let mut open = InFlightRequest::new(connection);
+    let (mut head, incoming) = request.into_parts();
     let http1 = head.version < Version::HTTP_2;
     if head.version < Version::HTTP_11 {
-        open.0.mark_http10();
+        open.peer().mark_http10();
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
-    let checked = match open.0.is_refused() {
+    let checked = match open.peer().is_refused() {
         true => Err(RequestReadError::Ambiguous),
-        false => check_limits(&head, &incoming, limits),
+        false => open
+            .identify(&shared.clients, &mut head)
+            .and_then(|()| check_limits(&head, &incoming, limits)),
     };
     let refused = checked.is_err();
     let mut response = match checked {
         Ok(()) => {
             let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
-            shared.handler.handle(Request::from_parts(head, body), &open.0).await
+            shared
+                .handler
+                .handle(Request::from_parts(head, body), &open.client)
+                .await
         }
         Err(refusal) => {
-            let mut response = shared.handler.refuse(refusal, Some(&head), &open.0);
+            let mut response = shared.handler.refuse(refusal, Some(&head), &open.client);
             *response.status_mut() = refusal.status();
             response
         }
@@ -418,18 +431,30 @@ fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> 
     Ok(())
 }
 
-struct InFlightRequest(Arc<Peer>);
+struct InFlightRequest {
+    client: Arc<Client>,
+}
 
 impl InFlightRequest {
-    fn new(peer: Arc<Peer>) -> Self {
-        peer.request_started();
-        Self(peer)
+    /// A request of the client of its connection.
+    fn new(client: Arc<Client>) -> Self {
+        client.peer().request_started();
+        Self { client }
+    }
+
+    /// Finds the client that sent the request, which may be behind a proxy.
+    fn identify(&mut self, clients: &ClientReader, head: &mut request::Parts) -> Result<(), RequestReadError> {
+        clients.read(&mut self.client, head)
+    }
+
+    fn peer(&self) -> &Peer {
+        self.client.peer()
     }
 }
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.request_ended();
+        self.peer().request_ended();
     }
 }
 

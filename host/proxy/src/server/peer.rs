@@ -1,7 +1,7 @@
 //! The other side of one client connection: its address, its transport, its open requests and the
 //! time by which they must end.
 //!
-//! Security: the address is that of the socket, never one that a header claims.
+//! Security: the address is that of the socket. [`super::Client`] is who sent a request over it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use http::HeaderValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,11 +21,11 @@ static LOGICAL_CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// What is known of a client connection, shared by its requests and tunnels.
 #[derive(Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     address: SocketAddr,
     transport: Transport,
-    /// The address as a header value, made once.
-    forwarded_for: HeaderValue,
+    /// Whether what it says of its clients is believed.
+    is_trusted_proxy: bool,
     closing: CancellationToken,
     open_requests: AtomicU32,
     requests_started: AtomicU64,
@@ -54,10 +53,12 @@ impl Peer {
     pub(super) fn new(
         address: SocketAddr,
         transport: Transport,
+        is_trusted_proxy: bool,
         closing: CancellationToken,
         slot: ConnectionSlot,
     ) -> Self {
         Self {
+            is_trusted_proxy,
             closing,
             _slot: Some(slot),
             ..Self::unlimited(address, transport)
@@ -66,13 +67,10 @@ impl Peer {
 
     /// A peer that no connection limit counts.
     pub(crate) fn unlimited(address: SocketAddr, transport: Transport) -> Self {
-        // An address is always a header value; an empty one says nothing.
-        let text = address.ip().to_canonical().to_string();
-        let forwarded_for = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
         Self {
             address,
             transport,
-            forwarded_for,
+            is_trusted_proxy: false,
             closing: CancellationToken::new(),
             open_requests: AtomicU32::new(0),
             requests_started: AtomicU64::new(0),
@@ -85,31 +83,27 @@ impl Peer {
         }
     }
 
-    /// The gateway itself, for requests that it makes of its own accord.
-    pub fn gateway() -> Self {
+    /// The gateway itself.
+    pub(super) fn gateway() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
     }
 
-    /// The client's address, as the kernel sees it.
-    pub fn address(&self) -> SocketAddr {
+    /// The other side's address, as the kernel sees it.
+    pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) fn forwarded_for(&self) -> &HeaderValue {
-        &self.forwarded_for
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
     }
 
-    /// Value of `X-Forwarded-Proto`.
-    pub fn scheme(&self) -> &'static str {
-        match self.transport {
-            Transport::Plain => "http",
-            Transport::Tls => "https",
-        }
+    pub(super) fn is_trusted_proxy(&self) -> bool {
+        self.is_trusted_proxy
     }
 
     /// Cancelled when everything of this connection must end at once.
-    pub fn closing(&self) -> &CancellationToken {
+    pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
@@ -146,8 +140,7 @@ impl Peer {
         self.idle_since.load(Ordering::Relaxed)
     }
 
-    /// Records that a caller was authenticated on the connection.
-    pub fn mark_authenticated(&self) {
+    pub(super) fn mark_authenticated(&self) {
         self.authenticated.store(true, Ordering::Relaxed);
     }
 

@@ -343,6 +343,29 @@ async fn http2_without_tls_obeys_the_same_rules() {
 }
 
 #[tokio::test]
+async fn requests_of_one_http2_connection_may_have_different_clients() {
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
+    let proxies = TrustedProxies::try_new(["127.0.0.1"]).unwrap();
+    let server = TestServer::changed(Gateway::new(&specs).unwrap(), (limits(), None), |server| {
+        server.behind(proxies)
+    });
+    let server = server.await;
+    let mut send = http2(server.address).await;
+    for (client, host) in [("203.0.113.7", "a.example"), ("2001:db8::7", "b.example")] {
+        let get = http::Request::get("http://gateway/extensions/metrics/x")
+            .header("x-forwarded-for", client)
+            .header("x-forwarded-host", host)
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        assert_eq!(send.send_request(get).await.unwrap().status(), StatusCode::OK);
+        let seen = backend.seen().pop().unwrap();
+        assert_eq!(seen.values("x-forwarded-for"), [client]);
+        assert_eq!(seen.values("x-forwarded-host"), [host]);
+    }
+}
+
+#[tokio::test]
 async fn http2_connections_without_requests_are_closed() {
     let (server, _backend) = start(Limits {
         keep_alive: SHORT,

@@ -19,19 +19,15 @@ const PATH: &str = "/k8s-proxy/";
 pub(crate) enum TransportSecurity {
     /// They do. Browsers send the cookie only over TLS.
     Tls,
-    /// The listener is plain, and no public URL says that TLS ends before it.
+    /// Neither the connection, a trusted proxy nor the public URL says so.
     Plain,
 }
 
 impl TransportSecurity {
-    /// Determined by whether the listener has a certificate, and by the public URL.
-    pub(crate) fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
+    /// Determined by what the client uses, and by the public URL.
+    pub(crate) fn of(uses_tls: bool, settings: &Kubernetes) -> Self {
         let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
-        if has_certificate || public {
-            Self::Tls
-        } else {
-            Self::Plain
-        }
+        if uses_tls || public { Self::Tls } else { Self::Plain }
     }
 }
 

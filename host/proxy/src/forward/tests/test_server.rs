@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::forward::{Backend, Body, BuildError, Limiter};
 use crate::headers::{HostHeaders, IdentityHeaders, UserInfo, clean};
-use crate::server::{Certificates, Handler, Limits, Peer, Server};
+use crate::server::{Certificates, Client, Handler, Limits, Server};
 use crate::target;
 use tollgate_core::diagnostic::Location;
 use tollgate_identity::sessions::EndSignal;
@@ -105,7 +105,7 @@ impl Gateway {
             .map(|all| Self(all, None))
     }
 
-    async fn pass(&self, request: Request<Body>, peer: &Arc<Peer>) -> Result<Response<Body>, (StatusCode, String)> {
+    async fn pass(&self, request: Request<Body>, client: &Arc<Client>) -> Result<Response<Body>, (StatusCode, String)> {
         let refuse = |status: StatusCode| move |error: &dyn std::fmt::Display| (status, error.to_string());
         let bad = refuse(StatusCode::BAD_REQUEST);
         let (head, body) = request.into_parts();
@@ -149,7 +149,7 @@ impl Gateway {
             resource: &resource,
             assertion: None,
         };
-        let sealed = cleaned.seal((backend.upstream(), target), &host_headers, peer);
+        let sealed = cleaned.seal((backend.upstream(), target), &host_headers, client);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
         if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
@@ -163,8 +163,8 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    async fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
-        match self.pass(request, peer).await {
+    async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
+        match self.pass(request, client).await {
             Ok(response) => response,
             Err((status, text)) => {
                 let mut response = Response::new(Body::from(text.clone()));
@@ -208,10 +208,20 @@ impl TestServer {
     }
 
     pub(crate) async fn with(gateway: Gateway, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {
+        Self::changed(gateway, (limits, tls), |server| server).await
+    }
+
+    /// As [`TestServer::with`], with the server that `change` returns.
+    pub(crate) async fn changed(
+        gateway: Gateway,
+        (limits, tls): (Limits, Option<Arc<Certificates>>),
+        change: impl FnOnce(Server) -> Server,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (gateway, stop) = (Arc::new(gateway), CancellationToken::new());
-        let done = tokio::spawn(Server::new(listener, tls, limits).serve(gateway.clone(), stop.clone()));
+        let server = change(Server::new(listener, tls, limits));
+        let done = tokio::spawn(server.serve(gateway.clone(), stop.clone()));
         Self {
             address,
             stop,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{check_impersonation, client_impersonates};
 use crate::headers::upstream::{RequestHeader, Upstream};
 use crate::headers::{CleanedRequest, Error, clean};
-use crate::server::{Peer, Transport};
+use crate::server::{Client, Transport};
 use tollgate_core::user::Identity;
 use tollgate_plugin::credential::{Credential, Token};
 use tollgate_policy::impersonate::Impersonation;
@@ -28,9 +28,9 @@ fn seal(cleaned: CleanedRequest, credential: &Credential, impersonation: &Impers
     let target = (Scheme::HTTPS, Authority::from_static("cluster.example:6443"));
     let upstream = Upstream::new(target, "/".to_owned(), vec![], RequestHeader::Absent).unwrap();
     let path = crate::target::join("/", "/x", None).unwrap();
-    let peer = Arc::new(Peer::unlimited("203.0.113.7:1234".parse().unwrap(), Transport::Tls));
+    let client = Arc::new(Client::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls));
     let to = (&Arc::new(upstream), path);
-    let outbound = cleaned.seal_for_kubernetes(to, credential, (impersonation, ID), &peer)?;
+    let outbound = cleaned.seal_for_kubernetes(to, credential, (impersonation, ID), &client)?;
     Ok(outbound.head().headers().clone())
 }
 

@@ -1,0 +1,161 @@
+//! Who sent a request: the address, scheme and host of the client, also of one behind a proxy.
+//!
+//! Security: they are those of the connection, unless it is a trusted proxy's. Only this file makes
+//! a [`Client`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::header::HOST;
+use http::{HeaderValue, Uri, request};
+
+use super::RequestReadError;
+use super::connections::{AddressPermit, Connections};
+use super::forwarded::{self, ForwardedClient};
+use super::peer::{Peer, Transport};
+use crate::target;
+use tollgate_config::TrustedProxies;
+
+/// The client that sent a request, and the connection it came over.
+#[derive(Debug)]
+pub struct Client {
+    peer: Arc<Peer>,
+    address: IpAddr,
+    transport: Transport,
+    /// The address as a header value, made once.
+    forwarded_for: HeaderValue,
+    /// Of a client behind a proxy, whose connections are not counted.
+    _permit: Option<AddressPermit>,
+}
+
+/// What tells clients behind proxies apart.
+#[derive(Debug)]
+pub(super) struct ClientReader {
+    trusted: TrustedProxies,
+    connections: Arc<Connections>,
+}
+
+impl ClientReader {
+    pub(super) fn new(trusted: TrustedProxies, connections: Arc<Connections>) -> Self {
+        Self { trusted, connections }
+    }
+
+    /// Whether the address is a trusted proxy's.
+    pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
+        self.trusted.contains(address)
+    }
+
+    /// Finds the client of one request. If a trusted proxy names the host that its client asked for,
+    /// that becomes the authority of the request.
+    ///
+    /// - `client`: that of the connection. Becomes that of the request as soon as it is known.
+    ///
+    /// # Errors
+    /// [`RequestReadError::Forwarded`], [`RequestReadError::Target`] for the authority that the
+    /// proxy used, and [`RequestReadError::TooManyOfAddress`].
+    pub(super) fn read(&self, client: &mut Arc<Client>, head: &mut request::Parts) -> Result<(), RequestReadError> {
+        if !client.peer.is_trusted_proxy() {
+            return Ok(());
+        }
+        let ForwardedClient {
+            address,
+            transport,
+            host,
+        } = forwarded::read(&head.headers, &self.trusted)?;
+        if let Some(host) = host {
+            target::authority(&head.method, &head.uri, &head.headers)?;
+            replace_authority(head, host)?;
+        }
+        if address.is_none() && transport.is_none() {
+            return Ok(());
+        }
+        let address = address.unwrap_or(client.address);
+        let is_counted = !self.is_proxy(address);
+        let permit = is_counted.then(|| self.connections.try_acquire(address)).flatten();
+        let is_one_too_many = is_counted && permit.is_none();
+        let transport = transport.unwrap_or(client.transport);
+        *client = Arc::new(Client::new(Arc::clone(&client.peer), address, transport, permit));
+        match is_one_too_many {
+            true => Err(RequestReadError::TooManyOfAddress),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Client {
+    /// The client of a connection that is no trusted proxy's, and of one on which no request was
+    /// read.
+    pub(super) fn of_connection(peer: Arc<Peer>) -> Self {
+        let (address, transport) = (peer.address().ip().to_canonical(), peer.transport());
+        Self::new(peer, address, transport, None)
+    }
+
+    /// The gateway itself, for requests that it makes of its own accord.
+    pub fn gateway() -> Self {
+        Self::of_connection(Arc::new(Peer::gateway()))
+    }
+
+    fn new(peer: Arc<Peer>, address: IpAddr, transport: Transport, permit: Option<AddressPermit>) -> Self {
+        // An address is always a header value; an empty one says nothing.
+        let forwarded_for = HeaderValue::try_from(address.to_string());
+        Self {
+            peer,
+            address,
+            transport,
+            forwarded_for: forwarded_for.unwrap_or_else(|_| HeaderValue::from_static("")),
+            _permit: permit,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(address: SocketAddr, transport: Transport) -> Self {
+        Self::of_connection(Arc::new(Peer::unlimited(address, transport)))
+    }
+
+    /// The client's address: the other side of the connection, or what a trusted proxy says.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The other side of the connection, which may be a proxy.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer.address()
+    }
+
+    /// Whether the client itself uses TLS, with the gateway or with a trusted proxy.
+    pub fn uses_tls(&self) -> bool {
+        self.transport == Transport::Tls
+    }
+
+    /// Records that a caller was authenticated on the connection.
+    pub fn mark_authenticated(&self) {
+        self.peer.mark_authenticated();
+    }
+
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// Value of `X-Forwarded-For`.
+    pub(crate) fn forwarded_for(&self) -> &HeaderValue {
+        &self.forwarded_for
+    }
+
+    /// Value of `X-Forwarded-Proto`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self.transport {
+            Transport::Plain => "http",
+            Transport::Tls => "https",
+        }
+    }
+}
+
+/// Makes `host` the only authority of the request.
+fn replace_authority(head: &mut request::Parts, host: HeaderValue) -> Result<(), target::Error> {
+    head.headers.insert(HOST, host);
+    if head.uri.authority().is_some() {
+        let path = head.uri.path_and_query().cloned().ok_or(target::Error::Target)?;
+        head.uri = Uri::from(path);
+    }
+    Ok(())
+}
