@@ -27,7 +27,7 @@ pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
 };
-pub use proxies::{NetworkError, TrustedProxies};
+pub use proxies::{NetworkError, ProxyProtocol, TrustedProxies};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
@@ -41,6 +41,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Proxies in front of the public listener that say who their clients are.
     pub trusted_proxies: TrustedProxies,
+    /// Whether they begin connections to it with the PROXY protocol.
+    pub proxy_protocol: ProxyProtocol,
     /// Where the Kubernetes objects come from.
     pub state: StateSource,
     /// Namespace of the Argo CD control plane.

@@ -10,6 +10,16 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Arc<[IpNet]>);
 
+/// Whether connections to the public listener begin with a header of the PROXY protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// They begin with TLS or HTTP.
+    #[default]
+    Absent,
+    /// Each begins with a header of version 2, and only trusted proxies may connect.
+    Required,
+}
+
 /// Why a text is not a network that may be trusted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {

@@ -38,6 +38,8 @@ struct RawConfig {
     tls: Option<Tls>,
     #[serde(default)]
     trusted_proxies: proxies::RawTrustedProxies,
+    #[serde(default)]
+    proxy_protocol: bool,
     state: state::RawState,
     policies: RawPolicies,
     #[serde(default)]
@@ -261,6 +263,7 @@ impl<'a> SettingsValidator<'a> {
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let plugins = raw.plugins.check(self);
         let trusted_proxies = raw.trusted_proxies.check(authentication.anonymous, self);
+        let proxy_protocol = proxies::protocol(raw.proxy_protocol, &trusted_proxies, self);
         Config {
             listen,
             admin_listen,
@@ -269,6 +272,7 @@ impl<'a> SettingsValidator<'a> {
                 key: self.base.join(tls.key),
             }),
             trusted_proxies,
+            proxy_protocol,
             state,
             control_plane_namespace,
             policies_directory: self.base.join(raw.policies.directory),

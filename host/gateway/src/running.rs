@@ -142,7 +142,7 @@ impl RunningGateway {
         helpers.spawn(reload_on(changes, loader, (current, open_exchanges), findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
-        let server = server.behind(config.trusted_proxies.clone());
+        let server = server.behind(config.trusted_proxies.clone(), config.proxy_protocol);
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
         Ok(Self {
             address,

@@ -4,7 +4,8 @@ use tollgate_fuzz::Target;
 
 /// Every target of this crate.
 pub fn targets() -> Vec<Target> {
-    [crate::server::fuzz::FRAMING, crate::server::fuzz::FORWARDED].concat()
+    use crate::server::fuzz::{FORWARDED, FRAMING, PROXY_PROTOCOL};
+    [FRAMING, FORWARDED, PROXY_PROTOCOL].concat()
 }
 
 #[cfg(test)]

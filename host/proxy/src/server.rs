@@ -15,7 +15,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::Body;
-use tollgate_config::TrustedProxies;
+use tollgate_config::{ProxyProtocol, TrustedProxies};
 
 mod client;
 mod connection;
@@ -23,14 +23,17 @@ mod connections;
 mod forwarded;
 mod framing;
 mod peer;
+mod proxy_protocol;
 mod socket;
 mod tls;
 
+use client::ClientReader;
 use connections::{AddressPermit, Connections};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz {
     pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
     pub(crate) use super::framing::fuzz::TARGETS as FRAMING;
+    pub(crate) use super::proxy_protocol::fuzz::TARGETS as PROXY_PROTOCOL;
 }
 
 pub use client::Client;
@@ -203,6 +206,7 @@ pub struct Server {
     tls: Option<Arc<Certificates>>,
     limits: Limits,
     trusted: TrustedProxies,
+    protocol: ProxyProtocol,
 }
 
 impl Server {
@@ -214,13 +218,19 @@ impl Server {
             tls,
             limits,
             trusted: TrustedProxies::default(),
+            protocol: ProxyProtocol::Absent,
         }
     }
 
-    /// Believes these proxies what they say of their clients.
+    /// Believes these proxies what they say of their clients: in header fields, and at the start of
+    /// each connection if `protocol` is required. Then nobody else can connect.
     #[must_use]
-    pub fn behind(self, trusted: TrustedProxies) -> Self {
-        Self { trusted, ..self }
+    pub fn behind(self, trusted: TrustedProxies, protocol: ProxyProtocol) -> Self {
+        Self {
+            trusted,
+            protocol,
+            ..self
+        }
     }
 
     /// Serves until `stop`, then lets open requests end for at most
@@ -231,17 +241,14 @@ impl Server {
             tls,
             limits,
             trusted,
+            protocol,
         } = self;
         let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
         let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
-        let shared = connection::ServerContext::new(
-            handler,
-            limits,
-            tls.clone(),
-            (Arc::clone(&connections), trusted.clone()),
-        );
+        let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
+        let shared = connection::ServerContext::new(handler, limits, tls.clone(), clients);
         let shared = Arc::new(shared);
         let mut reload = interval(RELOAD);
         loop {
@@ -250,23 +257,19 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        // A proxy's connections are those of many clients.
-                        let address_permit = match trusted.contains(address.ip()) {
-                            true => None,
-                            false => match connections.try_acquire(address.ip()) {
-                                Some(permit) => Some(permit),
-                                None => {
-                                    tracing::debug!(%address, "the address has too many connections");
-                                    continue;
-                                }
-                            },
+                        let address_permit = match shared.clients().admit(address.ip()) {
+                            Ok(permit) => permit,
+                            Err(error) => {
+                                tracing::debug!(%address, %error, "connection refused");
+                                continue;
+                            }
                         };
                         let permit = tokio::select! {
                             biased;
                             () = stop.cancelled() => break,
                             permit = acquire_permit(&slots, &connections) => permit,
                         };
-                        let slot = ConnectionSlot { _permit: permit, _address_permit: address_permit };
+                        let slot = ConnectionSlot { _permit: permit, address_permit };
                         let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
@@ -316,7 +319,7 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
 struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
     /// `None` for a trusted proxy.
-    _address_permit: Option<AddressPermit>,
+    address_permit: Option<AddressPermit>,
 }
 
 /// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.

@@ -1,11 +1,11 @@
-//! The setting `trustedProxies`: its written shape, and the checks that turn it into
-//! [`TrustedProxies`].
+//! The settings `trustedProxies` and `proxyProtocol`: their written shape, and the checks that turn
+//! them into [`TrustedProxies`] and [`ProxyProtocol`].
 
 use serde::Deserialize;
 
 use super::SettingsValidator;
-use crate::TrustedProxies;
 use crate::proxies::parse;
+use crate::{ProxyProtocol, TrustedProxies};
 
 /// Most networks; each request is compared with all of them.
 const MAX_NETWORKS: usize = 64;
@@ -41,6 +41,18 @@ impl RawTrustedProxies {
     }
 }
 
+/// - `is_on`: the setting `proxyProtocol`.
+pub(super) fn protocol(is_on: bool, trusted: &TrustedProxies, validator: &mut SettingsValidator<'_>) -> ProxyProtocol {
+    if !is_on {
+        return ProxyProtocol::Absent;
+    }
+    if trusted.is_empty() {
+        let message = "needs `trustedProxies`, because only a trusted proxy may say whose connection it passes on";
+        validator.error("proxyProtocol", message);
+    }
+    ProxyProtocol::Required
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -74,6 +86,17 @@ mod tests {
             found[0].contains("has 65 networks, at most 64 are allowed"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn the_proxy_protocol_is_for_trusted_proxies() {
+        let found = findings("proxyProtocol: true");
+        assert!(
+            matches!(found.as_slice(), [one] if one.contains("needs `trustedProxies`")),
+            "{found:?}"
+        );
+        assert_eq!(findings("proxyProtocol: true\ntrustedProxies: [127.0.0.1]"), [""; 0]);
+        assert_eq!(findings("proxyProtocol: false"), [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Who sent a request: the address, scheme and host of the client, also of one behind a proxy.
 //!
-//! Security: they are those of the connection, unless it is a trusted proxy's. Only this file makes
+//! Security: they are those of the connection, unless it is a trusted proxy's, and then those that
+//! the proxy names at the start of the connection or in each request. Only this file makes
 //! a [`Client`].
 
 use std::net::{IpAddr, SocketAddr};
@@ -8,13 +9,15 @@ use std::sync::Arc;
 
 use http::header::HOST;
 use http::{HeaderValue, Uri, request};
+use tokio::net::TcpStream;
 
 use super::RequestReadError;
 use super::connections::{AddressPermit, Connections};
 use super::forwarded::{self, ForwardedClient};
 use super::peer::{Peer, Transport};
+use super::proxy_protocol::{self, Source};
 use crate::target;
-use tollgate_config::TrustedProxies;
+use tollgate_config::{ProxyProtocol, TrustedProxies};
 
 /// The client that sent a request, and the connection it came over.
 #[derive(Debug)]
@@ -32,17 +35,85 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct ClientReader {
     trusted: TrustedProxies,
+    protocol: ProxyProtocol,
     connections: Arc<Connections>,
 }
 
+/// The other side of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionSource {
+    pub(super) address: SocketAddr,
+    /// Whether its `Forwarded` and `X-Forwarded-*` are believed.
+    pub(super) is_trusted_proxy: bool,
+    /// Its place within the limit of the address, if it got none when it was accepted.
+    pub(super) permit: Option<AddressPermit>,
+}
+
+/// Why a connection is closed before anything is served on it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("the address has too many connections")]
+    TooMany,
+    #[error("only trusted proxies may connect, because the PROXY protocol is required")]
+    NotAProxy,
+    #[error(transparent)]
+    ProxyProtocol(#[from] proxy_protocol::Error),
+}
+
 impl ClientReader {
-    pub(super) fn new(trusted: TrustedProxies, connections: Arc<Connections>) -> Self {
-        Self { trusted, connections }
+    pub(super) fn new(trusted: TrustedProxies, protocol: ProxyProtocol, connections: Arc<Connections>) -> Self {
+        Self {
+            trusted,
+            protocol,
+            connections,
+        }
     }
 
-    /// Whether the address is a trusted proxy's.
-    pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
-        self.trusted.contains(address)
+    pub(super) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Whether an accepted socket may stay. `None` instead of a permit for a trusted proxy, whose
+    /// connections are those of many clients.
+    pub(super) fn admit(&self, socket: IpAddr) -> Result<Option<AddressPermit>, ConnectionError> {
+        match (self.trusted.contains(socket), self.protocol) {
+            (true, _) => Ok(None),
+            (false, ProxyProtocol::Absent) => self.acquire(socket).map(Some),
+            (false, ProxyProtocol::Required) => Err(ConnectionError::NotAProxy),
+        }
+    }
+
+    fn acquire(&self, address: IpAddr) -> Result<AddressPermit, ConnectionError> {
+        self.connections.try_acquire(address).ok_or(ConnectionError::TooMany)
+    }
+
+    /// Finds the other side of a connection, of which nothing was read. Not cancel safe.
+    // SECURITY: where a proxy does not know its client, what it passes on may be that client's.
+    pub(super) async fn source(
+        &self,
+        stream: &mut TcpStream,
+        socket: SocketAddr,
+    ) -> Result<ConnectionSource, ConnectionError> {
+        let source = match self.protocol {
+            ProxyProtocol::Absent => {
+                return Ok(ConnectionSource {
+                    address: socket,
+                    is_trusted_proxy: self.trusted.contains(socket.ip()),
+                    permit: None,
+                });
+            }
+            ProxyProtocol::Required => proxy_protocol::read(stream).await?,
+        };
+        let (address, is_trusted_proxy) = match source {
+            Source::Unspecified => (socket, false),
+            Source::Client(address) => (address, self.trusted.contains(address.ip())),
+        };
+        let is_counted = source != Source::Unspecified && !is_trusted_proxy;
+        Ok(ConnectionSource {
+            address,
+            is_trusted_proxy,
+            permit: is_counted.then(|| self.acquire(address.ip())).transpose()?,
+        })
     }
 
     /// Finds the client of one request. If a trusted proxy names the host that its client asked for,
@@ -70,7 +141,7 @@ impl ClientReader {
             return Ok(());
         }
         let address = address.unwrap_or(client.address);
-        let is_counted = !self.is_proxy(address);
+        let is_counted = !self.trusted.contains(address);
         let permit = is_counted.then(|| self.connections.try_acquire(address)).flatten();
         let is_one_too_many = is_counted && permit.is_none();
         let transport = transport.unwrap_or(client.transport);

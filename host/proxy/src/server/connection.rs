@@ -25,12 +25,10 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, ClientReader};
-use super::connections::Connections;
 use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket, reset};
 use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
-use tollgate_config::TrustedProxies;
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -60,19 +58,13 @@ pub(super) struct ServerContext<H> {
     handler: Arc<H>,
     limits: Limits,
     tls: Option<Arc<Certificates>>,
-    connections: Arc<Connections>,
     clients: ClientReader,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
 
 impl<H: Handler> ServerContext<H> {
-    pub(super) fn new(
-        handler: Arc<H>,
-        limits: Limits,
-        tls: Option<Arc<Certificates>>,
-        (connections, trusted): (Arc<Connections>, TrustedProxies),
-    ) -> Self {
+    pub(super) fn new(handler: Arc<H>, limits: Limits, tls: Option<Arc<Certificates>>, clients: ClientReader) -> Self {
         let mut http1 = http1::Builder::new();
         // `CheckedStream` measures the times, because it can answer 408.
         http1
@@ -95,11 +87,14 @@ impl<H: Handler> ServerContext<H> {
             handler,
             limits,
             tls,
-            clients: ClientReader::new(trusted, Arc::clone(&connections)),
-            connections,
+            clients,
             http1,
             http2,
         }
+    }
+
+    pub(super) fn clients(&self) -> &ClientReader {
+        &self.clients
     }
 }
 
@@ -113,7 +108,7 @@ pub(super) struct ShutdownSignals {
 
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
-    (stream, address): (TcpStream, SocketAddr),
+    (mut stream, address): (TcpStream, SocketAddr),
     slot: ConnectionSlot,
     signals: ShutdownSignals,
 ) {
@@ -125,9 +120,19 @@ pub(super) async fn run<H: Handler>(
     } else {
         Transport::Plain
     };
-    let is_proxy = shared.clients.is_proxy(address.ip());
-    let peer = Arc::new(Peer::new(address, transport, is_proxy, signals.abort.clone(), slot));
-    let _registration = shared.connections.register(&peer, &signals.evict);
+    let source = tokio::select! {
+        biased;
+        () = signals.drain.cancelled() => return,
+        source = timeout(bound, shared.clients.source(&mut stream, address)) => source,
+    };
+    let source = match source {
+        Ok(Ok(source)) => source,
+        Ok(Err(error)) => return tracing::debug!(%address, %error, "connection refused"),
+        Err(_) => return tracing::debug!(%address, "connection refused: its PROXY protocol header did not end in time"),
+    };
+    let address = source.address;
+    let peer = Arc::new(Peer::new(source, transport, signals.abort.clone(), slot));
+    let _registration = shared.clients.connections().register(&peer, &signals.evict);
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,

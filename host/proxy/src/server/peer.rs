@@ -1,7 +1,8 @@
 //! The other side of one client connection: its address, its transport, its open requests and the
 //! time by which they must end.
 //!
-//! Security: the address is that of the socket. [`super::Client`] is who sent a request over it.
+//! Security: the address is that of the socket, or of the header with which a trusted proxy begins
+//! the connection. [`super::Client`] is who sent a request over it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ConnectionSlot;
+use super::client::ConnectionSource;
 use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
 /// A logical clock of what happens to peers. Only the order matters, to know which of two was idle
@@ -51,12 +53,20 @@ pub(crate) enum Transport {
 
 impl Peer {
     pub(super) fn new(
-        address: SocketAddr,
+        source: ConnectionSource,
         transport: Transport,
-        is_trusted_proxy: bool,
         closing: CancellationToken,
         slot: ConnectionSlot,
     ) -> Self {
+        let ConnectionSource {
+            address,
+            is_trusted_proxy,
+            permit,
+        } = source;
+        let slot = ConnectionSlot {
+            address_permit: permit.or(slot.address_permit),
+            ..slot
+        };
         Self {
             is_trusted_proxy,
             closing,
@@ -89,7 +99,7 @@ impl Peer {
         Self::unlimited(address, Transport::Plain)
     }
 
-    /// The other side's address, as the kernel sees it.
+    /// The other side's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -9,6 +9,8 @@ use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, s
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 
+mod proxies;
+
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
 
@@ -343,29 +345,6 @@ async fn http2_without_tls_obeys_the_same_rules() {
 }
 
 #[tokio::test]
-async fn requests_of_one_http2_connection_may_have_different_clients() {
-    let backend = Backend::start(|_| Reply::ok("x")).await;
-    let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
-    let proxies = TrustedProxies::try_new(["127.0.0.1"]).unwrap();
-    let server = TestServer::changed(Gateway::new(&specs).unwrap(), (limits(), None), |server| {
-        server.behind(proxies)
-    });
-    let server = server.await;
-    let mut send = http2(server.address).await;
-    for (client, host) in [("203.0.113.7", "a.example"), ("2001:db8::7", "b.example")] {
-        let get = http::Request::get("http://gateway/extensions/metrics/x")
-            .header("x-forwarded-for", client)
-            .header("x-forwarded-host", host)
-            .body(Empty::<Bytes>::new())
-            .unwrap();
-        assert_eq!(send.send_request(get).await.unwrap().status(), StatusCode::OK);
-        let seen = backend.seen().pop().unwrap();
-        assert_eq!(seen.values("x-forwarded-for"), [client]);
-        assert_eq!(seen.values("x-forwarded-host"), [host]);
-    }
-}
-
-#[tokio::test]
 async fn http2_connections_without_requests_are_closed() {
     let (server, _backend) = start(Limits {
         keep_alive: SHORT,
@@ -401,6 +380,16 @@ async fn over_tls(
     trusted: &rustls::pki_types::CertificateDer<'static>,
     protocols: &[&[u8]],
 ) -> std::io::Result<(StatusCode, Option<Vec<u8>>)> {
+    over_tls_after(b"", address, trusted, protocols).await
+}
+
+/// As [`over_tls`], after some bytes in plain text.
+async fn over_tls_after(
+    before: &[u8],
+    address: std::net::SocketAddr,
+    trusted: &rustls::pki_types::CertificateDer<'static>,
+    protocols: &[&[u8]],
+) -> std::io::Result<(StatusCode, Option<Vec<u8>>)> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -410,7 +399,8 @@ async fn over_tls(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    let stream = TcpStream::connect(address).await?;
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(before).await?;
     let name = "localhost".try_into().unwrap();
     let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
         .connect(name, stream)
