@@ -21,6 +21,7 @@ mod argocd_cli;
 mod argocd_policy;
 mod attacks;
 mod behaviours;
+mod bypasses;
 mod clusters;
 mod cross_site;
 mod expiry;

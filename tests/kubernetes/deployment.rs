@@ -105,7 +105,12 @@ async fn the_manifests_are_accepted() {
     let namespace = restricted_namespace(cluster).await;
     let overlay = Overlay::new(
         &namespace,
-        &["all-namespaces", "write-applicationsets", "write-projects"],
+        &[
+            "all-namespaces",
+            "only-through-tollgate",
+            "write-applicationsets",
+            "write-projects",
+        ],
     );
     assert_eq!(
         overlay.apply(cluster, &["--dry-run=server"]).await,
@@ -236,7 +241,9 @@ fn missing(text: &str) -> Vec<Value> {
 
 /// A control plane in a new namespace: the applied manifests, some objects, and a gateway with the
 /// settings of the manifests except those that depend on the machine.
-async fn control_plane(cluster: &'static Cluster) -> (Overlay, Layout) {
+///
+/// - `more`: further settings.
+async fn control_plane(cluster: &'static Cluster, more: &Value) -> (Overlay, Layout) {
     let namespace = cluster.namespace("running").await;
     let overlay = Overlay::new(&namespace, &[]);
     overlay.apply(cluster, &[]).await;
@@ -247,6 +254,10 @@ async fn control_plane(cluster: &'static Cluster) -> (Overlay, Layout) {
     for key in ["listen", "admin", "tls", "policies"] {
         settings.as_object_mut().unwrap().remove(key).unwrap();
     }
+    settings
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let mut layout = Layout::new_in(&namespace, &["alice"], "p, alice, applications, *, */*, allow\n");
     layout.policies("applications");
     layout.tls();
@@ -308,7 +319,7 @@ async fn findings(gateway: &Gateway) -> String {
 /// With the manifests' rights, the gateway can read its state and do nothing else: it knows the
 /// Application, but cannot impersonate its account.
 async fn runs(cluster: &'static Cluster) {
-    let (overlay, layout) = control_plane(cluster).await;
+    let (overlay, layout) = control_plane(cluster, &json!({})).await;
     let gateway = layout.start().await;
     let text = refusal(&gateway, &overlay.namespace).await;
     assert!(text.contains("cannot impersonate"), "{text}");
@@ -319,7 +330,7 @@ async fn runs(cluster: &'static Cluster) {
 
 /// Without its rules the gateway reports which it needs: exactly those of the manifests.
 async fn asks_for_each_rule(cluster: &'static Cluster) {
-    let (overlay, layout) = control_plane(cluster).await;
+    let (overlay, layout) = control_plane(cluster, &json!({})).await;
     let there = format!("--namespace={}", overlay.namespace);
     let roles = overlay.objects(cluster).await;
     let mut role = roles.into_iter().find(|object| object["kind"] == "Role").unwrap();
@@ -342,4 +353,60 @@ async fn asks_for_each_rule(cluster: &'static Cluster) {
 async fn the_gateway_runs_with_these_rights_and_reports_missing_ones() {
     let cluster = Cluster::shared().await.with_crds().await;
     tokio::join!(runs(cluster), asks_for_each_rule(cluster));
+}
+
+/// The gateway reads with its own rights who can reach argocd-server past it, and the component
+/// closes these ways.
+#[tokio::test]
+async fn ways_past_the_gateway_are_named_until_they_are_closed() {
+    let cluster = Cluster::shared().await.with_crds().await;
+    let front = json!({"argocd": {"server": "https://argocd-server.invalid"}});
+    let (overlay, layout) = control_plane(cluster, &front).await;
+    let gateway = layout.start().await;
+    let there = |kind: &str, version: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": version, "kind": kind,
+            "metadata": {"name": name, "namespace": overlay.namespace}, "spec": spec,
+        })
+    };
+    let pods = json!({"app.kubernetes.io/name": "argocd-server"});
+    let policy = json!({"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [{}]});
+    let open = [
+        there(
+            "Service",
+            "v1",
+            "argocd-server",
+            json!({"type": "NodePort", "selector": pods, "ports": [{"port": 443, "targetPort": 8080}]}),
+        ),
+        there(
+            "Ingress",
+            "networking.k8s.io/v1",
+            "people",
+            json!({"defaultBackend": {"service": {"name": "argocd-server", "port": {"number": 443}}}}),
+        ),
+        there(
+            "NetworkPolicy",
+            "networking.k8s.io/v1",
+            "argocd-server-network-policy",
+            policy,
+        ),
+    ];
+    let ways = [
+        "Service `argocd-server` opens argocd-server by a port of every node",
+        "Ingress `people` leads to Service `argocd-server`",
+        "NetworkPolicy `argocd-server-network-policy` admits others than Tollgate",
+    ];
+    apply(cluster, &open).await;
+    eventually("each way is named", async || {
+        let text = findings(&gateway).await;
+        ways.iter().all(|way| text.contains(way)).then_some(())
+    })
+    .await;
+    let closing = Overlay::new(&overlay.namespace, &["only-through-tollgate"]);
+    closing.apply(cluster, &["--force-conflicts"]).await;
+    eventually("no way is left", async || {
+        let text = findings(&gateway).await;
+        ways.iter().all(|way| !text.contains(way)).then_some(())
+    })
+    .await;
 }

@@ -14,12 +14,14 @@
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
+//! | `bypasses` | warns about ways to argocd-server past the gateway |
 //! | `admin` | shows the state of the process |
 
 mod admin;
 pub mod applications;
 pub mod applicationsets;
 pub mod argocd;
+mod bypasses;
 pub mod caller;
 mod cluster_request;
 pub mod clusters;

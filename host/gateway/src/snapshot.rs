@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::applications::permit::ApplicationsPolicy;
+use crate::bypasses;
 use crate::extensions::registry::Registry;
 use crate::kubernetes::permit::KubernetesPolicy;
 use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
@@ -157,6 +158,7 @@ impl Loader {
             return Loaded::refused(findings);
         };
         findings.extend(self.unknown_extensions(&state));
+        findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
         let kubernetes = bundles
             .kubernetes
             .zip(id_tokens)
@@ -277,6 +279,9 @@ impl Loader {
                 let narrower = old.narrowed_by.as_deref().map(StateParts::of);
                 let earlier = (Some(&old_state), narrower.as_ref());
                 let loaded = self.state.load(&self.config, earlier, &mut findings);
+                if let StateLoad::Good(state) = &loaded {
+                    findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
+                }
                 self.next_state((&old, old_state), loaded, &mut findings)
             }
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {

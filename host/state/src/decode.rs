@@ -19,6 +19,7 @@ mod cluster;
 mod extension;
 pub(crate) mod last_known_good;
 pub(crate) mod load;
+mod network;
 mod people;
 mod project;
 pub(crate) mod read;
@@ -106,7 +107,10 @@ impl<'p> Collector<'p> {
                     ObjectKind::AppProject
                     | ObjectKind::Application
                     | ObjectKind::ApplicationSet
-                    | ObjectKind::ArgoCDExtension => {
+                    | ObjectKind::ArgoCDExtension
+                    | ObjectKind::Service
+                    | ObjectKind::Ingress
+                    | ObjectKind::NetworkPolicy => {
                         self.duplicates.push(decoded);
                         "neither is used"
                     }
@@ -138,6 +142,7 @@ impl<'p> Collector<'p> {
                 resources.argocd_cm_location = Some(decoded.location.clone());
             }
             ObjectContent::RbacCm(map) => resources.rbac_cm = map.clone(),
+            ObjectContent::CommandParameters(map) => resources.command_parameters = map.clone(),
             ObjectContent::Secret {
                 secret,
                 cluster,
@@ -166,6 +171,15 @@ impl<'p> Collector<'p> {
             ObjectContent::Extension(extension) => {
                 resources.extensions.insert(name.name.clone(), Arc::clone(extension));
             }
+            ObjectContent::Service(service) => {
+                resources.services.insert(name.name.clone(), Arc::clone(service));
+            }
+            ObjectContent::Ingress(ingress) => {
+                resources.ingresses.insert(name.name.clone(), Arc::clone(ingress));
+            }
+            ObjectContent::NetworkPolicy(policy) => {
+                resources.network_policies.insert(name.name.clone(), Arc::clone(policy));
+            }
             ObjectContent::Agent(agent) => self.agents.add(agent.clone()),
             ObjectContent::People(part) => self.people.push(Arc::clone(part)),
         }
@@ -179,6 +193,9 @@ impl<'p> Collector<'p> {
                 ObjectKind::Application => drop(resources.applications.remove(name)),
                 ObjectKind::ApplicationSet => drop(resources.application_sets.remove(name)),
                 ObjectKind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
+                ObjectKind::Service => drop(resources.services.remove(&name.name)),
+                ObjectKind::Ingress => drop(resources.ingresses.remove(&name.name)),
+                ObjectKind::NetworkPolicy => drop(resources.network_policies.remove(&name.name)),
                 ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::Agent | ObjectKind::UserDirectory => continue,
             }
             resources.invalid_objects.push(InvalidObject {

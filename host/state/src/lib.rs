@@ -21,6 +21,7 @@ pub mod directory;
 pub mod extensions;
 mod fields;
 pub mod kubernetes;
+pub mod network;
 pub mod people;
 mod repository;
 pub mod source;
@@ -269,6 +270,8 @@ pub struct Resources {
     pub argocd_cm_location: Option<Location>,
     /// ConfigMap `argocd-rbac-cm`.
     pub rbac_cm: ConfigMap,
+    /// ConfigMap `argocd-cmd-params-cm`: flags of Argo CD's own programs.
+    pub command_parameters: ConfigMap,
     /// Secrets of the control-plane namespace by name, `argocd-secret` among them.
     pub secrets: BTreeMap<String, Arc<Secret>>,
     /// Projects by name.
@@ -286,6 +289,12 @@ pub struct Resources {
     pub repositories: BTreeMap<String, Arc<Repository>>,
     /// Extensions defined by their own objects, by name.
     pub extensions: BTreeMap<String, Arc<ExtensionObject>>,
+    /// Services of the control plane's namespace by name.
+    pub services: BTreeMap<String, Arc<network::Service>>,
+    /// Ingresses of the control plane's namespace by name.
+    pub ingresses: BTreeMap<String, Arc<network::Ingress>>,
+    /// NetworkPolicies of the control plane's namespace by name.
+    pub network_policies: BTreeMap<String, Arc<network::NetworkPolicy>>,
     /// Agents of the Kubernetes front by name, including those with mistakes.
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.

@@ -55,7 +55,7 @@ async fn the_last_state_stays_while_the_server_is_unreachable() {
     assert_eq!(to_text(&reader.source.health()), "");
     reader.calm().await;
     proxy.disable();
-    let all_broken = |health: &[Diagnostic]| health.len() == 9 && health.iter().all(Diagnostic::is_error);
+    let all_broken = |health: &[Diagnostic]| health.len() == 13 && health.iter().all(Diagnostic::is_error);
     reader.until_health("every watch is broken", all_broken).await;
     let health = to_text(&reader.source.health());
     assert!(
@@ -233,7 +233,7 @@ async fn a_missing_right_is_reported_with_its_rule() {
     assert_eq!(resources.applications.len(), 2);
     assert!(resources.agents.is_empty() && resources.extensions.is_empty());
     let health = source.health();
-    assert_eq!(health.len(), 4, "{}", to_text(&health));
+    assert_eq!(health.len(), 7, "{}", to_text(&health));
     assert!(health.iter().all(|finding| !finding.is_error()));
     assert!(to_text(&health).contains("warning: agents.tollgate.dev may not be watched"));
     assert!(matches!(source.writer(), Ok(Writer::Cluster(_))));

@@ -30,6 +30,17 @@ impl Rbac {
         allows.any(|rule| self.rule_may_allow(who, rule, ([resource, action], &prefix_pattern)))
     }
 
+    /// Rows that allow one of `actions` on some object of `resource`, except built-in ones.
+    pub fn allowing_rows<'a>(&'a self, resource: &'a str, actions: &'a [&str]) -> impl Iterator<Item = &'a Rule> {
+        let fits = move |rule: &&Rule| {
+            let [of_resource, of_action, _] = rule.patterns;
+            let mut actions = actions.iter();
+            self.pool.matches(of_resource, resource) && actions.any(|action| self.pool.matches(of_action, action))
+        };
+        let is_written = |rule: &&Rule| rule.effect == Effect::Allow && !rule.location.file.starts_with("builtin:");
+        self.rules.iter().filter(is_written).filter(fits)
+    }
+
     fn rule_may_allow(
         &self,
         who: &RbacIdentity,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{agent, application_set, cluster, extension, people, project, repository, secret};
+use super::{agent, application_set, cluster, extension, network, people, project, repository, secret};
 use crate::fields::{Fields, Findings, SourceMap};
+use crate::network::{Ingress, NetworkPolicy, Service};
 use crate::{
     Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, ObjectName, Project, Repository, Secret, Text,
 };
@@ -23,7 +24,7 @@ const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ObjectKind {
-    /// Only two names are read.
+    /// Only three names are read.
     ConfigMap,
     Secret,
     AppProject,
@@ -32,10 +33,13 @@ pub(crate) enum ObjectKind {
     ArgoCDExtension,
     Agent,
     UserDirectory,
+    Service,
+    Ingress,
+    NetworkPolicy,
 }
 
 impl ObjectKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::ConfigMap,
         Self::Secret,
         Self::AppProject,
@@ -44,12 +48,16 @@ impl ObjectKind {
         Self::ArgoCDExtension,
         Self::Agent,
         Self::UserDirectory,
+        Self::Service,
+        Self::Ingress,
+        Self::NetworkPolicy,
     ];
 
     /// `kind`, `apiVersion` and the plural name in paths.
     const fn names(self) -> (&'static str, &'static str, &'static str) {
         const ARGOCD: &str = "argoproj.io/v1alpha1";
         const OWN: &str = "tollgate.dev/v1alpha1";
+        const NETWORKING: &str = "networking.k8s.io/v1";
         match self {
             Self::ConfigMap => ("ConfigMap", "v1", "configmaps"),
             Self::Secret => ("Secret", "v1", "secrets"),
@@ -59,6 +67,9 @@ impl ObjectKind {
             Self::ArgoCDExtension => ("ArgoCDExtension", ARGOCD, "argocdextensions"),
             Self::Agent => ("Agent", OWN, "agents"),
             Self::UserDirectory => ("UserDirectory", OWN, "userdirectories"),
+            Self::Service => ("Service", "v1", "services"),
+            Self::Ingress => ("Ingress", NETWORKING, "ingresses"),
+            Self::NetworkPolicy => ("NetworkPolicy", NETWORKING, "networkpolicies"),
         }
     }
 
@@ -74,11 +85,18 @@ impl ObjectKind {
         self.names().2
     }
 
-    /// Whether tenants write objects of this kind. One with a mistake is not used, and requests
-    /// that need it are denied. Agents are treated the same way, see [`agent`].
-    fn is_tenant_writable(self) -> bool {
+    /// Whether tenants write objects of this kind, or no request depends on it. One with a mistake is
+    /// not used, and requests that need it are denied. Agents are treated the same way, see
+    /// [`agent`].
+    fn is_set_aside(self) -> bool {
         match self {
-            Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
+            Self::AppProject
+            | Self::Application
+            | Self::ApplicationSet
+            | Self::ArgoCDExtension
+            | Self::Service
+            | Self::Ingress
+            | Self::NetworkPolicy => true,
             Self::ConfigMap | Self::Secret | Self::Agent | Self::UserDirectory => false,
         }
     }
@@ -91,7 +109,10 @@ impl ObjectKind {
             | Self::AppProject
             | Self::ArgoCDExtension
             | Self::Agent
-            | Self::UserDirectory => false,
+            | Self::UserDirectory
+            | Self::Service
+            | Self::Ingress
+            | Self::NetworkPolicy => false,
         }
     }
 }
@@ -121,6 +142,7 @@ pub(crate) enum ObjectContent {
     InvalidObject(String),
     ArgocdCm(ConfigMap),
     RbacCm(ConfigMap),
+    CommandParameters(ConfigMap),
     /// A Secret, and the cluster or repository it describes.
     Secret {
         secret: Arc<Secret>,
@@ -132,6 +154,9 @@ pub(crate) enum ObjectContent {
     ApplicationSet(Arc<Value>),
     /// An ArgoCDExtension with a backend.
     Extension(Arc<ExtensionObject>),
+    Service(Arc<Service>),
+    Ingress(Arc<Ingress>),
+    NetworkPolicy(Arc<NetworkPolicy>),
     Agent(agent::DecodedAgent),
     People(Arc<people::Unresolved>),
 }
@@ -247,7 +272,7 @@ impl<'n> ObjectDecoder<'n> {
         let location = fields.location();
         let Some(object) = self.named(fields.collecting(&findings), kind) else {
             let mut findings = findings.take();
-            if kind.is_tenant_writable() {
+            if kind.is_set_aside() {
                 // Without a valid name no other object can refer to it.
                 downgrade_errors(&mut findings);
             }
@@ -264,7 +289,7 @@ impl<'n> ObjectDecoder<'n> {
         let mut content = content(kind, &object);
         let name = object.name;
         let mut findings = findings.take();
-        if kind.is_tenant_writable()
+        if kind.is_set_aside()
             && let Some(mistake) = downgrade_errors(&mut findings)
         {
             content = ObjectContent::InvalidObject(mistake);
@@ -370,6 +395,11 @@ fn content(kind: ObjectKind, object: &Object<'_>) -> ObjectContent {
             .map(ObjectContent::ApplicationSet),
         ObjectKind::ArgoCDExtension => extension::extension(object).map(Arc::new).map(ObjectContent::Extension),
         ObjectKind::Agent => agent::DecodedAgent::object(object).map(ObjectContent::Agent),
+        ObjectKind::Service => network::service(object).map(Arc::new).map(ObjectContent::Service),
+        ObjectKind::Ingress => network::ingress(object).map(Arc::new).map(ObjectContent::Ingress),
+        ObjectKind::NetworkPolicy => network::network_policy(object)
+            .map(Arc::new)
+            .map(ObjectContent::NetworkPolicy),
     };
     read.unwrap_or(ObjectContent::Unused)
 }
@@ -379,6 +409,7 @@ fn config_map(object: &Object<'_>) -> ObjectContent {
     let content = match name {
         "argocd-cm" => ObjectContent::ArgocdCm,
         "argocd-rbac-cm" => ObjectContent::RbacCm,
+        "argocd-cmd-params-cm" => ObjectContent::CommandParameters,
         _ => {
             tracing::debug!(name, "ConfigMap the gateway does not use");
             return ObjectContent::Unused;

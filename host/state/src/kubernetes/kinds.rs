@@ -15,7 +15,7 @@ pub(super) const WATCH_SECONDS: u32 = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchRequirement {
     Required,
-    /// The kind's definition need not be installed.
+    /// The kind's definition need not be installed, nor its objects be readable.
     Optional,
     /// One namespace of several. Without permission only this one is missing.
     OneOfSeveral,
@@ -47,6 +47,10 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
         here(ObjectKind::ArgoCDExtension, None, Optional),
         here(ObjectKind::Agent, None, Optional),
         here(ObjectKind::UserDirectory, None, Optional),
+        here(ObjectKind::ConfigMap, Some("argocd-cmd-params-cm"), Optional),
+        here(ObjectKind::Service, None, Optional),
+        here(ObjectKind::Ingress, None, Optional),
+        here(ObjectKind::NetworkPolicy, None, Optional),
     ];
     let mut applications = |namespace: Option<&str>, requirement| {
         for (kind, requirement) in [
