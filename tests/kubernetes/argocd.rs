@@ -6,6 +6,8 @@
 
 use serde_json::{Value, json};
 
+mod sets;
+
 use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
@@ -26,19 +28,16 @@ struct Fixture {
 
 impl Fixture {
     async fn start(wire: Wire) -> Self {
-        Self::start_with(wire, "").await
+        Self::start_with(wire, |_| {}).await
     }
 
-    /// - `rule`: is added to the shipped policy.
-    async fn start_with(wire: Wire, rule: &str) -> Self {
+    /// - `configure`: what is different about the gateway.
+    async fn start_with(wire: Wire, configure: impl FnOnce(&mut Layout)) -> Self {
         let cluster = Cluster::start().await;
         let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
         let argocd = ArgoCd::start(&cluster, wire, &settings, SESSION_KEY).await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         layout.policies("argocd");
-        let policy = layout.root().join("policies/argocd/policy.rego");
-        let shipped = std::fs::read_to_string(&policy).unwrap();
-        std::fs::write(policy, format!("{shipped}\n{rule}")).unwrap();
         let mut server = json!({"server": argocd.url()});
         if let Some(authority) = argocd.authority() {
             layout.tls();
@@ -50,6 +49,7 @@ impl Fixture {
             "argocd": server,
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": kubeconfig}},
         }));
+        configure(&mut layout);
         Self {
             gateway: layout.start().await,
             argocd,
@@ -175,7 +175,12 @@ const FREEZE: &str = "deny contains \"frozen until Monday\" if { input.request.m
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_line_of_policy_stops_a_sync_by_the_cli_and_by_rest() {
-    let fixture = Fixture::start_with(Wire::Plain, FREEZE).await;
+    let freeze = |layout: &mut Layout| {
+        let policy = layout.root().join("policies/argocd/policy.rego");
+        let shipped = std::fs::read_to_string(&policy).unwrap();
+        std::fs::write(policy, format!("{shipped}\n{FREEZE}")).unwrap();
+    };
+    let fixture = Fixture::start_with(Wire::Plain, freeze).await;
     let cli = fixture.cli(Through::Gateway, &[]);
     assert!(cli.login("admin", fixture.argocd.password()).await.status.success());
     let repository = fixture.argocd.repository();

@@ -90,10 +90,10 @@ impl RouteHandler for ApplicationSetRoute<'_> {
         context.record.note(|record| record.front = "applicationsets");
         let held = context.gateway.persons.acquire(context.principal.limit_key())?;
         let until = (context.principal.expires_at(), context.record.id());
-        let encoding = rest::Encoding::of(&head.headers);
+        let encoder = rest::EventEncoder::of(&head);
         let request = rest::read(self, (head, body)).await?;
         let answer = context.applicationset(request).await?;
-        Ok(rest::answer(answer, encoding, (until, held)))
+        Ok(rest::answer(answer, encoder, (until, held)))
     }
 }
 

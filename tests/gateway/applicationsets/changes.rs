@@ -106,6 +106,40 @@ async fn lists_are_filtered() {
 }
 
 /// Security: a caller who may create a set, but not see it, cannot guess its content.
+/// Argo CD's pages send parameters that no server reads.
+#[tokio::test]
+async fn the_queries_of_argo_cds_pages_are_answered() {
+    let world = start().await;
+    made(&world, &set("shop", "dev", &["cart"])).await;
+    let list = "?selector=&appNamespace=&fields=metadata.resourceVersion,items.metadata.name";
+    let names_of = async |user: &str| {
+        let (status, listed) = get(&world, user, list).await;
+        assert_eq!(status, 200, "{listed}");
+        let items = listed["items"].as_array().unwrap().clone();
+        items
+            .iter()
+            .map(|set| set["metadata"]["name"].clone())
+            .collect::<Vec<_>>()
+    };
+    world
+        .until("the list", async || names_of("carol").await == ["shop"])
+        .await;
+    assert_eq!(names_of("bob").await, Vec::<Value>::new());
+    for rest in [
+        "/shop?appsetNamespace=argocd&refresh=normal",
+        "/shop?appsetNamespace=&refresh=hard&refresh=normal",
+        "/shop/resource-tree?appsetNamespace=argocd&view=tree",
+        "/shop/events?appsetNamespace=argocd&limit=1",
+    ] {
+        assert_eq!(get(&world, "carol", rest).await.0, 200, "{rest}");
+        assert_eq!(get(&world, "bob", rest).await.0, 404, "{rest}");
+    }
+    // What writes is refused with a parameter that it does not have.
+    let (status, body) = delete(&world, "alice", "shop?appsetNamespace=argocd&refresh=normal").await;
+    assert_eq!((status, &body["reason"]), (400, &json!("bad_query")), "{body}");
+    assert_eq!(stored(&world, "ApplicationSet").len(), 1);
+}
+
 #[tokio::test]
 async fn a_right_guess_of_a_hidden_set_is_answered_as_a_wrong_one() {
     let mut setup = super::setup();

@@ -85,6 +85,40 @@ async fn changes_are_sent_to_those_who_may_see_the_set() {
     assert!(nothing.is_err(), "bob gets no events");
 }
 
+/// Argo CD's pages watch a few fields of each set.
+#[tokio::test]
+async fn a_watch_sends_the_selected_fields_once() {
+    let world = start().await;
+    let fields = "fields=result.applicationSet.metadata.name,result.applicationSet.metadata.labels";
+    let mut some = open(
+        &world,
+        "carol",
+        &format!("?resourceVersion=undefined&{fields}&selector=&view=tiles"),
+    )
+    .await;
+    let mut all = open(&world, "carol", "").await;
+    made(&world, &set("first", "dev", &["a"])).await;
+    let metadata = |metadata: Value| Some(json!({"result": {"applicationSet": {"metadata": metadata}}}));
+    assert_eq!(some.next().await, metadata(json!({"name": "first"})));
+    assert!(all.next().await.unwrap()["result"]["applicationSet"]["spec"].is_object());
+    // The first change is in no selected field.
+    for x in [None, Some("1"), Some("2")] {
+        let mut changed = set("first", "dev", &["a", "b"]);
+        if let Some(x) = x {
+            changed["metadata"]["labels"] = json!({"x": x});
+        }
+        let (status, body) = super::post(&world, "alice", "?upsert=true", &changed).await;
+        assert_eq!(status, 200, "{body}");
+        assert_eq!(all.event().await, ("MODIFIED".to_owned(), "first".to_owned()));
+    }
+    for x in ["1", "2"] {
+        assert_eq!(
+            some.next().await,
+            metadata(json!({"name": "first", "labels": {"x": x}}))
+        );
+    }
+}
+
 /// Permissions change during the watch. The set's project is a template.
 #[tokio::test]
 async fn a_set_the_caller_may_no_longer_see_is_sent_as_deleted_and_hidden_afterwards() {

@@ -10,10 +10,12 @@ use serde_json::Value;
 pub(crate) mod code;
 pub(crate) mod content;
 mod error;
+mod fields;
 mod query;
 
 pub(crate) use code::Code;
 pub(crate) use error::Error;
+pub(crate) use fields::FieldFilter;
 pub(crate) use query::Query;
 
 /// Longest content of a request, in bytes: etcd stores no longer object (its request limit is 1.5
@@ -40,6 +42,16 @@ pub(crate) enum RequestKind {
     Update,
     Delete,
     Generate,
+}
+
+impl RequestKind {
+    /// Whether the request writes nothing and sends no set.
+    pub(crate) fn is_read(self) -> bool {
+        match self {
+            Self::List | Self::Watch | Self::Get | Self::ResourceTree | Self::Events => true,
+            Self::Create | Self::Update | Self::Delete | Self::Generate => false,
+        }
+    }
 }
 
 pub(crate) enum ApiResponse {

@@ -2,51 +2,97 @@
 //! requests into a [`Request`], and encodes an [`ApiResponse`] as an HTTP response. It decides
 //! nothing.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::future::ready;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, request};
 use http_body::Frame;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Query, Request, RequestKind, content};
+use crate::applicationsets::request::{
+    ApiResponse, CONTENT_BYTES, EventType, FieldFilter, Query, Request, RequestKind, WatchEvent, content,
+};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
 use tollgate_proxy::forward::Body;
 
+/// Encodes the events of one stream.
+pub(super) struct EventEncoder {
+    format: StreamFormat,
+    fields: Option<FieldFilter>,
+    /// Hashes of what was sent last of each set, by its name, if not all fields are sent.
+    sent: HashMap<String, u64>,
+    hasher: RandomState,
+}
+
+/// An event as the stream has it.
+#[derive(Serialize)]
+struct StreamedEvent<'a> {
+    result: &'a WatchEvent,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+enum StreamFormat {
     Lines,
     /// The format of browsers' `EventSource`.
     /// Source: <https://html.spec.whatwg.org/#server-sent-events>
     ServerSent,
 }
 
-impl Encoding {
-    pub(super) fn of(fields: &HeaderMap) -> Self {
-        let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
-        if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-            Self::ServerSent
-        } else {
-            Self::Lines
+impl EventEncoder {
+    pub(super) fn of(head: &request::Parts) -> Self {
+        let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+        let is_server_sent = accept.is_some_and(|accept| accept.contains("text/event-stream"));
+        let mut pairs = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
+        let fields = pairs.find(|(name, _)| name == "fields");
+        Self {
+            format: match is_server_sent {
+                true => StreamFormat::ServerSent,
+                false => StreamFormat::Lines,
+            },
+            fields: fields.and_then(|(_, fields)| FieldFilter::parse(&fields)),
+            sent: HashMap::new(),
+            hasher: RandomState::new(),
         }
     }
 
-    fn content_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Self::Lines => "application/json",
-            Self::ServerSent => "text/event-stream",
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.format {
+            StreamFormat::Lines => "application/json",
+            StreamFormat::ServerSent => "text/event-stream",
         })
     }
 
-    fn event(self, event: &impl Serialize) -> Bytes {
-        let (begin, end) = match self {
-            Self::Lines => ("{\"result\":", "}\n"),
-            Self::ServerSent => ("data: {\"result\":", "}\n\n"),
+    /// `None` if the selected fields are those that were sent last of the set.
+    fn encode(&mut self, event: &WatchEvent) -> Option<Bytes> {
+        let Some(fields) = &self.fields else {
+            return Some(self.line(&StreamedEvent { result: event }));
+        };
+        let mut selected = json!({ "result": event });
+        fields.apply(&mut selected);
+        let line = self.line(&selected);
+        let text = |pointer: &str| event.set.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let name = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let hash = self.hasher.hash_one(&line);
+        let last = match event.event {
+            EventType::Deleted => self.sent.remove(&name),
+            EventType::Added | EventType::Modified => self.sent.insert(name, hash),
+        };
+        (last != Some(hash)).then_some(line)
+    }
+
+    fn line(&self, event: &impl Serialize) -> Bytes {
+        let (begin, end) = match self.format {
+            StreamFormat::Lines => ("", "\n"),
+            StreamFormat::ServerSent => ("data: ", "\n\n"),
         };
         let mut line = begin.as_bytes().to_vec();
         // Writing JSON to memory does not fail.
@@ -89,7 +135,7 @@ async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
 /// - `held`: dropped when the response has ended.
 pub(super) fn answer(
     answer: ApiResponse,
-    encoding: Encoding,
+    mut encoder: EventEncoder,
     (until, held): ((Option<Timestamp>, Uuid), impl Send + 'static),
 ) -> Response<Body> {
     let (content_type, mut body) = match answer {
@@ -98,9 +144,10 @@ pub(super) fn answer(
             Body::from(Bytes::from(document.to_string())),
         ),
         ApiResponse::Events(events) => {
-            let frames = events.map(move |event| Frame::data(encoding.event(&event)));
+            let content_type = encoder.content_type();
+            let frames = events.filter_map(move |event| ready(encoder.encode(&event).map(Frame::data)));
             let (expires_at, decision) = until;
-            (encoding.content_type(), Body::generated(frames, expires_at, decision))
+            (content_type, Body::generated(frames, expires_at, decision))
         }
     };
     body.hold(held);
@@ -114,26 +161,50 @@ pub(super) fn answer(
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-    use http::header::{ACCEPT, HeaderValue};
-    use serde_json::json;
+    use std::sync::Arc;
 
-    use super::Encoding;
+    use http::header::ACCEPT;
+    use http::{Request, request};
+    use serde_json::{Value, json};
+
+    use super::EventEncoder;
+    use crate::applicationsets::request::{EventType, WatchEvent};
+
+    fn head(query: &str, accept: &str) -> request::Parts {
+        let request = Request::get(format!("/api/v1/stream/applicationsets{query}")).header(ACCEPT, accept);
+        request.body(()).expect("a request").into_parts().0
+    }
+
+    fn event(event: EventType, set: Value) -> WatchEvent {
+        let set = Arc::new(set);
+        WatchEvent { event, set }
+    }
 
     #[test]
     fn events_are_json_lines_or_server_sent_events() {
-        let event = json!({"type": "ADDED"});
-        let lines = Encoding::of(&HeaderMap::new());
-        assert_eq!(
-            lines.event(&event).as_ref(),
-            b"{\"result\":{\"type\":\"ADDED\"}}\n".as_slice()
-        );
-        let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
-        let sent = Encoding::of(&accept);
+        let added = event(EventType::Added, json!({"metadata": {"name": "a"}}));
+        let expected = r#"{"result":{"type":"ADDED","applicationSet":{"metadata":{"name":"a"}}}}"#;
+        let mut lines = EventEncoder::of(&head("?fields=", "*/*"));
+        assert_eq!(lines.encode(&added).expect("a line"), format!("{expected}\n"));
+        assert_eq!(lines.content_type(), "application/json");
+        let mut sent = EventEncoder::of(&head("", "text/event-stream"));
+        assert_eq!(sent.encode(&added).expect("an event"), format!("data: {expected}\n\n"));
         assert_eq!(sent.content_type(), "text/event-stream");
-        assert_eq!(
-            sent.event(&event).as_ref(),
-            b"data: {\"result\":{\"type\":\"ADDED\"}}\n\n".as_slice()
-        );
+    }
+
+    #[test]
+    fn events_whose_selected_fields_were_sent_are_left_out() {
+        let set = |name: &str, label: &str| json!({"metadata": {"name": name, "namespace": "n"}, "label": label});
+        let query = "?fields=result.applicationSet.metadata.name,result.type";
+        let mut encoder = EventEncoder::of(&head(query, "*/*"));
+        let mut is_sent = |kind, set| encoder.encode(&event(kind, set)).is_some();
+        assert!(is_sent(EventType::Added, set("a", "1")));
+        assert!(is_sent(EventType::Modified, set("a", "2")));
+        assert!(is_sent(EventType::Modified, set("b", "2")));
+        assert!(!is_sent(EventType::Modified, set("a", "3")));
+        assert!(is_sent(EventType::Deleted, set("a", "3")));
+        assert!(is_sent(EventType::Added, set("a", "1")));
+        let nothing = EventEncoder::of(&head("?fields=other", "*/*")).encode(&event(EventType::Added, json!({})));
+        assert_eq!(nothing.expect("a line"), "{}\n");
     }
 }

@@ -1,7 +1,13 @@
 //! The parameters of requests, and how the query of a REST request is decoded into them.
 //!
-//! Security: parameters that the path does not have are refused with 400, because ignoring one
-//! could do more than the caller meant.
+//! Reads ignore parameters that they do not have, as Argo CD does: its pages send some that no server
+//! reads. Of a parameter that occurs twice, the first counts.
+//!
+//! Security: changes and previews refuse such parameters with 400, because ignoring one could do
+//! more than the caller meant.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
@@ -41,17 +47,9 @@ pub(crate) struct Query {
 /// The parameters that a REST request of a kind may have.
 fn parameters(kind: RequestKind) -> &'static [&'static str] {
     match kind {
-        // Argo CD's pages send `fields`, the fields that they read. They get all fields.
-        RequestKind::List => &["projects", "selector", "appsetNamespace", "fields"],
-        RequestKind::Watch => &[
-            "name",
-            "projects",
-            "selector",
-            "appsetNamespace",
-            "resourceVersion",
-            "fields",
-        ],
-        RequestKind::Get | RequestKind::ResourceTree | RequestKind::Events => &["appsetNamespace", "fields"],
+        RequestKind::List => &["projects", "selector", "appsetNamespace"],
+        RequestKind::Watch => &["name", "projects", "selector", "appsetNamespace", "resourceVersion"],
+        RequestKind::Get | RequestKind::ResourceTree | RequestKind::Events => &["appsetNamespace"],
         RequestKind::Create => &["upsert", "dryRun", "deletions"],
         RequestKind::Update => &["appsetNamespace", "dryRun", "deletions"],
         RequestKind::Delete => &["appsetNamespace", "cascade", "deletions"],
@@ -61,14 +59,28 @@ fn parameters(kind: RequestKind) -> &'static [&'static str] {
 
 impl Query {
     pub(crate) fn read(raw: Option<&str>, kind: RequestKind) -> Result<Self, Error> {
-        let mut query = Self::default();
         let pairs = url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes());
         let pairs = pairs.map(|(name, value)| match &*name {
             // For a watch, Argo CD spells the namespace parameter differently.
             "appSetNamespace" => ("appsetNamespace".into(), value),
             _ => (name, value),
         });
-        for_each_parameter(pairs, parameters(kind), |name, value| query.set(name, &value))?;
+        let known = parameters(kind);
+        if kind.is_read() {
+            let mut pairs: Vec<_> = pairs.filter(|(name, _)| known.contains(&&**name)).collect();
+            let mut seen = BTreeSet::new();
+            pairs.retain(|(name, _)| name == "projects" || seen.insert(name.clone()));
+            return Self::set_all(pairs.into_iter(), known);
+        }
+        Self::set_all(pairs, known)
+    }
+
+    fn set_all<'a>(
+        pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+        known: &'static [&'static str],
+    ) -> Result<Self, Error> {
+        let mut query = Self::default();
+        for_each_parameter(pairs, known, |name, value| query.set(name, &value))?;
         Ok(query)
     }
 
@@ -86,7 +98,7 @@ impl Query {
                 let number = value.parse();
                 self.deletions = Some(number.map_err(|_| wrong("has `deletions` that is no whole number"))?);
             }
-            // `fields`
+            // Not reached: these are all names of `parameters`.
             _ => {}
         }
         Ok(())
@@ -137,9 +149,45 @@ mod tests {
         assert_eq!((query.cascade, &*query.namespace), (Some(Propagation::Orphan), "n"));
     }
 
+    /// The queries of Argo CD's pages.
+    #[test]
+    fn reads_ignore_parameters_that_they_do_not_have() {
+        for (query, kind, namespace, selector) in [
+            (
+                "selector=a%3Db&appNamespace=&fields=metadata.resourceVersion,items.spec",
+                RequestKind::List,
+                "",
+                "a=b",
+            ),
+            ("appsetNamespace=team&refresh=normal", RequestKind::Get, "team", ""),
+            ("appsetNamespace=team&x=1&x=2", RequestKind::ResourceTree, "team", ""),
+            ("appsetNamespace=team&limit=5", RequestKind::Events, "team", ""),
+            (
+                "selector=a&selector=b&appSetNamespace=team&appsetNamespace=other",
+                RequestKind::List,
+                "team",
+                "a",
+            ),
+            (
+                "name=a&appSetNamespace=team&fields=result.type&other",
+                RequestKind::Watch,
+                "team",
+                "",
+            ),
+        ] {
+            let read = Query::read(Some(query), kind).expect(query);
+            assert_eq!((&*read.namespace, &*read.selector), (namespace, selector), "{query}");
+        }
+    }
+
     #[test]
     fn unknown_and_invalid_parameters_are_refused() {
         for (query, kind, why) in [
+            (
+                "refresh=normal",
+                RequestKind::Delete,
+                "has a parameter other than `appsetNamespace`, `cascade`, `deletions`",
+            ),
             (
                 "dryrun=true",
                 RequestKind::Create,
