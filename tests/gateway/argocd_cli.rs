@@ -3,6 +3,8 @@
 //!
 //! The tests need the program: `cargo xtask argocd`.
 
+mod flags;
+
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -93,12 +95,18 @@ impl CommandResult {
 
 impl CliSetup {
     async fn start(transport: Transport) -> Self {
+        Self::start_with(transport, &json!({})).await
+    }
+
+    /// - `settings`: those of `applicationSets`.
+    async fn start_with(transport: Transport, settings: &Value) -> Self {
         let home = tempfile::tempdir().unwrap();
         let spec = json!({
             "sourceRepos": ["https://github.com/argoproj/argocd-example-apps.git"],
             "destinations": [{"server": "https://kubernetes.default.svc", "namespace": "guestbook-*"}],
+            "sourceNamespaces": ["team"],
         });
-        let mut settings = json!({"applicationSets": {}});
+        let mut settings = json!({ "applicationSets": settings });
         if transport.is_encrypted() {
             let Pair { certificate, key } = Authority::new("tests").server(&["127.0.0.1"]);
             let path = |name: &str| home.path().join(name);

@@ -113,3 +113,76 @@ async fn who_is_refused_has_nothing_read() {
         "the gateway read more than the set that alice may see"
     );
 }
+
+/// Argo CD's controller writes statuses all the time.
+#[tokio::test]
+async fn a_status_that_is_written_alone_is_sent_to_watchers_and_causes_no_load() {
+    let mut builder = FixtureBuilder::new(Source::Kubernetes).await;
+    builder
+        .layout
+        .settings(json!({"applicationSets": {"controllerTimeout": "1h"}}));
+    builder.layout.policies("applicationsets");
+    let rbac = json!({"policy.csv": POLICY});
+    builder.layout.object("ConfigMap", "argocd-rbac-cm", &json!({}), &rbac);
+    let namespace = builder.control.clone();
+    apply(builder.cluster, &[set(&namespace, "reported")]).await;
+    let fixture = builder.start().await;
+    let open = async |who: &str| {
+        let url = format!("{}/api/v1/stream/applicationsets?name=reported", fixture.gateway.url());
+        let answer = fixture.gateway.client(who).get(url).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        answer
+    };
+    let (mut alice, mut mallory) = (open("alice").await, open("mallory").await);
+    let next = async |answer: &mut reqwest::Response| -> Value {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") {
+            line.extend_from_slice(&answer.chunk().await.unwrap().expect("an event"));
+        }
+        serde_json::from_slice(&line).unwrap()
+    };
+    assert_eq!(next(&mut alice).await["result"]["type"], "ADDED");
+    let generation = async || {
+        let metrics = fixture.gateway.admin_text("/metrics").await;
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with("tollgate_snapshot_generation "));
+        line.unwrap().to_owned()
+    };
+    let before = generation().await;
+    for message in ["one", "two"] {
+        let condition = json!({
+            "type": "ResourcesUpToDate", "status": "True", "reason": "Tests", "message": message,
+        });
+        let patch = json!({"status": {"conditions": [condition]}}).to_string();
+        let patch = [
+            "patch",
+            "applicationsets.argoproj.io",
+            "reported",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        let at = ["--namespace", &namespace, "--subresource=status"];
+        fixture.cluster.admin().succeed(&[&patch[..], &at].concat()).await;
+        let event = next(&mut alice).await;
+        assert_eq!(event["result"]["type"], "MODIFIED");
+        let shown = &event["result"]["applicationSet"];
+        assert_eq!(shown["status"]["conditions"][0]["message"], message);
+        let stored = [
+            "get",
+            "applicationsets.argoproj.io",
+            "reported",
+            "--namespace",
+            &namespace,
+        ];
+        let stored = fixture.cluster.admin().json(&stored).await;
+        assert_eq!(
+            shown["metadata"]["resourceVersion"],
+            stored["metadata"]["resourceVersion"]
+        );
+    }
+    assert_eq!(generation().await, before);
+    let nothing = tokio::time::timeout(std::time::Duration::from_millis(50), mallory.chunk()).await;
+    assert!(nothing.is_err(), "mallory may see no set");
+}

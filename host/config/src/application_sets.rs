@@ -24,6 +24,8 @@ pub struct ApplicationSets {
     pub concurrency: usize,
     /// Most Applications that one change may delete without stating their number.
     pub max_deletions: u64,
+    /// How long a watch of one set waits for a controller to write the set's first condition.
+    pub controller_timeout: Duration,
 }
 
 /// What is checked when a set is written.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use http::Response;
 use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
 
 use crate::applicationsets::permit::{Operation, ResolvedInputs, SetPermit, SetRequest};
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
@@ -31,7 +32,7 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
-use tollgate_state::{Application, ObjectName};
+use tollgate_state::{Application, ApplicationSetStatuses, ObjectName};
 
 pub(crate) mod answer;
 pub(crate) mod apply;
@@ -58,6 +59,8 @@ struct ApplicationSetHandler<'a, 'b> {
     current: &'b CurrentSnapshot,
     open: &'b Arc<OpenExchanges>,
     writer: Writer,
+    /// For a watch.
+    statuses: Option<Receiver<Arc<ApplicationSetStatuses>>>,
     /// Permissions looked up so far, for the record.
     checks: Vec<CheckRecord>,
     /// The person's slot for reading and writing, once something was read.
@@ -116,6 +119,7 @@ impl RequestContext<'_> {
         let mut handler = ApplicationSetHandler {
             caller: snapshot.policies.caller(principal),
             writer: gateway.source.writer().map_err(Error::State)?,
+            statuses: gateway.source.application_set_statuses(),
             checks: Vec::new(),
             reader: None,
             snapshot,

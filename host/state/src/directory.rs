@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 
 use super::Resources;
+use super::application_set_status::ApplicationSetStatuses;
 use super::decode::last_known_good::DecodedInput;
 use super::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, configuration};
 use super::decode::{LoadMemo, collect, configured_agent};
@@ -69,6 +70,10 @@ impl Source for DirectorySource {
     fn watch(&self) -> BoxFuture<'_, Watch> {
         let paths = vec![self.folder.clone()];
         Box::pin(watch(paths, Timing::default(), FileEvents::IfAvailable))
+    }
+
+    fn application_set_statuses(&self) -> Option<tokio::sync::watch::Receiver<Arc<ApplicationSetStatuses>>> {
+        None
     }
 
     fn writer(&self) -> Result<Writer, Error> {

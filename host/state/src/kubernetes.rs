@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Resources;
+use super::application_set_status::ApplicationSetStatuses;
 use super::decode::last_known_good::DecodedInput;
 use super::decode::load::LoadHistory;
 use super::source::Source;
@@ -103,6 +105,10 @@ impl Source for KubernetesSource {
 
     fn watch(&self) -> BoxFuture<'_, Watch> {
         Box::pin(std::future::ready(watch_counter(self.shared.count(), TIMING)))
+    }
+
+    fn application_set_statuses(&self) -> Option<watch::Receiver<Arc<ApplicationSetStatuses>>> {
+        Some(self.shared.statuses())
     }
 
     fn writer(&self) -> Result<Writer, Error> {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tollgate_core::diagnostic::Location;
 
 pub mod agent;
+mod application_set_status;
 mod cluster;
 mod decode;
 pub mod destination;
@@ -28,6 +29,7 @@ pub mod source;
 pub mod watch;
 pub mod write;
 
+pub use application_set_status::{ApplicationSetStatus, ApplicationSetStatuses};
 pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 

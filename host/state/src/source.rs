@@ -8,8 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use super::Resources;
+use super::application_set_status::ApplicationSetStatuses;
 use super::directory::DirectorySource;
 use super::kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
 use super::watch::Watch;
@@ -40,6 +42,10 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Starts watching for changes. Everything that changes after this returns is signaled, so load
     /// *after* it. Call it inside a Tokio runtime.
     fn watch(&self) -> BoxFuture<'_, Watch>;
+
+    /// Receives the statuses of ApplicationSets as they are written. They are never older than a load,
+    /// and change without one. `None` if a status is like any other part of an object: in a folder.
+    fn application_set_statuses(&self) -> Option<watch::Receiver<Arc<ApplicationSetStatuses>>>;
 
     /// Writes changes to where the objects come from. It works from any runtime while the source
     /// lives.

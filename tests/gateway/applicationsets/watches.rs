@@ -119,6 +119,51 @@ async fn a_watch_sends_the_selected_fields_once() {
     }
 }
 
+/// Nobody writes the status of a set in a folder.
+#[tokio::test]
+async fn a_watch_of_one_set_ends_if_no_controller_reports_it() {
+    let mut setup = super::setup();
+    setup.settings["applicationSets"]["controllerTimeout"] = json!("1s");
+    let world = setup.start().await;
+    let mut all = open(&world, "carol", "").await;
+    made(&world, &set("first", "dev", &["a"])).await;
+    assert_eq!(all.event().await, ("ADDED".to_owned(), "first".to_owned()));
+    let mut named = open(&world, "carol", "?name=first").await;
+    let page = ask(&world, Method::GET, "carol", &format!("{STREAM}?name=first"));
+    let mut page = Lines {
+        answer: page.header("accept", "text/event-stream").send().await.unwrap(),
+        rest: String::new(),
+    };
+    let mut hidden = open(&world, "bob", "?name=first").await;
+    assert_eq!(named.event().await, ("ADDED".to_owned(), "first".to_owned()));
+    let error = named.next().await.unwrap();
+    assert_eq!(
+        error,
+        json!({"error": {
+            "grpc_code": 4, "http_code": 504, "http_status": "Gateway Timeout",
+            "message": "no ApplicationSet controller wrote the status of `argocd/first` within 1s: check that \
+                        argocd-applicationset-controller runs and watches namespace `argocd`",
+        }})
+    );
+    assert_eq!(named.next().await, None);
+    // Whoever watches again is told at once.
+    let again = send(ask(&world, Method::GET, "carol", &format!("{STREAM}?name=first"))).await;
+    assert_eq!(
+        (again.0, &again.1["reason"]),
+        (504, &json!("no_controller")),
+        "{}",
+        again.1
+    );
+    assert_eq!(again.1["code"], 4);
+    // Pages are only there to be looked at: their stream goes on.
+    assert_eq!(page.event().await, ("ADDED".to_owned(), "first".to_owned()));
+    let nothing = tokio::time::timeout(std::time::Duration::from_millis(50), page.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    // bob may not see the set, so that nothing tells him that it is there.
+    let nothing = tokio::time::timeout(std::time::Duration::from_millis(50), hidden.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+}
+
 /// Permissions change during the watch. The set's project is a template.
 #[tokio::test]
 async fn a_set_the_caller_may_no_longer_see_is_sent_as_deleted_and_hidden_afterwards() {

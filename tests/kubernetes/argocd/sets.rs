@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{Fixture, Through};
-use test_support::kubernetes::argocd::{NAMESPACE, Wire};
+use test_support::kubernetes::argocd::{Cli, NAMESPACE, Wire};
 use test_support::kubernetes::{PATIENCE, eventually};
 
 const API: &str = "/api/v1/applicationsets";
@@ -152,4 +152,72 @@ async fn sets_are_served_as_argocd_server_serves_them() {
     .await;
     assert_same_reads(&fixture).await;
     assert_same_streams(&fixture).await;
+}
+
+/// Writes a set to a file for the CLI, and returns its path.
+fn file(fixture: &Fixture, set: &Value) -> String {
+    let name = set["metadata"]["name"].as_str().unwrap();
+    let path = fixture.gateway.path(&format!("{name}.yaml"));
+    std::fs::write(&path, set.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The same commands through the gateway and straight to argocd-server.
+async fn assert_same_output(gateway: &Cli, direct: &Cli, name: &str, file: &str) {
+    for command in [
+        &["list"][..],
+        &["list", "-o", "name"],
+        &["list", "-o", "wide", "-l", "of=tests", "-p", "default"],
+        &["list", "-o", "name", "-l", "of!=tests"],
+        &["list", "-o", "name", "-p", "other", "-N", NAMESPACE],
+        &["list", "-o", "name", "-N", "elsewhere"],
+        &["get", name],
+        &["get", name, "--show-params", "-N", NAMESPACE],
+        &["get", &format!("{NAMESPACE}/{name}"), "-o", "wide", "-N", "elsewhere"],
+        &["generate", file],
+        &["generate", file, "-o", "wide", "-N", NAMESPACE],
+    ] {
+        let command = [&["appset"], command].concat();
+        assert_eq!(
+            gateway.succeed(&command).await,
+            direct.succeed(&command).await,
+            "{command:?}"
+        );
+    }
+}
+
+/// `--wait` waits for what Argo CD's controller writes to the set's status.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_ends_once_the_controller_is_done() {
+    let fixture = start().await;
+    let direct = fixture.cli(Through::Nothing, &[]);
+    for cli in [&direct, &fixture.cli(Through::Gateway, &[])] {
+        let login = cli.login("admin", fixture.argocd.password()).await;
+        assert!(login.status.success(), "{}", login.stderr);
+    }
+    for (name, more) in [("grpc", &[][..]), ("web", &["--grpc-web"])] {
+        let cli = fixture.cli(Through::Gateway, more);
+        let login = cli.login("admin", fixture.argocd.password()).await;
+        assert!(login.status.success(), "{}", login.stderr);
+        let small = file(&fixture, &set(&fixture, name, &["one"]));
+        let waited = cli.run(&["appset", "create", &small, "--wait", "-o", "wide"]).await;
+        assert!(waited.status.success(), "{}", waited.stderr);
+        assert!(waited.stderr.contains("resources are up to date"), "{}", waited.stderr);
+        // The controller's status is what everybody sees.
+        let shown = cli.succeed(&["appset", "get", name]).await;
+        assert!(shown.contains("ResourcesUpToDate"), "{shown}");
+        assert_same_output(&cli, &direct, name, &small).await;
+        let large = file(&fixture, &set(&fixture, name, &["one", "two"]));
+        let waited = cli.run(&["appset", "create", &large, "--upsert", "--wait"]).await;
+        assert!(
+            waited.status.success() && waited.stderr.contains("updated"),
+            "{}",
+            waited.stderr
+        );
+        let deleted = cli.succeed(&["appset", "delete", name, "--yes", "--wait"]).await;
+        assert_eq!(deleted, format!("applicationset '{name}' deleted\n"));
+        // Without a cluster's garbage collector, what the set owned is deleted by the gateway.
+        let left = cli.succeed(&["app", "list", "-o", "name"]).await;
+        assert_eq!(left, "");
+    }
 }

@@ -19,6 +19,7 @@ pub(super) struct RawApplicationSets {
     git: RawGit,
     concurrency: Option<usize>,
     max_deletions: Option<u64>,
+    controller_timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,6 +77,7 @@ impl RawApplicationSets {
         let mut duration = |key: &str, raw: Option<String>, default: Duration| {
             validator.duration(&format!("applicationSets.{key}"), raw.as_deref(), default)
         };
+        let controller_timeout = duration("controllerTimeout", self.controller_timeout, Duration::from_secs(60));
         ApplicationSets {
             checks: self.compat.unwrap_or_default(),
             namespaces: self.namespaces,
@@ -99,6 +101,7 @@ impl RawApplicationSets {
             },
             concurrency: validator.bounded("applicationSets.concurrency", self.concurrency, 4, 1..=256),
             max_deletions,
+            controller_timeout,
         }
     }
 }

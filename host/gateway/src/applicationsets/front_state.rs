@@ -28,7 +28,7 @@ use tollgate_proxy::forward::{LimitPermit, Limiter};
 use tollgate_state::ObjectName;
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
-use crate::applicationsets::watch::ComparisonScheduler;
+use crate::applicationsets::watch::{ComparisonScheduler, EndedWatches};
 
 /// Most sets that are generated for one person at once.
 const MAX_GENERATIONS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
@@ -70,6 +70,7 @@ pub(crate) struct ApplicationSetsFrontState {
     bulk_reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     pub(super) comparisons: ComparisonScheduler,
+    pub(super) ended_watches: EndedWatches,
     written: Mutex<VecDeque<RecentWrite>>,
     pub(super) clock: Clock,
 }
@@ -125,6 +126,7 @@ impl ApplicationSetsFrontState {
             bulk_reads: slots(BULK_READS_PER_GENERATION),
             writes: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
             comparisons: ComparisonScheduler::default(),
+            ended_watches: EndedWatches::default(),
             written: Mutex::default(),
             clock,
         })

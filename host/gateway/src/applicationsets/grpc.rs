@@ -29,7 +29,7 @@ pub(crate) use applicationset_service::request;
 pub(crate) use call::{Call, Method, Transport, token_as_bearer};
 pub(crate) use decode::{Error as DecodeError, MAX_VALUES};
 pub(crate) use encode::{EncodedMessage, Error as EncodeError};
-pub(crate) use response::{refuse, stream, unary};
+pub(crate) use response::{FinalStatus, refuse, stream, unary};
 pub(crate) use schema::Error as SchemaError;
 
 use schema::Schema;

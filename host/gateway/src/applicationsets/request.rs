@@ -56,9 +56,11 @@ impl RequestKind {
 
 pub(crate) enum ApiResponse {
     Document(Value),
-    /// Changes of sets, until the caller goes away.
-    Events(BoxStream<'static, WatchEvent>),
+    Events(EventStream),
 }
+
+/// Changes of sets, until the caller goes away or an error ends them.
+pub(crate) type EventStream = BoxStream<'static, Result<WatchEvent, Error>>;
 
 /// A change of a set. All watchers share the object, which is serialized when it is sent.
 #[derive(Clone, Debug, Serialize)]

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::applicationsets::request::{
-    ApiResponse, CONTENT_BYTES, EventType, FieldFilter, Query, Request, RequestKind, WatchEvent, content,
+    ApiResponse, CONTENT_BYTES, Error, EventType, FieldFilter, Query, Request, RequestKind, WatchEvent, content,
 };
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::platform::api::content::buffer;
@@ -49,12 +49,10 @@ enum StreamFormat {
 
 impl EventEncoder {
     pub(super) fn of(head: &request::Parts) -> Self {
-        let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-        let is_server_sent = accept.is_some_and(|accept| accept.contains("text/event-stream"));
         let mut pairs = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
         let fields = pairs.find(|(name, _)| name == "fields");
         Self {
-            format: match is_server_sent {
+            format: match is_event_source(&head.headers) {
                 true => StreamFormat::ServerSent,
                 false => StreamFormat::Lines,
             },
@@ -89,6 +87,18 @@ impl EventEncoder {
         (last != Some(hash)).then_some(line)
     }
 
+    /// The last line of a stream that failed, as Argo CD's gateway has it.
+    fn final_error(&self, error: &Error) -> Bytes {
+        let (status, _) = error.answer();
+        let error = json!({"error": {
+            "grpc_code": error.grpc().number(),
+            "http_code": status.as_u16(),
+            "http_status": status.canonical_reason().unwrap_or_default(),
+            "message": error.text(),
+        }});
+        self.line(&error)
+    }
+
     fn line(&self, event: &impl Serialize) -> Bytes {
         let (begin, end) = match self.format {
             StreamFormat::Lines => ("", "\n"),
@@ -102,11 +112,18 @@ impl EventEncoder {
     }
 }
 
+/// Whether a browser's `EventSource` asks.
+fn is_event_source(fields: &HeaderMap) -> bool {
+    let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/event-stream"))
+}
+
 pub(super) async fn read(
     route: &ApplicationSetRoute<'_>,
     (head, body): (request::Parts, Body),
 ) -> Result<Request, Rejection> {
     let mut query = Query::read(head.uri.query(), route.kind)?;
+    query.is_for_page = is_event_source(&head.headers);
     if let Some(name) = &route.name {
         query.name = name.to_string();
     }
@@ -145,7 +162,13 @@ pub(super) fn answer(
         ),
         ApiResponse::Events(events) => {
             let content_type = encoder.content_type();
-            let frames = events.filter_map(move |event| ready(encoder.encode(&event).map(Frame::data)));
+            let frames = events.filter_map(move |event| {
+                let line = match event {
+                    Ok(event) => encoder.encode(&event),
+                    Err(error) => Some(encoder.final_error(&error)),
+                };
+                ready(line.map(Frame::data))
+            });
             let (expires_at, decision) = until;
             (content_type, Body::generated(frames, expires_at, decision))
         }

@@ -1,7 +1,11 @@
 //! Watches ApplicationSets: sends an event for each set that changed while the caller may see it.
 //!
 //! Memory is bounded, because events of later snapshots are not queued: sets are compared again
-//! once all events were sent. Comparisons run off the threads that serve.
+//! once all events were sent. Comparisons run off the threads that serve. A status that changes
+//! alone causes a comparison once a second at most.
+//!
+//! A watch of one name ends with an error if no controller has written a status of the set in time:
+//! `argocd appset create --wait` waits for one, and would never end. A browser's page only shows it.
 //!
 //! Security: events come only from snapshots by which every open exchange was reauthorized. None
 //! comes from a snapshot in which the caller is unknown, and none shows a set as it was while the
@@ -9,15 +13,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::applicationsets::permit::{self, is_templated, project_text};
 use crate::applicationsets::read::{is_in_projects, labels};
-use crate::applicationsets::request::{Error, EventType, Query, WatchEvent};
+use crate::applicationsets::request::{Error, EventStream, EventType, Query, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::rejection::Rejection;
@@ -26,15 +32,26 @@ use tollgate_applicationset::selector::Selector;
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::Bundle;
-use tollgate_state::{ObjectName, Resources};
+use tollgate_state::{ApplicationSetStatus, ObjectName, Resources};
 
 mod comparisons;
+mod statuses;
 
 pub(super) use comparisons::ComparisonScheduler;
 
+pub(super) use statuses::EndedWatches;
+
+use statuses::{StatusReceiver, is_unreported};
+
+/// Time between two comparisons that only a changed status causes.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug)]
 struct WatchedSet {
+    /// The set in the snapshot.
     set: Arc<Value>,
+    /// Its status, if it was written without a change of the snapshot.
+    status: Option<Arc<ApplicationSetStatus>>,
     /// Projects of its Applications, if its own is a template.
     owned: BTreeSet<String>,
     is_shown: bool,
@@ -51,34 +68,52 @@ struct VisibilityInputs {
 struct Watcher {
     front_state: Arc<ApplicationSetsFrontState>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    statuses: StatusReceiver,
     generation: u64,
+    compared_at: Instant,
     principal: Arc<Principal>,
     query: Query,
     selector: Selector,
     watched: Sets,
     visibility_inputs: Option<VisibilityInputs>,
     queue: VecDeque<WatchEvent>,
+    /// How long a set that is watched by its name may have no condition.
+    controller_timeout: Duration,
+    /// A set that is watched by its name and has no condition, and since when.
+    unreported: Option<(ObjectName, Instant)>,
+}
+
+/// What ends a watcher's wait.
+enum Wake {
+    Changed,
+    NoController,
 }
 
 impl ApplicationSetHandler<'_, '_> {
     /// Streams events until the caller goes away. As in Argo CD, a watch of one set begins with an
     /// event that has its current state.
-    pub(super) async fn watch(&mut self, query: Query) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
+    pub(super) async fn watch(&mut self, query: Query) -> Result<EventStream, Rejection> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let reauthorization = Reauthorization::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
         let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
         let snapshots = self.open.subscribe();
+        let statuses = StatusReceiver(self.statuses.take());
         let snapshot = self.current.load_full();
+        let settings = snapshot.policies.config.application_sets.as_ref();
         let mut watcher = Watcher {
             front_state: Arc::clone(self.front_state),
             snapshots,
+            statuses,
             generation: snapshot.generation,
+            compared_at: Instant::now(),
             principal: Arc::clone(self.principal),
             selector,
             watched: Sets::new(),
             visibility_inputs: None,
             queue: VecDeque::new(),
+            controller_timeout: settings.map_or(Duration::ZERO, |settings| settings.controller_timeout),
+            unreported: None,
             query,
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
@@ -89,10 +124,19 @@ impl ApplicationSetHandler<'_, '_> {
         if watcher.query.name.is_empty() {
             watcher.queue.clear();
         }
+        if let Some((name, _)) = &watcher.unreported
+            && self
+                .front_state
+                .ended_watches
+                .contains(self.principal.limit_key(), name)
+        {
+            return Err(watcher.no_controller(name.clone()).into());
+        }
         let ending = guard.ending();
-        let events = stream::unfold((watcher, guard), |(watcher, guard)| async move {
+        let events = stream::unfold(Some((watcher, guard)), |open| async move {
+            let (watcher, guard) = open?;
             let (event, watcher) = watcher.next().await?;
-            Some((event, (watcher, guard)))
+            Some((event, watcher.map(|watcher| (watcher, guard))))
         });
         let ended = async move { ending.ended().await };
         Ok(events.take_until(ended).boxed())
@@ -100,13 +144,23 @@ impl ApplicationSetHandler<'_, '_> {
 }
 
 impl Watcher {
-    /// The next event. `None` if the front is closed or the gateway stops.
-    async fn next(mut self) -> Option<(WatchEvent, Self)> {
+    /// The next event, or the error that ends the watch. `None` if the front is closed or the gateway
+    /// stops.
+    async fn next(mut self) -> Option<(Result<WatchEvent, Error>, Option<Self>)> {
         loop {
             if let Some(event) = self.queue.pop_front() {
-                return Some((event, self));
+                return Some((Ok(event), Some(self)));
             }
-            self.snapshots.changed().await.ok()?;
+            match (self.wait().await?, &self.unreported) {
+                (Wake::NoController, Some((name, _))) => {
+                    let error = self.no_controller(name.clone());
+                    tracing::warn!(%error, "a watch of an ApplicationSet was ended");
+                    let person = self.principal.limit_key();
+                    self.front_state.ended_watches.record(person, name.clone());
+                    return Some((Err(error), None));
+                }
+                (Wake::NoController, None) | (Wake::Changed, _) => {}
+            }
             let front_state = Arc::clone(&self.front_state);
             let person = self.principal.limit_key();
             let compared = front_state.comparisons.run(person, move || self.compare_newest());
@@ -114,11 +168,36 @@ impl Watcher {
         }
     }
 
-    /// Compares with the newest snapshot, once this watch is scheduled. `None` if the front is
-    /// closed.
+    fn no_controller(&self, name: ObjectName) -> Error {
+        Error::NoController {
+            name,
+            waited: self.controller_timeout,
+        }
+    }
+
+    /// Waits for something to compare. `None` if the gateway stops.
+    async fn wait(&mut self) -> Option<Wake> {
+        let unreported = self.unreported.as_ref();
+        let controller_deadline = unreported.and_then(|(_, since)| since.checked_add(self.controller_timeout));
+        let no_controller = async move {
+            match controller_deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.snapshots.changed() => changed.ok().map(|()| Wake::Changed),
+            () = self.statuses.changed(self.compared_at + STATUS_INTERVAL) => Some(Wake::Changed),
+            () = no_controller => Some(Wake::NoController),
+        }
+    }
+
+    /// Compares with the newest snapshot and statuses, once this watch is scheduled. `None` if the
+    /// front is closed.
     fn compare_newest(mut self) -> Option<Self> {
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update());
-        if snapshot.generation > self.generation {
+        // The first comparison may have been with a snapshot that is received later.
+        if snapshot.generation >= self.generation {
             self.generation = snapshot.generation;
             self.compare(&snapshot)?;
         }
@@ -132,7 +211,20 @@ impl Watcher {
         let changes = changes.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
         self.queue = changes.map(|(event, set)| WatchEvent { event, set }).collect();
         self.watched = now;
+        self.compared_at = Instant::now();
+        self.note_unreported();
         Some(())
+    }
+
+    /// Notes since when a set that is watched by its name has no condition.
+    fn note_unreported(&mut self) {
+        let is_waiting = !self.query.name.is_empty() && !self.query.is_for_page;
+        let mut named = self.watched.iter().filter(|_| is_waiting);
+        let unreported = named.find(|(_, watched_set)| watched_set.is_shown && is_unreported(&watched_set.current()));
+        self.unreported = unreported.map(|(name, _)| match self.unreported.take() {
+            Some((before, since)) if before == *name => (before, since),
+            _ => (name.clone(), self.compared_at),
+        });
     }
 
     /// Evaluates which sets the watch shows: those that match it and that the caller may see, as
@@ -150,9 +242,12 @@ impl Watcher {
             is_same && Arc::ptr_eq(&before.rbac, &snapshot.policies.rbac)
         });
         let mut projects = projects(&snapshot.policies.resources);
+        let statuses = self.statuses.latest();
         let evaluate = |(name, set): (&ObjectName, &Arc<Value>)| {
             let owned = projects.remove(name).unwrap_or_default();
-            let earlier = self.watched.get(name).filter(|earlier| {
+            let earlier = self.watched.get(name);
+            let status = statuses.get(name).or_else(|| earlier?.status.as_ref()).cloned();
+            let earlier = earlier.filter(|earlier| {
                 let is_unchanged = is_as_before && earlier.owned == owned;
                 is_unchanged && Arc::ptr_eq(&earlier.set, set)
             });
@@ -164,6 +259,7 @@ impl Watcher {
             };
             let watched_set = WatchedSet {
                 set: Arc::clone(set),
+                status,
                 owned,
                 is_shown,
             };
@@ -189,19 +285,35 @@ impl Watcher {
     }
 }
 
+impl WatchedSet {
+    /// The set with its latest status.
+    fn current(&self) -> Arc<Value> {
+        let current = self.status.as_ref().and_then(|status| status.applied_to(&self.set));
+        current.map_or_else(|| Arc::clone(&self.set), Arc::new)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let pointer = |status: &Option<Arc<ApplicationSetStatus>>| status.as_ref().map(Arc::as_ptr);
+        Arc::ptr_eq(&self.set, &other.set) && pointer(&self.status) == pointer(&other.status)
+    }
+}
+
 /// The changes of the sets that are shown. A set that is no longer shown counts as deleted, in its
 /// state when it was last shown.
 fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
-    let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
-        let watched_set = sets.get(name).filter(|watched_set| watched_set.is_shown);
-        watched_set.map(|watched_set| Arc::clone(&watched_set.set))
-    };
+    fn shown<'a>(sets: &'a Sets, name: &ObjectName) -> Option<&'a WatchedSet> {
+        sets.get(name).filter(|watched_set| watched_set.is_shown)
+    }
     let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
     let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {
-        (None, Some(set)) => Some((EventType::Added, set)),
-        (Some(was), Some(set)) if !Arc::ptr_eq(&was, &set) && was != set => Some((EventType::Modified, set)),
-        (Some(was), None) => Some((EventType::Deleted, was)),
-        (None, None) | (Some(_), Some(_)) => None,
+        (None, Some(set)) => Some((EventType::Added, set.current())),
+        (Some(was), Some(set)) if was.is_same(set) => None,
+        (Some(was), Some(set)) => {
+            let set = set.current();
+            (was.current() != set).then_some((EventType::Modified, set))
+        }
+        (Some(was), None) => Some((EventType::Deleted, was.current())),
+        (None, None) => None,
     };
     names.into_iter().filter_map(became).collect()
 }

@@ -1,5 +1,5 @@
 //! The state that the watching thread shares with the threads that load: the decoded objects, the
-//! failures of watches, and a count of changes.
+//! statuses of ApplicationSets, the failures of watches, and a count of changes.
 //!
 //! Invariant: no lock is held across an await.
 
@@ -13,8 +13,10 @@ use tokio::time::Instant;
 use super::kinds::{WatchRequirement, WatchSpec, watch_specs};
 use super::object::Object;
 use super::watch_failure::WatchFailure;
-use super::watch_store::{WatchState, WatchStore};
-use crate::decode::read::DecodedItem;
+use super::watch_store::{WatchState, WatchStore, name_of};
+use crate::ObjectName;
+use crate::application_set_status::{ApplicationSetStatus, ApplicationSetStatuses};
+use crate::decode::read::{DecodedItem, ObjectKind};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -24,6 +26,8 @@ pub(super) struct SharedState {
     /// Notified when a watch makes progress.
     progress: Condvar,
     count: watch::Sender<u64>,
+    /// Never older than the objects: it changes under the lock of `inner`.
+    statuses: watch::Sender<Arc<ApplicationSetStatuses>>,
 }
 
 struct Inner {
@@ -43,6 +47,7 @@ impl SharedState {
             }),
             progress: Condvar::new(),
             count: watch::Sender::new(0),
+            statuses: watch::Sender::default(),
         }
     }
 
@@ -63,6 +68,10 @@ impl SharedState {
         self.count.subscribe()
     }
 
+    pub(super) fn statuses(&self) -> watch::Receiver<Arc<ApplicationSetStatuses>> {
+        self.statuses.subscribe()
+    }
+
     pub(super) fn client(&self) -> Option<Client> {
         self.lock().client.as_ref().ok().cloned()
     }
@@ -77,7 +86,14 @@ impl SharedState {
     }
 
     pub(super) fn apply<const WHOLE: bool>(&self, watch: usize, event: Event<Object<WHOLE>>) {
-        self.update(watch, |store| store.apply(event, &self.namespace));
+        self.update(watch, |store| {
+            let update = StatusUpdate::of(store.spec.kind, &event);
+            let changed = store.apply(event, &self.namespace);
+            if let Some(update) = update {
+                self.statuses.send_if_modified(|statuses| update.apply(statuses, store));
+            }
+            changed
+        });
     }
 
     pub(super) fn fail(&self, watch: usize, failure: WatchFailure) {
@@ -130,6 +146,61 @@ impl SharedState {
     }
 }
 
+/// What an event means for the statuses of ApplicationSets.
+enum StatusUpdate {
+    Written(ObjectName, ApplicationSetStatus),
+    Removed(ObjectName),
+    /// A list is complete.
+    Listed,
+}
+
+impl StatusUpdate {
+    /// `None` if the event is about something else.
+    fn of<const WHOLE: bool>(kind: ObjectKind, event: &Event<Object<WHOLE>>) -> Option<Self> {
+        if kind != ObjectKind::ApplicationSet {
+            return None;
+        }
+        match event {
+            Event::Init => None,
+            Event::InitDone => Some(Self::Listed),
+            Event::Delete(object) => Some(Self::Removed(name_of(object))),
+            Event::Apply(object) | Event::InitApply(object) => {
+                let Some(status) = object.value.get("status").filter(|status| !status.is_null()) else {
+                    return Some(Self::Removed(name_of(object)));
+                };
+                let status = ApplicationSetStatus {
+                    uid: object.metadata.uid.clone().unwrap_or_default(),
+                    resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+                    status: status.clone(),
+                };
+                Some(Self::Written(name_of(object), status))
+            }
+        }
+    }
+
+    /// Returns whether a status changed.
+    fn apply(self, statuses: &mut Arc<ApplicationSetStatuses>, store: &WatchStore) -> bool {
+        match self {
+            Self::Written(name, status) => {
+                let is_same = |old: &Arc<ApplicationSetStatus>| old.uid == status.uid && old.status == status.status;
+                if statuses.get(&name).is_some_and(is_same) {
+                    return false;
+                }
+                Arc::make_mut(statuses).insert(name, Arc::new(status));
+                true
+            }
+            Self::Removed(name) => statuses.contains_key(&name) && Arc::make_mut(statuses).remove(&name).is_some(),
+            Self::Listed => {
+                let before = statuses.len();
+                let of_watch =
+                    |name: &ObjectName| store.spec.namespace.as_ref().is_none_or(|one| *one == name.namespace);
+                Arc::make_mut(statuses).retain(|name, _| !of_watch(name) || store.contains(name));
+                statuses.len() != before
+            }
+        }
+    }
+}
+
 impl Inner {
     fn is_complete(&self) -> bool {
         let known = |store: &WatchStore| !matches!(store.state, WatchState::Syncing(_));
@@ -151,5 +222,71 @@ impl Inner {
             WatchState::Synced | WatchState::Unavailable(_) | WatchState::Stale(_) => None,
         };
         self.stores.iter().filter_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::SharedState;
+    use crate::decode::read::ObjectKind;
+    use crate::kubernetes::object::Object;
+    use tollgate_config::KubernetesState;
+
+    fn set(name: &str, version: &str, status: &Value) -> Object<true> {
+        let object = json!({
+            "metadata": {"name": name, "namespace": "argocd", "uid": name, "resourceVersion": version},
+            "spec": {"generators": []}, "status": status,
+        });
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    /// A write of a status alone changes the statuses, and no object.
+    #[test]
+    fn statuses_of_sets_change_beside_the_objects() {
+        let shared = SharedState::new(&KubernetesState::default(), "argocd");
+        let watch = shared
+            .watches()
+            .iter()
+            .position(|spec| spec.kind == ObjectKind::ApplicationSet)
+            .unwrap();
+        let (mut statuses, mut count) = (shared.statuses(), shared.count());
+        let mut seen = || {
+            let changed = (statuses.has_changed().unwrap(), count.has_changed().unwrap());
+            count.mark_unchanged();
+            let now = statuses.borrow_and_update().clone();
+            let of = |(name, one): (&crate::ObjectName, &std::sync::Arc<super::ApplicationSetStatus>)| {
+                (name.name.clone(), one.resource_version.clone(), one.status.clone())
+            };
+            (changed, now.iter().map(of).collect::<Vec<_>>())
+        };
+        let one = |version: &str, status: Value| ("a".to_owned(), version.to_owned(), status);
+        for (event, changed, expected) in [
+            (Event::Init, (false, false), vec![]),
+            (Event::InitApply(set("a", "1", &json!(null))), (false, false), vec![]),
+            (Event::InitDone, (false, true), vec![]),
+            (
+                Event::Apply(set("a", "2", &json!({"v": 1}))),
+                (true, false),
+                vec![one("2", json!({"v": 1}))],
+            ),
+            (
+                Event::Apply(set("a", "3", &json!({"v": 1}))),
+                (false, false),
+                vec![one("2", json!({"v": 1}))],
+            ),
+            (
+                Event::Apply(set("a", "4", &json!({"v": 2}))),
+                (true, false),
+                vec![one("4", json!({"v": 2}))],
+            ),
+            (Event::Init, (false, false), vec![one("4", json!({"v": 2}))]),
+            (Event::InitDone, (true, true), vec![]),
+        ] {
+            shared.apply(watch, event);
+            assert_eq!(seen(), (changed, expected));
+        }
     }
 }

@@ -57,6 +57,10 @@ impl WatchStore {
         self.objects.values().map(|entry| Arc::clone(&entry.items))
     }
 
+    pub(super) fn contains(&self, name: &ObjectName) -> bool {
+        self.objects.contains_key(name)
+    }
+
     /// Applies an event and returns whether it changed anything; `namespace` is the control plane's.
     pub(super) fn apply<const WHOLE: bool>(&mut self, event: Event<Object<WHOLE>>, namespace: &str) -> bool {
         match event {
@@ -149,7 +153,7 @@ impl WatchStore {
     }
 }
 
-fn name_of<const WHOLE: bool>(object: &Object<WHOLE>) -> ObjectName {
+pub(super) fn name_of<const WHOLE: bool>(object: &Object<WHOLE>) -> ObjectName {
     ObjectName {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),
         name: object.metadata.name.clone().unwrap_or_default(),

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use http::{Response, request};
 use tokio::time::timeout_at;
 
-use crate::applicationsets::grpc::{self, Call, Method, Transport};
-use crate::applicationsets::request::{ApiResponse, WatchEvent};
+use crate::applicationsets::grpc::{self, Call, FinalStatus, Method, Transport};
+use crate::applicationsets::request::{ApiResponse, Error, WatchEvent};
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
@@ -80,6 +81,7 @@ impl RequestContext<'_> {
             }
             ApiResponse::Events(events) => {
                 let codec = Arc::clone(codec);
+                let events = events.map(|event| event.map_err(|error| final_status(&error))).boxed();
                 // Making JSON of text and JSON does not fail.
                 let write =
                     move |event: &WatchEvent| codec.encode(call.path, &serde_json::to_value(event).unwrap_or_default());
@@ -90,6 +92,13 @@ impl RequestContext<'_> {
             body.hold(held);
             body
         }))
+    }
+}
+
+fn final_status(error: &Error) -> FinalStatus {
+    FinalStatus {
+        code: error.grpc(),
+        message: error.text().into_owned(),
     }
 }
 

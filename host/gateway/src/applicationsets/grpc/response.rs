@@ -53,9 +53,10 @@ pub(crate) fn unary(transport: Transport, message: &EncodedMessage, decision: Uu
     response
 }
 
+/// The messages of a call, and its status once they end.
 pub(crate) fn stream<E: Send + 'static>(
     call: Call,
-    events: BoxStream<'static, E>,
+    events: BoxStream<'static, Result<E, FinalStatus>>,
     write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
     (expires_at, decision): (Option<Timestamp>, Uuid),
 ) -> Response<Body> {
@@ -63,20 +64,37 @@ pub(crate) fn stream<E: Send + 'static>(
         let (mut events, write) = open?;
         let event = tokio::select! {
             biased;
-            () = deadline_passed(call.deadline) => Err(Error::Deadline),
-            event = events.next() => Ok(event),
+            () = deadline_passed(call.deadline) => Err(FinalStatus::from(&Error::Deadline)),
+            event = events.next() => event.transpose(),
         };
-        let message = event.and_then(|event| event.map(|event| write(&event)).transpose());
+        let encode = |event: E| write(&event).map_err(|error| FinalStatus::from(&error));
+        let message = event.and_then(|event| event.map(encode).transpose());
         Some(match message {
             Ok(Some(message)) => {
                 let data = Frame::data(frame::data(call.transport, &message.bytes));
                 (data, Some((events, write)))
             }
             Ok(None) => (final_frame(call.transport, None), None),
-            Err(error) => (final_frame(call.transport, Some(error.answer().0)), None),
+            Err(status) => (final_frame(call.transport, Some(&status)), None),
         })
     });
     head(call.transport, Body::generated(frames, expires_at, decision))
+}
+
+/// The status of a call that failed after its first message.
+#[derive(Clone, Debug)]
+pub(crate) struct FinalStatus {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+impl From<&Error> for FinalStatus {
+    fn from(error: &Error) -> Self {
+        Self {
+            code: error.answer().0,
+            message: error.to_string(),
+        }
+    }
 }
 
 async fn deadline_passed(deadline: Option<Instant>) {
@@ -149,22 +167,31 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
 /// The last frame of a stream, with the status.
 ///
 /// - `error`: how the call failed, if it did.
-fn final_frame(transport: Transport, error: Option<Code>) -> Frame<Bytes> {
+fn final_frame(transport: Transport, error: Option<&FinalStatus>) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {
             let status = HeaderValue::from(u16::from(number(error)));
-            Frame::trailers(HeaderMap::from_iter([(STATUS, status)]))
+            let mut trailers = HeaderMap::from_iter([(STATUS, status)]);
+            let message = error.map(|error| HeaderValue::try_from(percent_encoded(&error.message)));
+            if let Some(Ok(message)) = message {
+                trailers.insert(MESSAGE, message);
+            }
+            Frame::trailers(trailers)
         }
         Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(error))),
     }
 }
 
-fn trailers_text(error: Option<Code>) -> String {
-    format!("grpc-status:{}\r\n", number(error))
+fn trailers_text(error: Option<&FinalStatus>) -> String {
+    let status = format!("grpc-status:{}\r\n", number(error));
+    match error {
+        Some(error) => format!("{status}grpc-message:{}\r\n", percent_encoded(&error.message)),
+        None => status,
+    }
 }
 
-fn number(error: Option<Code>) -> u8 {
-    error.map_or(0, Code::number)
+fn number(error: Option<&FinalStatus>) -> u8 {
+    error.map_or(0, |error| error.code.number())
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ impl Fixture {
                 git: GitLimits::default(),
                 git_cache: GitCache::default(),
                 concurrency: 1,
+                controller_timeout: std::time::Duration::MAX,
                 max_deletions: 10,
             },
             callers: CallerCache::default(),

@@ -48,6 +48,13 @@ pub(crate) enum Error {
     /// Others were generating for longer than this set may take. (503)
     #[error("other ApplicationSets are being generated, and no slot became free within {waited:?}")]
     Busy { waited: Duration },
+    /// A watch of one set ended, because no controller wrote the set's status. (504)
+    #[error(
+        "no ApplicationSet controller wrote the status of `{}/{}` within {waited:?}: check that \
+         argocd-applicationset-controller runs and watches namespace `{}`",
+        .name.namespace, .name.name, .name.namespace
+    )]
+    NoController { name: ObjectName, waited: Duration },
     #[error("the work was interrupted")]
     Broken,
     #[error(transparent)]
@@ -83,6 +90,7 @@ impl Error {
                 }
             },
             Self::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::NoController { .. } => (StatusCode::GATEWAY_TIMEOUT, "no_controller"),
             Self::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
             Self::Apply(error) => match error {
                 apply::Error::Problems(_) => (StatusCode::BAD_REQUEST, "applications_invalid"),

@@ -35,6 +35,9 @@ pub(crate) struct Query {
     pub(crate) resource_version: String,
     pub(crate) upsert: bool,
     pub(crate) dry_run: bool,
+    /// For a watch: whether a browser shows its events, and nobody waits for a certain one.
+    #[serde(skip)]
+    pub(crate) is_for_page: bool,
     /// What happens to the Applications of a deleted set. If absent, the set itself decides.
     #[serde(skip)]
     pub(crate) cascade: Option<Propagation>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::request::EventType;
 use crate::applicationsets::watch::{Sets, WatchedSet, changed, projects};
-use tollgate_state::{ObjectName, directory};
+use tollgate_state::{ApplicationSetStatus, ObjectName, directory};
 
 fn name(text: &str) -> ObjectName {
     ObjectName {
@@ -20,6 +20,7 @@ fn sets(all: &[(&str, Value, bool)]) -> Sets {
     let one = |(text, set, is_shown): &(&str, Value, bool)| {
         let watched_set = WatchedSet {
             set: Arc::new(set.clone()),
+            status: None,
             owned: BTreeSet::new(),
             is_shown: *is_shown,
         };
@@ -46,6 +47,31 @@ fn visible_sets_are_added_modified_and_deleted() {
         &[(EventType::Modified, two)],
     );
     check(&[("a", one.clone(), true)], &[], &[(EventType::Deleted, one)]);
+}
+
+/// A status that is written alone is a change of the sets that are shown.
+#[test]
+fn a_changed_status_modifies_the_sets_that_are_shown() {
+    let set = json!({"metadata": {"uid": "u", "resourceVersion": "1"}});
+    let with_status = |version: &str, status: &Value, is_shown| {
+        let mut all = sets(&[("a", set.clone(), is_shown)]);
+        let status = ApplicationSetStatus {
+            uid: "u".to_owned(),
+            resource_version: version.to_owned(),
+            status: status.clone(),
+        };
+        all.values_mut()
+            .for_each(|one| one.status = Some(Arc::new(status.clone())));
+        all
+    };
+    let (first, second) = (with_status("2", &json!(1), true), with_status("3", &json!(2), true));
+    let expected = json!({"metadata": {"uid": "u", "resourceVersion": "3"}, "status": 2});
+    assert_eq!(changed(&first, &second), [(EventType::Modified, Arc::new(expected))]);
+    assert_eq!(changed(&second, &with_status("3", &json!(2), true)), []);
+    assert_eq!(
+        changed(&with_status("2", &json!(1), false), &with_status("3", &json!(2), false)),
+        []
+    );
 }
 
 /// SECURITY: no event shows a set, or a later state of it, that the caller may not see.
