@@ -109,29 +109,68 @@ async fn drv_ext_004_authorization_and_cookies_are_removed() {
 }
 
 /// Argo CD joins groups with commas and escapes nothing. The gateway escapes a comma within a
-/// name, so that splitting at commas gives the groups back.
+/// name, so that splitting at commas gives the groups back. With `compat: argocd` it escapes nothing
+/// either.
 #[tokio::test]
 async fn drv_ext_005_groups_are_joined_unambiguously() {
     let issuer = Issuer::start().await;
-    let backend = backend("x").await;
-    let mut setup = Setup::with_backend(backend.address);
-    let config = issuer.argocd_config(false);
-    setup.argocd_cm.insert("oidc.config".to_owned(), config);
-    let policy = "p, role:all, applications, get, *, allow\np, role:all, extensions, invoke, *, allow\n";
-    setup.rbac_cm = map(&[("policy.csv", policy), ("policy.default", "role:all")]);
-    let world = setup.start().await;
-    for groups in [json!(["a,b", "c"]), json!(["a", "b", "c"]), json!(["a%2Cb", "c"])] {
-        let token = issuer.token(&json!({"sub": "u", "groups": groups}));
-        let request = format!(
-            "GET /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {token}\r\n\
-             Argocd-Application-Name: argocd:cart\r\nArgocd-Project-Name: shop\r\n\r\n"
-        );
-        let mut client = Client::connect(world.address()).await;
-        assert_eq!(client.exchange(request.as_bytes()).await.status, 200);
+    for (settings, expected) in [
+        (json!({}), [["a%2Cb,c"], ["a,b,c"], ["a%252Cb,c"]]),
+        (argocd(), [["a,b,c"], ["a,b,c"], ["a%2Cb,c"]]),
+    ] {
+        let backend = backend("x").await;
+        let mut setup = Setup::with_backend(backend.address);
+        let config = issuer.argocd_config(false);
+        setup.argocd_cm.insert("oidc.config".to_owned(), config);
+        let policy = "p, role:all, applications, get, *, allow\np, role:all, extensions, invoke, *, allow\n";
+        setup.rbac_cm = map(&[("policy.csv", policy), ("policy.default", "role:all")]);
+        setup.settings = settings;
+        let world = setup.start().await;
+        for groups in [json!(["a,b", "c"]), json!(["a", "b", "c"]), json!(["a%2Cb", "c"])] {
+            let token = issuer.token(&json!({"sub": "u", "groups": groups}));
+            // What the client sends is not what the backend gets.
+            let request = format!(
+                "GET /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nCookie: argocd.token={token}\r\n\
+                 Argocd-User-Groups: admins\r\n\
+                 Argocd-Application-Name: argocd:cart\r\nArgocd-Project-Name: shop\r\n\r\n"
+            );
+            let mut client = Client::connect(world.address()).await;
+            assert_eq!(client.exchange(request.as_bytes()).await.status, 200);
+        }
+        let seen = backend.seen();
+        let lists: Vec<_> = seen.iter().map(|seen| seen.values("argocd-user-groups")).collect();
+        assert_eq!(lists, expected);
     }
-    let seen = backend.seen();
-    let lists: Vec<_> = seen.iter().map(|seen| seen.values("argocd-user-groups")).collect();
-    assert_eq!(lists, [["a%2Cb,c"], ["a,b,c"], ["a%252Cb,c"]]);
+}
+
+/// The histogram has the duration of the whole exchange, as Argo CD's has.
+#[tokio::test]
+async fn the_duration_of_an_exchange_ends_with_its_content() {
+    let (listener, address) = crate::streaming::bare_backend().await;
+    let world = Setup::with_backend(address).start().await;
+    let observed = async || {
+        let metrics = world.admin("/metrics").await;
+        let name = "argocd_proxy_extension_request_duration_seconds_count{extension=\"echo\"} ";
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        let counter = "argocd_proxy_extension_request_total{extension=\"echo\",status=\"200\"} 1";
+        (metrics.contains(counter), line)
+    };
+    let sent = tokio::spawn(world.get("alice", "/x").send());
+    let (mut backend, _) = listener.accept().await.unwrap();
+    crate::wire::read_head(&mut backend).await;
+    let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na";
+    tokio::io::AsyncWriteExt::write_all(&mut backend, head).await.unwrap();
+    let answer = sent.await.unwrap().unwrap();
+    assert_eq!(observed().await, (true, None));
+    tokio::io::AsyncWriteExt::write_all(&mut backend, b"b").await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "ab");
+    let ended = async || observed().await == (true, Some("1".to_owned()));
+    world.until("the exchange to be observed", ended).await;
+    // The twin: what is refused is not observed.
+    assert_eq!(world.get("bob", "/x").send().await.unwrap().status().as_u16(), 403);
+    assert_eq!(observed().await, (true, Some("1".to_owned())));
 }
 
 #[tokio::test]

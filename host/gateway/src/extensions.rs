@@ -13,16 +13,18 @@ use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::route::ExtensionPath;
 use crate::snapshot::Snapshot;
+use tollgate_config::Compatibility;
 use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
-use tollgate_proxy::headers::{self, ClientFields, HostHeaders, Outbound};
+use tollgate_proxy::headers::{self, ClientFields, GroupEncoding, HostHeaders, Outbound};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
 pub mod call;
 mod evaluation;
+mod exchange_timer;
 pub(crate) mod facts;
 pub(crate) mod permit;
 mod reauthorization;
@@ -33,6 +35,7 @@ pub(crate) use facts::CallTarget;
 pub use permit::ExtensionPermit;
 
 use call::Call;
+use exchange_timer::ExchangeTimer;
 pub(crate) use reauthorization::ExtensionReauthorization;
 
 impl RouteHandler for ExtensionPath<'_> {
@@ -75,10 +78,11 @@ impl RouteHandler for ExtensionPath<'_> {
         body.hold(Arc::clone(&guard));
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
+        outbound.hold(ExchangeTimer::start(&gateway.metrics, &permit));
 
         let forwarded = permit.backend().forward(outbound, body).await;
         record.finish_stage(Stage::Forward);
-        gateway.count(&permit, record, &forwarded);
+        gateway.count(&permit, &forwarded);
         gateway.finish(forwarded?, &permit, snapshot).await
     }
 }
@@ -119,6 +123,10 @@ impl Gateway {
         let call = permit.call();
         let own = HostHeaders {
             identity: permit.caller().identity.as_ref().map_err(Clone::clone)?,
+            groups: match snapshot.policies.config.extensions.compatibility {
+                Compatibility::None => GroupEncoding::Escaped,
+                Compatibility::Argocd => GroupEncoding::Argocd,
+            },
             resource: permit.resource_headers().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
@@ -145,11 +153,9 @@ impl Gateway {
     }
 
     /// Counts requests handed to a backend, as Argo CD does.
-    fn count(&self, permit: &ExtensionPermit, record: &OpenRecord, forwarded: &Result<Response<Body>, forward::Error>) {
+    fn count(&self, permit: &ExtensionPermit, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = forwarded.as_ref().map_or_else(forward::Error::status, Response::status);
-        let seconds = record.stage_duration(Stage::Forward).as_secs_f64();
-        self.metrics
-            .count_forwarded(permit.extension().spec(), status.as_u16(), seconds);
+        self.metrics.count_forwarded(permit.extension().spec(), status.as_u16());
     }
 }
 

@@ -18,7 +18,7 @@ mod upstream;
 
 pub(crate) use clean::retain;
 pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
-pub use identity::{IdentityHeaders, UserInfo};
+pub use identity::{GroupEncoding, IdentityHeaders, UserInfo};
 pub use kubernetes::client_impersonates;
 pub use resource::{ResourceHeaders, ResourceNames};
 pub(crate) use response::clean_response;

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -80,7 +81,7 @@ impl Default for Metrics {
             duration: register_metric(
                 all,
                 "argocd_proxy_extension_request_duration_seconds",
-                "Time until the backend's response head",
+                "Time of a request to an extension's backend, until the response or the tunnel has ended",
                 Family::new_with_constructor(credential::duration_histogram),
             ),
             decisions: register(all, "tollgate_decisions", "Decisions by outcome and reason"),
@@ -151,12 +152,16 @@ impl Metrics {
     /// series.
     ///
     /// - `status`: counted as 0 unless its class is one of HTTP's.
-    /// - `seconds`: until the response head.
-    pub fn count_forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
+    pub fn count_forwarded(&self, extension: &ExtensionSpec, status: u16) {
         let status = if (100..600).contains(&status) { status } else { 0 };
         let labels = ([("extension", extension.name.clone())], [("status", status)]);
         self.forwarded.get_or_create(&labels).inc();
-        self.duration.get_or_create(&labels.0).observe(seconds);
+    }
+
+    /// Records how long a whole exchange with a backend took.
+    pub fn observe_exchange(&self, extension: &ExtensionSpec, duration: Duration) {
+        let label = [("extension", extension.name.clone())];
+        self.duration.get_or_create(&label).observe(duration.as_secs_f64());
     }
 
     /// Counts a load of a part of the configuration; `good` says whether all its files are in force

@@ -499,13 +499,6 @@ impl OpenRecord {
         });
     }
 
-    /// Time a stage took; zero while it has not ended.
-    pub fn stage_duration(&self, stage: Stage) -> Duration {
-        let durations = self.record.as_ref().map(|record| &record.stage_durations);
-        let taken = durations.and_then(|durations| durations.get(stage as usize));
-        taken.copied().unwrap_or_default()
-    }
-
     /// Takes the record out, for work that continues if its request is dropped. Until
     /// [`OpenRecord::restore`] puts it back, nothing here is recorded or written.
     #[must_use]

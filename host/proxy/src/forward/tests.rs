@@ -236,6 +236,7 @@ async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
     let resource = resource.unwrap();
     let host_headers = crate::headers::HostHeaders {
         identity: &identity,
+        groups: crate::headers::GroupEncoding::Escaped,
         resource: &resource,
         assertion: None,
     };

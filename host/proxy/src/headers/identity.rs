@@ -1,7 +1,8 @@
 //! Header values that tell a backend who the caller is: a principal's names and groups. Names that
 //! a header cannot carry unchanged are refused.
 //!
-//! Security: no two different identities read the same to a backend.
+//! Security: no two different identities read the same to a backend, except with
+//! [`GroupEncoding::Argocd`].
 
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -23,12 +24,25 @@ pub struct UserInfo<'a> {
     pub extra: &'a [(String, Vec<String>)],
 }
 
+/// How groups become the value of `Argocd-User-Groups`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupEncoding {
+    /// Percent-encoded where a backend would otherwise see other groups.
+    #[default]
+    Escaped,
+    /// As Argo CD: joined with `,` and otherwise unchanged. A group `a,b` reads like the groups `a`
+    /// and `b`.
+    Argocd,
+}
+
 /// Header values that say who calls. Made once for each principal and cloned cheaply.
 #[derive(Clone, Debug, Default)]
 pub struct IdentityHeaders {
     pub(super) user_id: Option<HeaderValue>,
     pub(super) username: Option<HeaderValue>,
     pub(super) groups: Option<HeaderValue>,
+    /// As [`GroupEncoding::Argocd`] has them. An error for groups that no header can carry.
+    pub(super) joined_groups: Option<Result<HeaderValue, Error>>,
     /// `X-Remote-*` lines, in the order they are sent.
     pub(super) remote: Vec<(HeaderName, HeaderValue)>,
 }
@@ -37,8 +51,8 @@ impl IdentityHeaders {
     /// Makes the `Argocd-*` fields.
     ///
     /// Groups are joined with `,` as in Argo CD. Where a group's own characters
-    /// would make a backend see other groups, they are percent-encoded: `,` as
-    /// `%2C`, `%` as `%25`, control characters, and blanks at either end. So
+    /// would make a backend see other groups, [`GroupEncoding::Escaped`] percent-encodes
+    /// them: `,` as `%2C`, `%` as `%25`, control characters, and blanks at either end. So
     /// splitting at commas gives exactly the groups, and no two lists look alike.
     ///
     /// # Errors
@@ -48,7 +62,8 @@ impl IdentityHeaders {
         Ok(Self {
             user_id: single("user id", caller.user_id)?,
             username: single("username", caller.username)?,
-            groups: joined(caller.groups)?,
+            groups: escaped(caller.groups)?,
+            joined_groups: joined(caller.groups),
             remote: Vec::new(),
         })
     }
@@ -105,7 +120,14 @@ pub(super) fn single(part: &'static str, text: &str) -> Result<Option<HeaderValu
         .map_err(|_| Error::Identity(part))
 }
 
-fn joined(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
+/// Source: Argo CD, `prepareRequest`; Go trims values when it sends them.
+fn joined(groups: &[String]) -> Option<Result<HeaderValue, Error>> {
+    let list = groups.join(",");
+    let value = HeaderValue::from_bytes(list.trim_matches([' ', '\t']).as_bytes());
+    (!groups.is_empty()).then(|| value.map_err(|_| Error::Identity("group")))
+}
+
+fn escaped(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
     let mut list = String::with_capacity(groups.iter().map(|group| group.len() + 1).sum());
     for group in groups.iter().filter(|group| !group.is_empty()) {
         if !list.is_empty() {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::clean::CleanedRequest;
-use super::identity::IdentityHeaders;
+use super::identity::{GroupEncoding, IdentityHeaders};
 use super::resource::ResourceHeaders;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, kubernetes};
@@ -44,6 +44,8 @@ pub(super) const PSEUDONYM: &str = "1.1 tollgate";
 pub struct HostHeaders<'a> {
     /// Who calls.
     pub identity: &'a IdentityHeaders,
+    /// How the caller's groups are written.
+    pub groups: GroupEncoding,
     /// What the request is about.
     pub resource: &'a ResourceHeaders,
     /// Signed assertion, see [`crate::assertion`].
@@ -325,8 +327,13 @@ fn put_identity(
         user_id,
         username,
         groups,
+        joined_groups,
         remote,
     } = host_headers.identity;
+    let groups = match host_headers.groups {
+        GroupEncoding::Escaped => groups,
+        GroupEncoding::Argocd => &joined_groups.clone().transpose()?,
+    };
     for (name, value) in [(USER_ID, user_id), (USERNAME, username), (USER_GROUPS, groups)] {
         if let Some(value) = value {
             put(fields, name, value.clone())?;

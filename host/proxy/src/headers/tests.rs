@@ -51,6 +51,7 @@ const NAMES: ResourceNames<'static> = ResourceNames {
 fn host_headers<'a>(identity: &'a IdentityHeaders, resource: &'a ResourceHeaders) -> HostHeaders<'a> {
     HostHeaders {
         identity,
+        groups: GroupEncoding::Escaped,
         resource,
         assertion: None,
     }
@@ -432,6 +433,53 @@ fn group_lists_are_escaped_unambiguously() {
     ] {
         assert_eq!(joined(groups).as_deref(), expected, "{groups:?}");
     }
+}
+
+/// LDAP has groups with commas. Argo CD's backends expect them as they are.
+#[test]
+fn group_lists_of_argo_cd_are_joined_unchanged() {
+    let sent = |encoding: GroupEncoding, groups: &[&str]| {
+        let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+        let identity = IdentityHeaders::new(&caller(&groups, &[])).unwrap();
+        let resource = ResourceHeaders::new(&NAMES).unwrap();
+        let host_headers = HostHeaders {
+            groups: encoding,
+            ..host_headers(&identity, &resource)
+        };
+        let (upstream, path) = (
+            upstream(&[], RequestHeader::Absent),
+            crate::target::join("/", "", None).unwrap(),
+        );
+        let outbound = clean(head(&[("argocd-user-groups", "admins")])).unwrap();
+        let outbound = outbound.seal((&upstream, path), &host_headers, &peer())?;
+        let value = outbound.head().headers().get("argocd-user-groups");
+        Ok(value.map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap()))
+    };
+    for (groups, argocd, escaped) in [
+        (&[][..], None, None),
+        (
+            &["cn=admins,ou=x", "b"],
+            Some("cn=admins,ou=x,b"),
+            Some("cn=admins%2Cou=x,b"),
+        ),
+        (&["50%", "ä"], Some("50%,ä"), Some("50%25,ä")),
+        (&["a", "", " b "], Some("a,, b"), Some("a,%20b%20")),
+        (&[""], Some(""), None),
+    ] {
+        assert_eq!(
+            sent(GroupEncoding::Argocd, groups).unwrap().as_deref(),
+            argocd,
+            "{groups:?}"
+        );
+        assert_eq!(
+            sent(GroupEncoding::Escaped, groups).unwrap().as_deref(),
+            escaped,
+            "{groups:?}"
+        );
+    }
+    // No group makes another field.
+    let forged = ["x\r\nArgocd-Username: root"];
+    assert_eq!(sent(GroupEncoding::Argocd, &forged), Err(Error::Identity("group")));
 }
 
 #[test]

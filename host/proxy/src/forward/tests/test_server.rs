@@ -146,6 +146,7 @@ impl Gateway {
         let resource = resource.unwrap();
         let host_headers = HostHeaders {
             identity: &identity,
+            groups: crate::headers::GroupEncoding::Escaped,
             resource: &resource,
             assertion: None,
         };
