@@ -3,6 +3,7 @@
 mod bounds;
 mod changes;
 mod commands;
+mod inherited;
 mod previews;
 mod refusals;
 mod watches;

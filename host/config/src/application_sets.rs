@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct ApplicationSets {
     /// Whether the API checks what a set generates, or only the set itself, as Argo CD does.
     pub checks: ApplicationSetChecks,
+    /// Where permissions on a set come from.
+    pub permissions: ApplicationSetPermissions,
     /// Namespaces, besides the control plane's, that sets may be in: names, globs, or `/regular
     /// expressions/`, as in Argo CD's `application.namespaces`.
     pub namespaces: Vec<String>,
@@ -39,6 +41,18 @@ pub enum ApplicationSetChecks {
     Generated,
     /// Only the set, as Argo CD's API does; Argo CD's controller generates.
     Argocd,
+}
+
+/// Where the permissions on a set come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ApplicationSetPermissions {
+    /// From its own RBAC object, resource `applicationsets`.
+    #[default]
+    #[serde(skip)]
+    Own,
+    /// From those on all of its Applications, resource `applications`.
+    Inherited,
 }
 
 /// Bounds on reading one repository.

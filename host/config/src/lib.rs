@@ -21,7 +21,9 @@ mod proxies;
 pub mod raw;
 mod state;
 
-pub use application_sets::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
+pub use application_sets::{
+    ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
+};
 pub use argocd::ArgocdServer;
 pub use egress::EgressEntry;
 pub use kubernetes::{

@@ -15,7 +15,7 @@ use http::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use crate::applicationsets::permit::{Operation, ResolvedInputs, SetPermit, SetRequest};
+use crate::applicationsets::permit::{Operation, OwnedApplication, ResolvedInputs, SetPermit, SetRequest};
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
@@ -235,7 +235,7 @@ impl ApplicationSetHandler<'_, '_> {
         let cached = self.front_state.latest_known(name, self.snapshot);
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // Objects that the snapshot does not have, or not yet, are read from its source.
-        let is_unknown = cached.set.is_none() || cached.projects.is_some();
+        let is_unknown = cached.set.is_none() || cached.applications.is_some();
         if !is_argocd && (scope == ReadScope::Namespace || (scope == ReadScope::Owned && is_unknown)) {
             let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
             return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
@@ -247,7 +247,7 @@ impl ApplicationSetHandler<'_, '_> {
         };
         let applications = match scope {
             _ if is_argocd => Vec::new(),
-            ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
+            ReadScope::Projects | ReadScope::Namespace => self.latest_known(name)?.applications,
             ReadScope::Owned => {
                 let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
                 let owned = self.owned(name);
@@ -264,7 +264,7 @@ impl ApplicationSetHandler<'_, '_> {
     ///
     /// SECURITY: a request that is allowed here is authorized again by the stored objects.
     fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
-        let mut latest = self.latest_known(name);
+        let mut latest = self.latest_known(name)?;
         if latest.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
         }
@@ -284,27 +284,25 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// The latest state of a set that is known without reading its source. Of its Applications it
-    /// only has the projects, and those only if the set's own project is a template.
-    fn latest_known(&self, name: &ObjectName) -> StoredState {
+    /// only has names and projects, and those only if permissions on the set depend on them.
+    fn latest_known(&self, name: &ObjectName) -> Result<StoredState, Rejection> {
         let cached = self.front_state.latest_known(name, self.snapshot);
         let Some(set) = cached.set else {
-            return StoredState::default();
+            return Ok(StoredState::default());
         };
-        let applications = match cached.projects {
-            _ if !permit::is_templated(permit::project_text(&set)) => Vec::new(),
-            Some(projects) => {
-                let of_project = |project: &String| application_of(name, &name.name, project);
-                projects.iter().map(of_project).collect()
-            }
-            None => {
-                let of_owned = |one: &Application| application_of(name, &one.name.name, &one.project);
-                self.owned(name).map(of_owned).collect()
-            }
+        let of_owned = |one: &OwnedApplication| application_of(name, &one.name, &one.project);
+        let applications = match cached.applications {
+            _ if !self.authorizer()?.needs_owned(&set) => Vec::new(),
+            Some(applications) => applications.iter().map(of_owned).collect(),
+            None => self
+                .owned(name)
+                .map(|one| of_owned(&OwnedApplication::of(one)))
+                .collect(),
         };
-        StoredState {
+        Ok(StoredState {
             set: Some((*set).clone()),
             applications,
-        }
+        })
     }
 
     fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
@@ -345,9 +343,8 @@ impl ApplicationSetHandler<'_, '_> {
     /// Whether the caller may see the stored set. True if none is stored.
     fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Rejection> {
         let Some(stored) = &existing.set else { return Ok(true) };
-        let owned = existing.owned(name);
-        let projects = owned.filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str));
-        Ok(self.authorizer()?.may_get(name, stored, projects))
+        let owned = existing.owned(name).map(OwnedApplication::of_stored).collect();
+        Ok(self.authorizer()?.may_get(name, stored, &owned))
     }
 
     fn authorize_operation(

@@ -7,12 +7,13 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::SettingsValidator;
-use crate::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
+use crate::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawApplicationSets {
     compat: Option<ApplicationSetChecks>,
+    permissions: Option<ApplicationSetPermissions>,
     namespaces: Vec<String>,
     repositories: Vec<String>,
     limits: RawLimits,
@@ -45,6 +46,11 @@ struct RawGit {
 
 impl RawApplicationSets {
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> ApplicationSets {
+        if self.compat.is_some() && self.permissions.is_some() {
+            let message = "`inherited` checks the Applications of a set, and `compat: argocd` checks only the set: \
+                           leave out one of the two";
+            validator.error("applicationSets.permissions", message);
+        }
         let Self { limits, git, .. } = self;
         let (default, default_git) = (GenerationLimits::default(), GitLimits::default());
         let default_cache = GitCache::default();
@@ -80,6 +86,7 @@ impl RawApplicationSets {
         let controller_timeout = duration("controllerTimeout", self.controller_timeout, Duration::from_secs(60));
         ApplicationSets {
             checks: self.compat.unwrap_or_default(),
+            permissions: self.permissions.unwrap_or_default(),
             namespaces: self.namespaces,
             repositories: self.repositories,
             limits: GenerationLimits {

@@ -43,7 +43,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Rejection> {
-        let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name))?;
+        let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name)?)?;
         let set_operation = (operation, &sent.name, Some(&set));
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let (operation, set) = self.creation(sent, query.upsert, &existing)?;
@@ -105,7 +105,7 @@ impl ApplicationSetHandler<'_, '_> {
             Some(stored) => read(replaced(stored, &sent.object)),
             None => Ok(sent.clone()),
         };
-        let expected = replacing(&self.latest_known(&target))?;
+        let expected = replacing(&self.latest_known(&target)?)?;
         let set_operation = (Operation::Update, &target, Some(&expected));
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let set = replacing(&existing)?;
@@ -260,14 +260,14 @@ impl ApplicationSetHandler<'_, '_> {
         let was = self.snapshot.policies.resources.application_sets.get(&name).cloned();
         let written = tokio::spawn(async move {
             let _held = (write_permit, reader);
-            let projects = approved.projects().to_vec();
+            let applications = approved.applications().clone();
             let done = apply::apply(&writer, approved, &options).await;
             record.finish_stage(Stage::Forward);
             let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);
-                    front_state.record_write(name, (was, now), projects);
+                    front_state.record_write(name, (was, now), applications);
                     record.set_outcome_on_drop(Outcome::Allowed, "allowed", String::new());
                 }
                 Err(rejection) => {

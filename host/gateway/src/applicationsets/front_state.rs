@@ -4,7 +4,7 @@
 //!
 //! Invariant: work on a set stops when nobody waits for it any more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::applicationsets::permit::{self, SetPermit};
+use crate::applicationsets::permit::{self, OwnedApplication, SetPermit};
 use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
 use crate::caller::Caller;
@@ -82,15 +82,15 @@ struct RecentWrite {
     at: Instant,
     was: Option<Arc<Value>>,
     now: Option<Arc<Value>>,
-    projects: Vec<String>,
+    applications: Arc<BTreeSet<OwnedApplication>>,
 }
 
 /// A set as it is known without reading its source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CachedSet {
     pub(super) set: Option<Arc<Value>>,
-    /// Projects of its Applications, if the set was written recently.
-    pub(super) projects: Option<Vec<String>>,
+    /// Its Applications, if the set was written recently.
+    pub(super) applications: Option<Arc<BTreeSet<OwnedApplication>>>,
 }
 
 /// Everything that work on a set needs off the threads that serve.
@@ -143,7 +143,7 @@ impl ApplicationSetsFrontState {
         let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
         CachedSet {
             set: latest.map_or_else(|| has.cloned(), |one| one.now.clone()),
-            projects: latest.map(|one| one.projects.clone()),
+            applications: latest.map(|one| Arc::clone(&one.applications)),
         }
     }
 
@@ -160,7 +160,7 @@ impl ApplicationSetsFrontState {
         &self,
         name: ObjectName,
         (was, now): (Option<Arc<Value>>, Option<Arc<Value>>),
-        projects: Vec<String>,
+        applications: BTreeSet<OwnedApplication>,
     ) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.len() >= MAX_RECENT_WRITES {
@@ -171,7 +171,7 @@ impl ApplicationSetsFrontState {
             at: Instant::now(),
             was,
             now,
-            projects,
+            applications: Arc::new(applications),
         });
     }
 

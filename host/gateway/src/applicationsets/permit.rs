@@ -5,7 +5,8 @@
 //!
 //! Argo CD's RBAC and the projects decide, natively. The bundle `policies/applicationsets` is
 //! also evaluated and can only narrow. With `compat: argocd` the set's own RBAC object decides
-//! alone, as in Argo CD's API.
+//! alone, as in Argo CD's API. With `permissions: inherited` a set has no RBAC object: the
+//! permissions on all of its Applications are those on the set (`permit/inherited.rs`).
 //!
 //! Security: no Application is written that the caller could not write directly. A caller who may
 //! not see a set gets the same response whether it exists or not.
@@ -19,7 +20,7 @@ use crate::caller::Caller;
 use crate::policies::Policies;
 use tollgate_applicationset::plan::Plan;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
-use tollgate_config::{ApplicationSetChecks, ApplicationSets};
+use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
@@ -32,6 +33,7 @@ mod determinism;
 mod error;
 mod finding;
 mod generator_inputs;
+mod inherited;
 mod operation;
 mod permissions;
 mod placement;
@@ -42,6 +44,7 @@ mod tests;
 pub use application::generated_errors;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
+pub(crate) use inherited::OwnedApplication;
 pub(crate) use permissions::{annotated_projects, is_templated, project_text};
 
 use plan::{PlanVerdict, check_plan_matches};
@@ -137,6 +140,8 @@ pub struct SetPermit {
     plugin_access: Result<(), tollgate_applicationset::Denial>,
     /// Why its projects cannot be authorized, for a preview.
     nondeterminism: Vec<finding::Finding>,
+    /// RBAC objects that stand for all Applications it could have.
+    possible_applications: Vec<String>,
 }
 
 /// Proof that a plan may be carried out for a caller, with the set and each of its Applications.
@@ -151,7 +156,7 @@ pub struct SetPermit {
 #[derive(Debug)]
 pub struct ApprovedPlan {
     plan: Plan,
-    projects: Vec<String>,
+    applications: BTreeSet<OwnedApplication>,
 }
 
 /// A plan that is only previewed, with what would refuse it.
@@ -240,7 +245,7 @@ impl<'a> SetAuthorizer<'a> {
         match outcome.refused.finish() {
             Some(refused) => Err(Error::Refused(refused)),
             None => Ok(ApprovedPlan {
-                projects: outcome.projects,
+                applications: outcome.applications,
                 plan,
             }),
         }
@@ -269,10 +274,15 @@ impl<'a> SetAuthorizer<'a> {
         })
     }
 
+    /// Whether the permissions on a set depend on the Applications it owns.
+    pub(crate) fn needs_owned(&self, set: &Value) -> bool {
+        is_templated(project_text(set)) || self.settings.permissions == ApplicationSetPermissions::Inherited
+    }
+
     /// Whether the caller may see a set. Nobody sees a set of a namespace that is not permitted.
     ///
-    /// - `owned`: projects of the Applications it owns, which matter if its own is a template.
-    pub(crate) fn may_get<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
+    /// - `owned`: the Applications it owns, as far as [`Self::needs_owned`] of the set says so.
+    pub(crate) fn may_get(&self, name: &ObjectName, stored: &Value, owned: &BTreeSet<OwnedApplication>) -> bool {
         self.namespace(&name.namespace).is_ok() && self.sees(name, stored, owned)
     }
 }
@@ -282,9 +292,9 @@ impl ApprovedPlan {
         &self.plan
     }
 
-    /// Projects of its Applications after the plan, sorted.
-    pub(crate) fn projects(&self) -> &[String] {
-        &self.projects
+    /// Its Applications after the plan.
+    pub(crate) fn applications(&self) -> &BTreeSet<OwnedApplication> {
+        &self.applications
     }
 
     pub(crate) fn into_plan(self) -> Plan {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{Operation, annotated_projects, is_templated, project_text};
+use crate::applicationsets::permit::{Operation, OwnedApplication, annotated_projects, is_templated, project_text};
 use crate::applicationsets::request::{Error, Query};
-use crate::applicationsets::watch::projects;
+use crate::applicationsets::watch::{OwnedApplications, owned_applications};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::projects::list_of;
 use crate::rejection::Rejection;
@@ -23,11 +23,11 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Rejection> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
-        let projects = self.projects();
+        let owned_applications = self.owned_applications()?;
         let none = BTreeSet::new();
         for namespace in self.namespaces(&query.namespace)? {
             // SECURITY: nothing is read from a namespace for a caller who may see no set in it.
-            if !self.sees_any(&namespace, &projects)? {
+            if !self.sees_any(&namespace, &owned_applications)? {
                 continue;
             }
             self.ensure_reader()?;
@@ -36,9 +36,9 @@ impl ApplicationSetHandler<'_, '_> {
             let is_shown = |set: &Value| {
                 let name = name_of(set, &namespace);
                 let cached = self.front_state.latest_known(&name, self.snapshot);
-                let written = cached.projects.map(BTreeSet::from_iter);
-                let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
-                authorizer.may_get(&name, set, owned.iter().map(String::as_str))
+                let written = cached.applications.as_deref();
+                let owned = written.or_else(|| owned_applications.get(&name)).unwrap_or(&none);
+                authorizer.may_get(&name, set, owned)
                     && selector.matches(&labels(set))
                     && is_in_projects(set, owned, &query.projects)
             };
@@ -124,27 +124,27 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(all)
     }
 
-    /// For each set whose own project is a template, the projects of the Applications it owns in
-    /// the snapshot.
-    fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
-        match self.checks() {
-            ApplicationSetChecks::Generated => projects(&self.snapshot.policies.resources),
+    /// For each set whose permissions depend on them, the Applications it owns in the snapshot.
+    fn owned_applications(&self) -> Result<OwnedApplications, Rejection> {
+        Ok(match self.checks() {
+            ApplicationSetChecks::Generated => {
+                let authorizer = self.authorizer()?;
+                owned_applications(&self.snapshot.policies.resources, |set| authorizer.needs_owned(set))
+            }
             ApplicationSetChecks::Argocd => BTreeMap::new(),
-        }
+        })
     }
 
     /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
-    fn sees_any(&self, namespace: &str, projects: &BTreeMap<ObjectName, BTreeSet<String>>) -> Result<bool, Rejection> {
+    fn sees_any(&self, namespace: &str, owned: &OwnedApplications) -> Result<bool, Rejection> {
         if !self.is_watched(namespace) {
             return Ok(true);
         }
         let authorizer = self.authorizer()?;
         let sets = &self.snapshot.policies.resources.application_sets;
         let mut here = sets.iter().filter(|(name, _)| name.namespace == namespace);
-        let sees = here.any(|(name, set)| {
-            let owned = projects.get(name).into_iter().flatten();
-            authorizer.may_get(name, set, owned.map(String::as_str))
-        });
+        let none = BTreeSet::new();
+        let sees = here.any(|(name, set)| authorizer.may_get(name, set, owned.get(name).unwrap_or(&none)));
         Ok(sees || self.front_state.has_written(namespace))
     }
 }
@@ -168,11 +168,11 @@ pub(crate) fn labels(set: &Value) -> BTreeMap<String, String> {
 
 /// Whether a set is in one of the projects. With no projects, every set is.
 ///
-/// - `owned`: projects of its Applications, where they are known.
-pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
+/// - `owned`: its Applications, where they are known.
+pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<OwnedApplication>, projects: &[String]) -> bool {
     let project = project_text(set);
     let requested = |project: &str| projects.iter().any(|requested| requested == project);
-    let mut rendered = annotated_projects(set).chain(owned.iter().map(String::as_str));
+    let mut rendered = annotated_projects(set).chain(owned.iter().map(|one| one.project.as_str()));
     projects.is_empty() || requested(project) || (is_templated(project) && rendered.any(requested))
 }
 
@@ -189,31 +189,28 @@ mod tests {
     use serde_json::json;
 
     use super::{is_in_projects, labels, name_of};
+    use crate::applicationsets::permit::OwnedApplication;
     use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 
     #[test]
     fn sets_are_filtered_by_the_projects_of_template_or_applications() {
         let none = BTreeSet::new();
+        let owned = |project: &str| {
+            let (project, name) = (project.to_owned(), "a".to_owned());
+            BTreeSet::from([OwnedApplication { project, name }])
+        };
         let plain = json!({"spec": {"template": {"spec": {"project": "dev"}}}});
         let dev = vec!["dev".to_owned(), "qa".to_owned()];
         assert!(is_in_projects(&plain, &none, &[]));
         assert!(is_in_projects(&plain, &none, &dev));
-        assert!(!is_in_projects(
-            &plain,
-            &BTreeSet::from(["prod".to_owned()]),
-            &["prod".to_owned()]
-        ));
+        assert!(!is_in_projects(&plain, &owned("prod"), &["prod".to_owned()]));
         let templated = json!({
             "metadata": {"annotations": {PROJECTS_ANNOTATION: "prod,qa"}},
             "spec": {"template": {"spec": {"project": "{{p}}"}}},
         });
         assert!(is_in_projects(&templated, &none, &dev));
         assert!(!is_in_projects(&templated, &none, &["dev".to_owned()]));
-        assert!(is_in_projects(
-            &templated,
-            &BTreeSet::from(["dev".to_owned()]),
-            &["dev".to_owned()]
-        ));
+        assert!(is_in_projects(&templated, &owned("dev"), &["dev".to_owned()]));
     }
 
     #[test]

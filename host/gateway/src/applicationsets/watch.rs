@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::applicationsets::permit::{self, is_templated, project_text};
+use crate::applicationsets::permit::{self, OwnedApplication};
 use crate::applicationsets::read::{is_in_projects, labels};
 use crate::applicationsets::request::{Error, EventStream, EventType, Query, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
@@ -52,12 +52,15 @@ struct WatchedSet {
     set: Arc<Value>,
     /// Its status, if it was written without a change of the snapshot.
     status: Option<Arc<ApplicationSetStatus>>,
-    /// Projects of its Applications, if its own is a template.
-    owned: BTreeSet<String>,
+    /// Its Applications, if the permissions on it depend on them.
+    owned: BTreeSet<OwnedApplication>,
     is_shown: bool,
 }
 
 type Sets = BTreeMap<ObjectName, WatchedSet>;
+
+/// Applications by the set that owns them.
+pub(super) type OwnedApplications = BTreeMap<ObjectName, BTreeSet<OwnedApplication>>;
 
 /// Everything but the set itself that decides whether a caller may see it.
 struct VisibilityInputs {
@@ -241,21 +244,21 @@ impl Watcher {
             let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
             is_same && Arc::ptr_eq(&before.rbac, &snapshot.policies.rbac)
         });
-        let mut projects = projects(&snapshot.policies.resources);
+        let mut all_owned = owned_applications(&snapshot.policies.resources, |set| authorizer.needs_owned(set));
         let statuses = self.statuses.latest();
         let evaluate = |(name, set): (&ObjectName, &Arc<Value>)| {
-            let owned = projects.remove(name).unwrap_or_default();
+            let owned = all_owned.remove(name).unwrap_or_default();
             let earlier = self.watched.get(name);
             let status = statuses.get(name).or_else(|| earlier?.status.as_ref()).cloned();
             let earlier = earlier.filter(|earlier| {
-                let is_unchanged = is_as_before && earlier.owned == owned;
+                // A set without Applications may depend on the projects that there are.
+                let is_known = !owned.is_empty() || !authorizer.needs_owned(set);
+                let is_unchanged = is_as_before && is_known && earlier.owned == owned;
                 is_unchanged && Arc::ptr_eq(&earlier.set, set)
             });
             let is_shown = match earlier {
                 Some(earlier) => earlier.is_shown,
-                None => {
-                    self.matches(name, set, &owned) && authorizer.may_get(name, set, owned.iter().map(String::as_str))
-                }
+                None => self.matches(name, set, &owned) && authorizer.may_get(name, set, &owned),
             };
             let watched_set = WatchedSet {
                 set: Arc::clone(set),
@@ -276,7 +279,7 @@ impl Watcher {
         number(version).is_none_or(|version| version >= oldest)
     }
 
-    fn matches(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
+    fn matches(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<OwnedApplication>) -> bool {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.query.name, &name.name)
             && is(&self.query.namespace, &name.namespace)
@@ -318,15 +321,11 @@ fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
     names.into_iter().filter_map(became).collect()
 }
 
-/// For each set whose own project is a template, the projects of the Applications it
-/// owns.
-pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
-    let templated = resources
-        .application_sets
-        .iter()
-        .filter(|(_, set)| is_templated(project_text(set)));
-    let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
-        templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
+/// The Applications of each set whose permissions depend on them.
+pub(super) fn owned_applications(resources: &Resources, needs_owned: impl Fn(&Value) -> bool) -> OwnedApplications {
+    let sets = resources.application_sets.iter();
+    let dependent = sets.filter(|(_, set)| needs_owned(set));
+    let mut found: OwnedApplications = dependent.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
     if found.is_empty() {
         return found;
     }
@@ -335,8 +334,8 @@ pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<S
             namespace: application.name.namespace.clone(),
             name: set.clone(),
         });
-        if let Some(projects) = owner.and_then(|owner| found.get_mut(&owner)) {
-            projects.insert(application.project.clone());
+        if let Some(owned) = owner.and_then(|owner| found.get_mut(&owner)) {
+            owned.insert(OwnedApplication::of(application));
         }
     }
     found

@@ -131,6 +131,7 @@ impl SetAuthorizer<'_> {
             facts: self.facts(request.operation, request.name, set, &projects),
             plugin_access: Ok(()),
             nondeterminism: Vec::new(),
+            possible_applications: Vec::new(),
         }
     }
 }

@@ -14,7 +14,6 @@ use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 const PROJECT: &str = "spec.template.spec.project";
-const ANY: &str = "*";
 
 impl SetAuthorizer<'_> {
     /// The findings that prevent authorizing the projects of a set.
@@ -40,21 +39,9 @@ impl SetAuthorizer<'_> {
     /// The RBAC object of the first project where the caller may not create an Application. `None`
     /// if they may in every project that exists or will exist.
     fn first_denied_project(&self, set: &ObjectName) -> Option<String> {
-        let any = ObjectName {
-            namespace: set.namespace.clone(),
-            name: ANY.to_owned(),
-        };
-        // A row may deny one of the existing projects.
-        let projects = self.resources.projects.keys().map(String::as_str);
-        let objects = std::iter::once(ANY).chain(projects);
-        let objects: Vec<String> = objects.map(|project| self.object(project, &any)).collect();
-        let texts = objects.iter().map(String::as_str);
-        let verdicts = self
-            .rbac
-            .decide_each(&self.caller.roles, "applications", "create", texts);
-        let mut checked = objects.into_iter().zip(verdicts);
-        let missing = checked.find(|(_, verdict)| !verdict.is_allowed());
-        missing.map(|(object, _)| object)
+        let everywhere = self.applications_everywhere(set);
+        let missing = self.denied_objects("create", &everywhere);
+        missing.first().map(|object| (*object).to_owned())
     }
 }
 

@@ -124,11 +124,7 @@ impl SetAuthorizer<'_> {
     ) -> ApplicationSetFacts {
         let labels = labels(set);
         let projects: Vec<String> = projects.iter().cloned().collect();
-        let mut kinds = BTreeSet::new();
-        if let Some(generators) = set.pointer("/spec/generators") {
-            generator_kinds(generators, &mut kinds);
-        }
-        let kinds: Vec<&'static str> = kinds.into_iter().collect();
+        let kinds: Vec<&'static str> = generator_kinds_of(set).into_iter().collect();
         let details = ApplicationSetDetails {
             namespace: &name.namespace,
             name: &name.name,
@@ -139,6 +135,15 @@ impl SetAuthorizer<'_> {
         };
         ApplicationSetFacts::new(&self.caller.policy, operation.as_ref(), &details)
     }
+}
+
+/// The kinds of generators of a set.
+pub(super) fn generator_kinds_of(set: &Value) -> BTreeSet<&'static str> {
+    let mut kinds = BTreeSet::new();
+    if let Some(generators) = set.pointer("/spec/generators") {
+        generator_kinds(generators, &mut kinds);
+    }
+    kinds
 }
 
 /// Collects the kinds of generators in a list and in nested lists.

@@ -10,12 +10,14 @@ use serde_json::Value;
 use crate::applicationsets::permit::application::project_of;
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::inherited::{OwnedApplication, has_own_templates};
 use crate::applicationsets::permit::permissions::{
     is_templated, or_default, project_text, required_permissions, stored_projects,
 };
 use crate::applicationsets::permit::placement::refused_namespace;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use tollgate_applicationset::{Denial, DeniedResource, InputAuthorizer};
+use tollgate_config::ApplicationSetPermissions;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::ApplicationSetFacts;
 use tollgate_proxy::record::CheckRecord;
@@ -33,6 +35,8 @@ struct RequestFacts<'a> {
     /// Projects of the set as sent, if they are known.
     sent: BTreeSet<String>,
     stored: BTreeSet<String>,
+    /// The stored set's Applications.
+    owned: BTreeSet<OwnedApplication>,
     /// Whether the stored set is one the caller may not see.
     hidden: bool,
     facts: ApplicationSetFacts,
@@ -51,9 +55,7 @@ impl SetAuthorizer<'_> {
         };
         let facts = self.request_facts(operation, *request)?;
         let mut collector = RefusalList::default();
-        let required = required_permissions(operation, &facts.sent, &facts.stored);
-        let set = (request.name, &facts.facts, facts.hidden);
-        self.judge_set(set, &required, checks, &mut collector)?;
+        self.check_set(&facts, checks, &mut collector)?;
         let is_refused = !collector.is_empty();
         match operation {
             // SECURITY: the error is the same for a set that does not exist and one that the
@@ -80,20 +82,55 @@ impl SetAuthorizer<'_> {
         let nondeterminism = self.nondeterminism(request, checks);
         match operation {
             // A preview lists what would refuse the write.
-            Operation::Preview => permit.nondeterminism = nondeterminism,
+            Operation::Preview => {
+                permit.nondeterminism = nondeterminism;
+                permit.nondeterminism.extend(self.doubt(&facts));
+            }
             Operation::Create | Operation::Upsert | Operation::Update => {
-                for finding in nondeterminism {
+                for finding in nondeterminism.into_iter().chain(self.doubt(&facts)) {
                     finding.put(self.about_set(&facts), &mut collector);
                 }
             }
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => {}
         }
         self.check_inputs(request, &permit, &mut collector);
-        self.check_any_set(&facts, &mut collector);
+        if self.settings.permissions == ApplicationSetPermissions::Own {
+            self.check_any_set(&facts, &mut collector);
+        }
         self.check_any_application(&facts, &mut collector);
         match collector.finish() {
             Some(refused) => Err(Error::Refused(refused)),
             None => Ok(permit),
+        }
+    }
+
+    /// Checks the permissions on the set itself.
+    fn check_set(
+        &self,
+        facts: &RequestFacts<'_>,
+        checks: &mut Vec<CheckRecord>,
+        collector: &mut RefusalList,
+    ) -> Result<(), Error> {
+        let set = (facts.request.name, &facts.facts, facts.hidden);
+        match self.settings.permissions {
+            ApplicationSetPermissions::Own => {
+                let required = required_permissions(facts.operation, &facts.sent, &facts.stored);
+                self.judge_set(set, &required, checks, collector)
+            }
+            ApplicationSetPermissions::Inherited => {
+                // SECURITY: a caller who could create nothing does not learn which names are taken.
+                self.check_any_application(facts, collector);
+                let stored = facts.request.stored.map(|stored| (stored, &facts.owned));
+                self.judge_inherited(facts.operation, set, stored, checks, collector)
+            }
+        }
+    }
+
+    /// The finding for a set with inherited permissions whose Applications can become others.
+    fn doubt(&self, facts: &RequestFacts<'_>) -> Option<Finding> {
+        match self.settings.permissions {
+            ApplicationSetPermissions::Own => None,
+            ApplicationSetPermissions::Inherited => self.changing_applications(facts.request.name, facts.set),
         }
     }
 
@@ -111,9 +148,14 @@ impl SetAuthorizer<'_> {
         let set = set.ok_or_else(|| not_visible(&request))?;
         let owned = || request.owned.iter().map(|application| project_of(application));
         let stored = request.stored.map(|stored| stored_projects(stored, owned()));
+        let owned_applications = request
+            .owned
+            .iter()
+            .map(|one| OwnedApplication::of_stored(one))
+            .collect();
         let hidden = request
             .stored
-            .is_some_and(|stored| !self.sees(request.name, stored, owned()));
+            .is_some_and(|stored| !self.sees(request.name, stored, &owned_applications));
         let stored = stored.unwrap_or_default();
         let project = project_text(set);
         let sent = match (sent, is_templated(project)) {
@@ -129,6 +171,7 @@ impl SetAuthorizer<'_> {
             project,
             sent,
             stored,
+            owned: owned_applications,
             hidden,
         })
     }
@@ -152,7 +195,11 @@ impl SetAuthorizer<'_> {
         Ok(())
     }
 
+    /// Checks the permissions on the stored set's Applications, unless those on the set were them.
     fn check_owned(&self, facts: &RequestFacts<'_>, checks: &mut Vec<CheckRecord>, collector: &mut RefusalList) {
+        if self.settings.permissions == ApplicationSetPermissions::Inherited {
+            return;
+        }
         let actions: &[&'static str] = match facts.operation {
             Operation::Upsert | Operation::Update => &["create", "update", "delete"],
             Operation::Delete => &["delete"],
@@ -202,6 +249,7 @@ impl SetAuthorizer<'_> {
             facts: facts.facts.clone(),
             plugin_access: self.plugin_access(facts),
             nondeterminism: Vec::new(),
+            possible_applications: self.possible_applications(facts.request.name, facts.set),
         }
     }
 
@@ -212,8 +260,21 @@ impl SetAuthorizer<'_> {
             Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
         }
-        let object = self.object(facts.project, facts.request.name);
-        let lookup = self.lookup_permission("applicationsets", "create", object);
+        let lookup = match self.settings.permissions {
+            ApplicationSetPermissions::Own => {
+                let object = self.object(facts.project, facts.request.name);
+                self.lookup_permission("applicationsets", "create", object)
+            }
+            ApplicationSetPermissions::Inherited => {
+                let possible = self.possible_applications(facts.request.name, facts.set);
+                let missing = self.denied_objects("create", &possible);
+                let object = missing
+                    .first()
+                    .copied()
+                    .or_else(|| possible.first().map(String::as_str));
+                self.lookup_permission("applications", "create", object.unwrap_or_default().to_owned())
+            }
+        };
         if lookup.is_allowed() {
             return Ok(());
         }
@@ -250,13 +311,15 @@ impl SetAuthorizer<'_> {
     /// Generators cost time and query other systems, so a caller who could have none of the
     /// Applications cannot run them.
     fn check_any_application(&self, facts: &RequestFacts<'_>, collector: &mut RefusalList) {
+        let is_inherited = self.settings.permissions == ApplicationSetPermissions::Inherited;
         let actions: &[&str] = match facts.operation {
             Operation::Create => &["create"],
+            Operation::Preview if is_inherited => &["create"],
             Operation::Upsert | Operation::Update => &["create", "update"],
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => return,
         };
         let generators = facts.set.pointer("/spec/generators").and_then(Value::as_array);
-        if generators.is_none_or(Vec::is_empty) {
+        if generators.is_none_or(Vec::is_empty) && !is_inherited {
             return;
         }
         let namespace = &facts.request.name.namespace;
@@ -285,27 +348,4 @@ impl SetAuthorizer<'_> {
 
 pub(super) fn not_visible(request: &SetRequest<'_>) -> Error {
     Error::NotVisible(request.name.clone())
-}
-
-/// Whether a generator has a template of its own, which may name another project.
-fn has_own_templates(set: &Value) -> bool {
-    let mut left: Vec<&Value> = set.pointer("/spec/generators").into_iter().collect();
-    // Generators nest two deep: list, entry, settings, three times.
-    for _ in 0..9 {
-        let mut below = Vec::new();
-        for value in left {
-            match value {
-                Value::Array(items) => below.extend(items),
-                Value::Object(fields) => {
-                    if fields.contains_key("template") {
-                        return true;
-                    }
-                    below.extend(fields.values());
-                }
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-            }
-        }
-        left = below;
-    }
-    false
 }

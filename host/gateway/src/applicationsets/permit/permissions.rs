@@ -13,18 +13,19 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::inherited::OwnedApplication;
 use crate::applicationsets::permit::{Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
 use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
-use tollgate_config::ApplicationSetChecks;
+use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions};
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 /// The text for a caller who uses the name of a stored set they may not see.
-const HIDDEN_SET: &str = "there is an applicationset of this name that you may not see";
+pub(super) const HIDDEN_SET: &str = "there is an applicationset of this name that you may not see";
 
 /// A required permission: any of these actions, in one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,9 +193,12 @@ impl SetAuthorizer<'_> {
     }
 
     /// Whether the caller may see a stored set, whatever its namespace.
-    pub(super) fn sees<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
+    pub(super) fn sees(&self, name: &ObjectName, stored: &Value, owned: &BTreeSet<OwnedApplication>) -> bool {
+        if self.settings.permissions == ApplicationSetPermissions::Inherited {
+            return self.sees_inherited(name, stored, owned);
+        }
         let projects = match self.settings.checks {
-            ApplicationSetChecks::Generated => stored_projects(stored, owned),
+            ApplicationSetChecks::Generated => stored_projects(stored, owned.iter().map(|one| one.project.as_str())),
             ApplicationSetChecks::Argocd => {
                 let object = self.object(project_text(stored), name);
                 return self.lookup_permission("applicationsets", "get", object).is_allowed();

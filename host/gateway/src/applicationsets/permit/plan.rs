@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::inherited::OwnedApplication;
 use crate::applicationsets::permit::permissions::{
     RequiredPermission, is_templated, project_text, required_permissions,
 };
@@ -23,7 +24,7 @@ use crate::applicationsets::permit::placement::{PlacementChecker, PlacementVerdi
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
 use tollgate_applicationset::DeniedResource;
 use tollgate_applicationset::plan::{Owner, Plan, PlanProblem};
-use tollgate_config::ApplicationSetChecks;
+use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions};
 use tollgate_policy::rbac::RuleId;
 use tollgate_policy::rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
@@ -39,7 +40,7 @@ pub(super) struct PlanVerdict {
     pub(super) set: RefusalList,
     /// Reasons to refuse the plan, including those for the operation.
     pub(super) refused: RefusalList,
-    pub(super) projects: Vec<String>,
+    pub(super) applications: BTreeSet<OwnedApplication>,
 }
 
 struct PlanContext<'a> {
@@ -64,7 +65,9 @@ impl SetAuthorizer<'_> {
             ApplicationSetChecks::Argocd => return Err(Error::PlanMismatch),
         }
         let change_checks = self.change_checks(permit, plan);
-        if is_templated(&permit.project) {
+        if self.settings.permissions == ApplicationSetPermissions::Inherited {
+            self.judge_empty_set((permit, &change_checks), checks, &mut outcome.refused);
+        } else if is_templated(&permit.project) {
             self.judge_rendered_projects((permit, &change_checks), checks, &mut outcome)?;
         }
         for finding in &permit.nondeterminism {
@@ -87,8 +90,7 @@ impl SetAuthorizer<'_> {
         let written = change_checks
             .iter()
             .filter(|change_check| change_check.side == Side::Written);
-        let written: BTreeSet<&str> = written.filter_map(ChangeCheck::project).collect();
-        outcome.projects = written.into_iter().map(str::to_owned).collect();
+        outcome.applications = written.filter_map(ChangeCheck::owned_application).collect();
         Ok(outcome)
     }
 
@@ -112,6 +114,29 @@ impl SetAuthorizer<'_> {
         self.judge_set(set, &required, checks, &mut outcome.set)?;
         outcome.refused.clone_from(&outcome.set);
         Ok(())
+    }
+
+    /// A set with inherited permissions that generates nothing needs the permission to create all
+    /// Applications that it could have.
+    fn judge_empty_set(
+        &self,
+        (permit, change_checks): (&SetPermit, &[ChangeCheck<'_>]),
+        checks: &mut Vec<CheckRecord>,
+        refused: &mut RefusalList,
+    ) {
+        let is_empty = change_checks
+            .iter()
+            .all(|change_check| change_check.application.is_none());
+        if permit.operation == Operation::Delete || !is_empty {
+            return;
+        }
+        if let Some(object) = self.denied_objects("create", &permit.possible_applications).first() {
+            let lookup = self.lookup_permission(RESOURCE, "create", (*object).to_owned());
+            record_check(checks, || lookup.into_check());
+            let reason =
+                format!("it generates no Application, and `applications, create` is not permitted on `{object}`");
+            self.put_about_set(permit, Finding::denied(&reason), refused);
+        }
     }
 
     /// Looks up every permission.

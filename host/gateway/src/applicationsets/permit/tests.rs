@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -5,13 +6,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApprovedPlan, Error, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
+    ApprovedPlan, Error, Operation, OwnedApplication, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Owner, Plan, StoredState};
 use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_config::GenerationLimits;
-use tollgate_config::{ApplicationSetChecks, ApplicationSets, GitCache, GitLimits};
+use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GitCache, GitLimits};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
@@ -21,6 +22,7 @@ use tollgate_state::{ObjectName, Resources, directory};
 mod argocd;
 mod determinism;
 mod generated;
+mod inherited;
 mod operation;
 mod ownership;
 mod plan;
@@ -70,6 +72,7 @@ impl Fixture {
             policy: shipped(),
             settings: ApplicationSets {
                 checks: ApplicationSetChecks::Generated,
+                permissions: ApplicationSetPermissions::Own,
                 namespaces: vec!["team-*".to_owned()],
                 repositories: vec!["https://git.example.org/*".to_owned()],
                 limits: GenerationLimits::default(),
@@ -222,6 +225,23 @@ fn stored(project: &str, owned: Vec<Value>) -> StoredState {
         set: Some(object),
         applications: owned.into_iter().map(link).collect(),
     }
+}
+
+/// Applications that a set owns, one in each project.
+fn owned_in(projects: &[&str]) -> BTreeSet<OwnedApplication> {
+    let of_project = |project: &&str| OwnedApplication {
+        project: (*project).to_owned(),
+        name: "a".to_owned(),
+    };
+    projects.iter().map(of_project).collect()
+}
+
+/// The projects of an approved plan's Applications.
+fn projects_of(approved: &ApprovedPlan) -> Vec<&str> {
+    let projects = approved.applications().iter().map(|one| one.project.as_str());
+    let mut projects: Vec<&str> = projects.collect();
+    projects.dedup();
+    projects
 }
 
 /// Each refusal as the caller reads it.

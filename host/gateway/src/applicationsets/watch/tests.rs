@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::applicationsets::permit::{OwnedApplication, is_templated, project_text};
 use crate::applicationsets::request::EventType;
-use crate::applicationsets::watch::{Sets, WatchedSet, changed, projects};
+use crate::applicationsets::watch::{Sets, WatchedSet, changed, owned_applications};
 use tollgate_state::{ApplicationSetStatus, ObjectName, directory};
 
 fn name(text: &str) -> ObjectName {
@@ -96,7 +97,7 @@ fn sets_that_are_not_visible_cause_no_events() {
 }
 
 #[test]
-fn the_projects_of_a_templated_set_are_those_of_its_applications() {
+fn the_applications_of_a_set_are_those_it_controls() {
     let set = |name: &str, project: &str| {
         json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
@@ -127,10 +128,14 @@ fn the_projects_of_a_templated_set_are_those_of_its_applications() {
         .iter()
         .fold(config.to_owned(), |text, object| format!("{text}---\n{object}\n"));
     let resources = directory::load_text(&text, "state.yaml", "argocd").value.unwrap();
-    let found = projects(&resources);
-    let found: Vec<(&str, Vec<&str>)> = found
-        .iter()
-        .map(|(name, projects)| (name.name.as_str(), projects.iter().map(String::as_str).collect()))
-        .collect();
-    assert_eq!(found, [("templated", vec!["prod", "qa"])]);
+    let found = |needs_owned: fn(&Value) -> bool| {
+        let found = owned_applications(&resources, needs_owned).into_iter();
+        let text = |one: OwnedApplication| format!("{}/{}", one.project, one.name);
+        let all = found.map(|(name, owned)| (name.name, owned.into_iter().map(text).collect::<Vec<_>>()));
+        all.collect::<Vec<_>>()
+    };
+    let templated = ("templated".to_owned(), vec!["prod/a".to_owned(), "qa/b".to_owned()]);
+    let plain = ("plain".to_owned(), vec!["other/c".to_owned()]);
+    assert_eq!(found(|_| true), [plain, templated.clone()]);
+    assert_eq!(found(|set| is_templated(project_text(set))), [templated]);
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
 use crate::applicationsets::permit::finding::Finding;
+use crate::applicationsets::permit::inherited::OwnedApplication;
 use crate::applicationsets::permit::plan::RESOURCE;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
 use crate::extensions::facts::why;
@@ -122,6 +123,14 @@ impl ChangeCheck<'_> {
             Some(Ok(application)) => Some(application.project),
             Some(Err(_)) | None => None,
         }
+    }
+
+    /// The Application afterwards.
+    pub(super) fn owned_application(&self) -> Option<OwnedApplication> {
+        Some(OwnedApplication {
+            project: self.project()?.to_owned(),
+            name: self.change.name.name.clone(),
+        })
     }
 
     pub(super) fn old_project(&self) -> &str {

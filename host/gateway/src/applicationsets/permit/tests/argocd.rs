@@ -95,7 +95,7 @@ fn sets_are_visible_by_the_text_of_their_project() {
     let caller = one.caller("ann");
     let authorizer = one.authorizer(&caller);
     let (dev, prod) = (set("dev"), set("prod"));
-    let sees = |set: &ApplicationSet| authorizer.may_get(&set.name, &set.object, std::iter::once("dev"));
+    let sees = |set: &ApplicationSet| authorizer.may_get(&set.name, &set.object, &owned_in(&["dev"]));
     assert_eq!([&dev, &prod].map(sees), [true, false]);
     assert_eq!(
         status_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),

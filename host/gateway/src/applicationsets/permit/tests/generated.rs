@@ -38,7 +38,7 @@ fn held_back_changes_need_permissions_in_the_target_project() {
         let both = format!("{SETS}{PROD}");
         let approved = upsert(&both, &set, application("a", "prod")).unwrap();
         // It stays where it is.
-        assert_eq!(approved.projects(), ["dev"], "{what}");
+        assert_eq!(projects_of(&approved), ["dev"], "{what}");
         assert!(upsert(SETS, &set, application("a", "dev")).is_ok(), "{what}");
     }
 }

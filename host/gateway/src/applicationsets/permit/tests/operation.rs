@@ -211,9 +211,7 @@ fn a_templated_set_belongs_to_the_projects_of_its_applications() {
         let fixture = Fixture::new(rows);
         let caller = fixture.caller("ann");
         let name = name_of(Some(&object));
-        fixture
-            .authorizer(&caller)
-            .may_get(&name, &object, owned.iter().copied())
+        fixture.authorizer(&caller).may_get(&name, &object, &owned_in(owned))
     };
     let dev = "p, ann, applicationsets, get, dev/*, allow";
     let both = "p, ann, applicationsets, get, dev/*, allow\np, ann, applicationsets, get, prod/*, allow";

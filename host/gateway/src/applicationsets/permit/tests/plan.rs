@@ -31,7 +31,7 @@ fn changes_that_could_be_made_directly_are_approved() {
     let approved = all()
         .authorize(Operation::Create, &set("dev"), &StoredState::default(), generated)
         .unwrap();
-    assert_eq!(approved.projects(), ["dev"]);
+    assert_eq!(projects_of(&approved), ["dev"]);
     let actions: Vec<Action> = approved
         .into_plan()
         .changes
@@ -229,7 +229,7 @@ fn a_templated_project_needs_permissions_in_every_rendered_project() {
         authorize(&dev, generated()),
         "applicationset `prod/web`: `applicationsets, create` is not permitted",
     );
-    assert_eq!(authorize(&both, generated()).unwrap().projects(), ["dev", "prod"]);
+    assert_eq!(projects_of(&authorize(&both, generated()).unwrap()), ["dev", "prod"]);
     // If nothing is rendered, the template's text is the project, as in Argo CD.
     assert!(authorize(&both, Vec::new()).is_err());
     assert!(authorize(ALL, Vec::new()).is_ok());

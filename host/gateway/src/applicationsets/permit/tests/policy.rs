@@ -90,7 +90,7 @@ fn an_invalid_decision_denies() {
     assert!(
         !fixture
             .authorizer(&caller)
-            .may_get(&dev.name, &dev.object, std::iter::empty())
+            .may_get(&dev.name, &dev.object, &owned_in(&[]))
     );
     // Generators may then read nothing.
     let permit = Fixture::new(ALL)
