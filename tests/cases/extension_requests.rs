@@ -63,7 +63,7 @@ fn validate(case: Validation) -> Result<(), String> {
         headers.append(name, HeaderValue::from_str(value).map_err(|error| error.to_string())?);
     }
     let expected = case.expected;
-    match read("extension", &Registry::default(), &headers) {
+    match read("extension", &Registry::default(), (&headers, None)) {
         Ok((attributes, _)) if expected.valid => {
             let CallObject::Application { application, project } = attributes.object else {
                 return Err(format!("read as {:?}", attributes.object));
@@ -97,6 +97,6 @@ fn names(error: &Error) -> Vec<&'static str> {
         | Error::InvalidApplication
         | Error::MissingProject
         | Error::InvalidProject
-        | Error::Repeated(..) => vec![error.code()],
+        | Error::Names(_) => vec![error.code()],
     }
 }

@@ -22,6 +22,7 @@ mod argocd_policy;
 mod attacks;
 mod behaviours;
 mod bypasses;
+mod browsers;
 mod clusters;
 mod cross_site;
 mod expiry;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::{Response, request};
+use http::{Method, Response, request};
 
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::Reauthorization;
@@ -14,6 +14,7 @@ use crate::rejection::Rejection;
 use crate::route::ExtensionPath;
 use crate::snapshot::Snapshot;
 use tollgate_config::Compatibility;
+use tollgate_identity::authenticate::Safety;
 use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
@@ -39,6 +40,14 @@ use exchange_timer::ExchangeTimer;
 pub(crate) use reauthorization::ExtensionReauthorization;
 
 impl RouteHandler for ExtensionPath<'_> {
+    // SECURITY: another site can make a browser send a query parameter, but not a header field.
+    fn safety(&self, _method: &Method) -> Safety {
+        match call::names::are_in(self.query) {
+            true => Safety::Unsafe,
+            false => Safety::ByMethod,
+        }
+    }
+
     async fn serve(
         &self,
         context: RequestContext<'_>,

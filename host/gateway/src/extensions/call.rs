@@ -1,8 +1,11 @@
 //! Decodes a routed request head into a [`Call`], or answers 400. It decides nothing.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, request};
+
+pub(crate) mod names;
 
 use crate::extensions::registry::{Extension, Registry};
 use crate::rejection::{ErrorFormat, Rejection};
@@ -10,10 +13,6 @@ use crate::route::ExtensionPath;
 use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_state::ObjectName;
 use tollgate_state::extensions::Scope;
-
-/// Header that names the application of a call: `<namespace>:<name>`.
-const APPLICATION_HEADER: &str = "argocd-application-name";
-const PROJECT_HEADER: &str = "argocd-project-name";
 
 /// One call of an extension, as it was sent.
 #[derive(Clone, Debug)]
@@ -26,7 +25,7 @@ pub struct Call {
     pub(crate) method: Method,
     /// Raw path below the extension, starting with `/`.
     pub(crate) rest: String,
-    /// Raw query, without `?`.
+    /// Raw query, without `?` and without the parameters that name application and project.
     pub(crate) query: Option<String>,
 }
 
@@ -61,27 +60,33 @@ pub enum Error {
     /// The path names no extension.
     #[error("the path names no extension")]
     MissingName,
-    /// No application header.
-    #[error("header `Argocd-Application-Name` must be provided")]
+    /// The application is not named.
+    #[error(
+        "header `Argocd-Application-Name` must be provided, or query parameter `argocd-application-name` where no \
+         header can be set"
+    )]
     MissingApplication,
     /// Not `<namespace>:<name>`.
-    #[error("value of header `Argocd-Application-Name` must be `<namespace>:<app-name>`")]
+    #[error("value of `Argocd-Application-Name` must be `<namespace>:<app-name>`")]
     MalformedApplication,
     /// The namespace is not an RFC 1123 label.
-    #[error("header `Argocd-Application-Name` holds an invalid namespace")]
+    #[error("`Argocd-Application-Name` holds an invalid namespace")]
     InvalidNamespace,
     /// The name is not an RFC 1123 subdomain.
-    #[error("header `Argocd-Application-Name` holds an invalid application name")]
+    #[error("`Argocd-Application-Name` holds an invalid application name")]
     InvalidApplication,
-    /// No project header.
-    #[error("header `Argocd-Project-Name` must be provided")]
+    /// The project is not named.
+    #[error(
+        "header `Argocd-Project-Name` must be provided, or query parameter `argocd-project-name` where no header \
+         can be set"
+    )]
     MissingProject,
     /// The project is not an RFC 1123 subdomain.
-    #[error("header `Argocd-Project-Name` holds an invalid project name")]
+    #[error("`Argocd-Project-Name` holds an invalid project name")]
     InvalidProject,
-    /// The header was sent this often, so it is ambiguous.
-    #[error("header `{0}` occurs {1} times, once is allowed")]
-    Repeated(&'static str, usize),
+    /// It is not clear what the request names.
+    #[error(transparent)]
+    Names(#[from] names::Error),
 }
 
 impl Error {
@@ -95,7 +100,7 @@ impl Error {
             Self::InvalidApplication => "invalid_application_name",
             Self::MissingProject => "missing_project_header",
             Self::InvalidProject => "invalid_project_name",
-            Self::Repeated(..) => "repeated_header",
+            Self::Names(error) => error.code(),
         }
     }
 
@@ -113,7 +118,7 @@ impl Error {
 pub fn read(
     name: &str,
     registry: &Registry,
-    headers: &HeaderMap,
+    (headers, query): (&HeaderMap, Option<&str>),
 ) -> Result<(ExtensionAttributes, Option<Arc<Extension>>), Error> {
     if name.is_empty() {
         return Err(Error::MissingName);
@@ -122,20 +127,21 @@ pub fn read(
     let registered = extension.as_ref();
     let object = match registered.map_or(Scope::Application, |extension| extension.spec().scope) {
         Scope::Application => CallObject::Application {
-            application: application(headers)?,
-            project: project(headers)?,
+            application: application(headers, query)?,
+            project: project(headers, query)?,
         },
-        Scope::Project => CallObject::Project(project(headers)?),
+        Scope::Project => CallObject::Project(project(headers, query)?),
         Scope::Global => CallObject::Global,
     };
     let name = registered.map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
     Ok((ExtensionAttributes { name, object }, extension))
 }
 
-/// Reads and checks `Argocd-Application-Name`. Argo CD writes `ns:name`; seed
-/// 000 writes `ns/name`, which no valid name can be mistaken for.
-fn application(headers: &HeaderMap) -> Result<ObjectName, Error> {
-    let value = single(headers, APPLICATION_HEADER, "Argocd-Application-Name")?.ok_or(Error::MissingApplication)?;
+/// Reads and checks the application. Argo CD writes `ns:name`; seed 000 writes `ns/name`, which no
+/// valid name can be mistaken for.
+fn application(headers: &HeaderMap, query: Option<&str>) -> Result<ObjectName, Error> {
+    let value = names::APPLICATION.read(headers, query)?;
+    let value = value.ok_or(Error::MissingApplication)?;
     let (namespace, name) = value.split_once([':', '/']).ok_or(Error::MalformedApplication)?;
     if name.contains([':', '/']) {
         return Err(Error::MalformedApplication);
@@ -152,29 +158,15 @@ fn application(headers: &HeaderMap) -> Result<ObjectName, Error> {
     })
 }
 
-fn project(headers: &HeaderMap) -> Result<String, Error> {
-    let value = single(headers, PROJECT_HEADER, "Argocd-Project-Name")?.ok_or(Error::MissingProject)?;
+fn project(headers: &HeaderMap, query: Option<&str>) -> Result<String, Error> {
+    let value = names::PROJECT.read(headers, query)?.ok_or(Error::MissingProject)?;
     let valid = Some(value).filter(|value| is_subdomain(value));
-    valid.map(str::to_owned).ok_or(Error::InvalidProject)
-}
-
-/// The header's one value; an empty one counts as none.
-fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result<Option<&'a str>, Error> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next();
-    let more = values.count();
-    if more > 0 {
-        return Err(Error::Repeated(shown, more.saturating_add(1)));
-    }
-    // Text that is not UTF-8 cannot be a name: `?` fails every check that follows.
-    Ok(first
-        .map(|value| value.to_str().unwrap_or("?"))
-        .filter(|value| !value.is_empty()))
+    valid.map(Cow::into_owned).ok_or(Error::InvalidProject)
 }
 
 impl Call {
     pub(crate) fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
-        let (attributes, extension) = read(path.name, registry, &head.headers)?;
+        let (attributes, extension) = read(path.name, registry, (&head.headers, path.query))?;
         let application = attributes.object.application();
         Ok(Self {
             application: application.map(|app| format!("{}:{}", app.namespace, app.name)),
@@ -182,7 +174,7 @@ impl Call {
             extension,
             method: head.method.clone(),
             rest: path.rest.to_owned(),
-            query: head.uri.query().map(str::to_owned),
+            query: names::strip(path.query).map(Cow::into_owned),
         })
     }
 }

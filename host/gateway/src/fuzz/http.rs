@@ -94,6 +94,7 @@ fn query_seeds() -> Vec<Vec<u8>> {
         "cascade=false",
         "gitlab-agent-id=7&gitlab-csrf-token=abc&watch=1",
         "%67itlab-csrf-token=abc&a=%zz",
+        "argocd-application-name=argocd%3Acart&argocd%2dproject-name=shop&a=+",
     ])
 }
 
@@ -125,6 +126,11 @@ fn queries(data: &[u8]) {
         tollgate_identity::authenticate::k8s_proxy::strip_query(Some(&stripped)).unwrap_or_default(),
         stripped
     );
+    // Nor for the backend of an extension.
+    let stripped = crate::extensions::call::names::strip(Some(raw)).unwrap_or_default();
+    for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
+        assert!(name != "argocd-application-name" && name != "argocd-project-name");
+    }
 }
 
 fn attribute_seeds() -> Vec<Vec<u8>> {

@@ -14,6 +14,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
+use tollgate_core::subprotocol::is_websocket;
 use tollgate_identity::authenticate::k8s_proxy;
 
 /// Methods that pages may use (GitLab's agent server allows the same).
@@ -66,7 +67,7 @@ pub(crate) fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden>
     }
     let varies = !allowed.is_empty();
     let Some(origin) = origin else {
-        let rides_on_cookie = k8s_proxy::is_websocket(&head.headers) && k8s_proxy::has_cookie(&head.headers);
+        let rides_on_cookie = is_websocket(&head.headers) && k8s_proxy::has_cookie(&head.headers);
         let cors = Cors { origin: None, varies };
         return (!rides_on_cookie).then_some(cors).ok_or(Forbidden::NoOrigin);
     };

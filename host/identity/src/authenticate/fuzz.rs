@@ -105,7 +105,7 @@ fn agent_credentials(data: &[u8]) {
         // Short texts are in the names of the shown fields by chance.
         assert!(secret.len() < 16 || !format!("{presented:?}").contains(secret));
     }
-    k8s_proxy::strip_subprotocols(&mut head.headers);
+    tollgate_core::subprotocol::strip(&mut head.headers);
     let offered = head.headers.get_all(http::header::SEC_WEBSOCKET_PROTOCOL);
     let left = offered
         .iter()

@@ -27,7 +27,6 @@ pub use query::{AGENT_PARAMETER, CSRF_PARAMETER, strip as strip_query};
 
 pub use cookie::is_present as has_cookie;
 pub use error::Error;
-pub use subprotocol::{is_websocket, strip as strip_subprotocols};
 
 use self::error::MalformedAgentCredential;
 use crate::access::AccessQuery;

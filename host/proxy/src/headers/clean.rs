@@ -13,7 +13,7 @@ use tollgate_core::upgrade::Protocol;
 
 use super::Error;
 use tollgate_core::header_names::{CONTENT_NAMES, HeaderOwner, owner};
-use tollgate_identity::authenticate::k8s_proxy;
+use tollgate_core::subprotocol;
 
 /// Which of a client's fields may reach an upstream. The gateway's own never do.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         ClientFields::NoAllowlist | ClientFields::Allowlist(_) => Vec::new(),
     };
     remove_foreign(&mut fields, allowed)?;
-    k8s_proxy::strip_subprotocols(&mut fields);
+    subprotocol::strip(&mut fields);
     if upgrade.is_none() {
         fields.remove("sec-websocket-key");
         fields.remove("sec-websocket-version");

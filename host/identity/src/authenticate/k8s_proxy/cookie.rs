@@ -13,6 +13,7 @@ use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
 use super::{MAX_KEY_BYTES, MalformedAgentCredential, PresentedCredential, bounded, members, sole};
 use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
+use tollgate_core::query_parameters::decode;
 
 /// GitLab, `lib/gitlab/kas/user_access.rb`.
 const COOKIE_NAME: &str = "_gitlab_kas";
@@ -44,7 +45,7 @@ fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
     let part = "the value of cookie `_gitlab_kas`";
     let value = sole(values(fields), COOKIE_NAME)?.unwrap_or_default();
     let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding(part))?;
-    let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding(part))?;
+    let value = decode(text).ok_or(MalformedAgentCredential::Encoding(part))?;
     bounded(value.len(), part, MAX_KEY_BYTES)?;
     Ok(value)
 }

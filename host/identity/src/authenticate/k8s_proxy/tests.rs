@@ -5,9 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use secrecy::ExposeSecret as _;
 
-use super::{
-    CiTokenSupport, Error, MalformedAgentCredential, PresentedCredential, read, strip_query, strip_subprotocols,
-};
+use super::{CiTokenSupport, Error, MalformedAgentCredential, PresentedCredential, read, strip_query};
 use crate::access::{AccessKey, AccessQuery};
 
 /// A request with this target and these fields.
@@ -333,7 +331,7 @@ fn tokens_are_removed_from_the_subprotocols() {
         for line in *lines {
             fields.append("sec-websocket-protocol", line.parse().unwrap());
         }
-        strip_subprotocols(&mut fields);
+        tollgate_core::subprotocol::strip(&mut fields);
         let left: Vec<_> = fields.get_all("sec-websocket-protocol").iter().collect();
         assert_eq!(left, *expected);
     }
