@@ -48,8 +48,8 @@ deny contains "your group may not use extensions" if {
 # ------------------------------------------------------------------------------
 
 # An extension about one application: the caller may see the application and
-# invoke the extension, the application is in the project the request names, and
-# the project permits the cluster the application deploys to.
+# invoke the extension, the application is in the project the request names (or
+# names none), and the project permits the cluster the application deploys to.
 permitted if {
 	input.extension.scope == "application"
 	input.rbac.applications_get.allow

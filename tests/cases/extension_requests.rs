@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
+use tollgate_config::Compatibility;
 use tollgate_gateway::extensions::call::{CallObject, Error, read};
 use tollgate_gateway::extensions::registry::Registry;
 
@@ -63,14 +64,19 @@ fn validate(case: Validation) -> Result<(), String> {
         headers.append(name, HeaderValue::from_str(value).map_err(|error| error.to_string())?);
     }
     let expected = case.expected;
-    match read("extension", &Registry::default(), (&headers, None)) {
+    match read(
+        "extension",
+        &Registry::default(),
+        (&headers, None),
+        Compatibility::Argocd,
+    ) {
         Ok((attributes, _)) if expected.valid => {
             let CallObject::Application { application, project } = attributes.object else {
                 return Err(format!("read as {:?}", attributes.object));
             };
             same(&expected.application_namespace, &Some(application.namespace))?;
             same(&expected.application_name, &Some(application.name))?;
-            same(&expected.project_name, &Some(project))?;
+            same(&expected.project_name, &project)?;
             same(&expected.error_class, &None)
         }
         Err(error) if !expected.valid => {

@@ -9,6 +9,7 @@ use test_support::client::Client;
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, application, map, project};
 
+mod application_alone;
 mod identity;
 mod records;
 mod remembered;

@@ -60,12 +60,14 @@ impl RouteHandler for ExtensionPath<'_> {
             principal,
             record,
         } = context;
-        let call = Call::read(self, &head, &snapshot.extensions)?;
+        let compatibility = snapshot.policies.config.extensions.compatibility;
+        let call = Call::read(self, &head, (&snapshot.extensions, compatibility))?;
         record.note(|record| note_call(record, &call));
         let caller = snapshot.policies.caller(principal);
         let permit = permit::authorize(&snapshot.policies, &caller, call, record);
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
+        record.note(|record| record.project = permit.project().map(str::to_owned));
         let reauthorization = Reauthorization::Extension(ExtensionReauthorization(Arc::clone(&permit)));
         let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
 
@@ -185,7 +187,7 @@ fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
         user: Some(principal.username()),
         groups: principal.groups(),
         application: call.application.as_deref(),
-        project: call.attributes.object.project(),
+        project: permit.project(),
         cluster: permit.destination().map(|cluster| cluster.name.as_str()),
     }
 }
@@ -200,7 +202,7 @@ fn assertion_claims(permit: &ExtensionPermit) -> AssertionClaims<'_> {
         application: object
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: object.project(),
+        project: permit.project(),
         caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
     }
 }

@@ -198,7 +198,7 @@ pub struct Record {
     /// Application named by the caller.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "render::application")]
     pub application: Option<ObjectName>,
-    /// Project named by the caller.
+    /// Project named by the caller. Once the request is permitted, the project that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// Cluster the request was for, with name and server.

@@ -10,6 +10,7 @@ pub(crate) mod names;
 use crate::extensions::registry::{Extension, Registry};
 use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::ExtensionPath;
+use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_state::ObjectName;
 use tollgate_state::extensions::Scope;
@@ -34,19 +35,19 @@ pub struct Call {
 pub struct ExtensionAttributes {
     /// Name in the path, registered or not.
     pub name: Arc<str>,
-    /// The application and project that the caller names.
+    /// What the caller names.
     pub object: CallObject,
 }
 
 /// The object of a call, by the extension's scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallObject {
-    /// One application, in the project that the caller names.
+    /// One application.
     Application {
         /// Namespace and name.
         application: ObjectName,
-        /// Project.
-        project: String,
+        /// The project that the caller names. If it names none, the application's own counts.
+        project: Option<String>,
     },
     /// One project.
     Project(String),
@@ -113,12 +114,15 @@ impl Error {
 /// Reads the attributes of a call of extension `name`. An unregistered extension is read as one of
 /// application scope, so that the response does not depend on what exists.
 ///
+/// Argo CD also needs the project of an application named.
+///
 /// # Errors
 /// [`Error`], in the order Argo CD checks: application before project.
 pub fn read(
     name: &str,
     registry: &Registry,
     (headers, query): (&HeaderMap, Option<&str>),
+    compatibility: Compatibility,
 ) -> Result<(ExtensionAttributes, Option<Arc<Extension>>), Error> {
     if name.is_empty() {
         return Err(Error::MissingName);
@@ -128,9 +132,12 @@ pub fn read(
     let object = match registered.map_or(Scope::Application, |extension| extension.spec().scope) {
         Scope::Application => CallObject::Application {
             application: application(headers, query)?,
-            project: project(headers, query)?,
+            project: match (project(headers, query)?, compatibility) {
+                (None, Compatibility::Argocd) => return Err(Error::MissingProject),
+                (project, Compatibility::Argocd | Compatibility::None) => project,
+            },
         },
-        Scope::Project => CallObject::Project(project(headers, query)?),
+        Scope::Project => CallObject::Project(project(headers, query)?.ok_or(Error::MissingProject)?),
         Scope::Global => CallObject::Global,
     };
     let name = registered.map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
@@ -158,15 +165,21 @@ fn application(headers: &HeaderMap, query: Option<&str>) -> Result<ObjectName, E
     })
 }
 
-fn project(headers: &HeaderMap, query: Option<&str>) -> Result<String, Error> {
-    let value = names::PROJECT.read(headers, query)?.ok_or(Error::MissingProject)?;
-    let valid = Some(value).filter(|value| is_subdomain(value));
-    valid.map(Cow::into_owned).ok_or(Error::InvalidProject)
+fn project(headers: &HeaderMap, query: Option<&str>) -> Result<Option<String>, Error> {
+    match names::PROJECT.read(headers, query)? {
+        Some(value) if !is_subdomain(&value) => Err(Error::InvalidProject),
+        value => Ok(value.map(Cow::into_owned)),
+    }
 }
 
 impl Call {
-    pub(crate) fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
-        let (attributes, extension) = read(path.name, registry, (&head.headers, path.query))?;
+    pub(crate) fn read(
+        path: &ExtensionPath<'_>,
+        head: &request::Parts,
+        (registry, compatibility): (&Registry, Compatibility),
+    ) -> Result<Self, Error> {
+        let named_by = (&head.headers, path.query);
+        let (attributes, extension) = read(path.name, registry, named_by, compatibility)?;
         let application = attributes.object.application();
         Ok(Self {
             application: application.map(|app| format!("{}:{}", app.namespace, app.name)),
@@ -188,10 +201,11 @@ impl CallObject {
         }
     }
 
-    /// Project the caller names, if the scope has one.
+    /// Project the caller names, if any.
     pub fn project(&self) -> Option<&str> {
         match self {
-            Self::Application { project, .. } | Self::Project(project) => Some(project),
+            Self::Application { project, .. } => project.as_deref(),
+            Self::Project(project) => Some(project),
             Self::Global => None,
         }
     }

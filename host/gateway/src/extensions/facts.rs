@@ -1,8 +1,8 @@
 //! Collects the policy's facts about a call: RBAC verdicts, the project, the application and its
 //! destination, each looked up once. It decides nothing.
 //!
-//! Security: the application belongs to the project that the caller names, and only the attributes
-//! of the request become input.
+//! Security: the application belongs to the project that the caller names, or the project is the
+//! application's. Only the attributes of the request become input.
 
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub(crate) struct Lookup {
 /// The objects that a call names, as far as they exist. Built once per snapshot.
 #[derive(Debug)]
 pub(crate) struct CallTarget {
+    /// The project that the caller names, existing or not; else the application's.
+    pub(crate) project: Option<String>,
     /// `spec.destination` of the application.
     pub(crate) literal: Option<Destination>,
     /// The application's cluster, when its destination names exactly one.
@@ -40,6 +42,15 @@ pub(crate) struct CallTarget {
     /// Number of list entries that it holds. The lists of a project may be long, and the entry of
     /// each requested application, existing or not, holds a copy.
     pub(crate) list_entries: u32,
+}
+
+/// What a call names, as far as it exists.
+#[derive(Clone, Copy, Default)]
+struct NamedObjects<'a> {
+    /// See [`CallTarget::project`].
+    project_name: Option<&'a str>,
+    project: Option<&'a Arc<Project>>,
+    application: Option<&'a Application>,
 }
 
 /// Everything looked up about one caller and the attributes of a call. It is valid as long as the
@@ -58,15 +69,21 @@ impl Facts {
     /// Looks up everything in the request's snapshot.
     pub(crate) fn gather(policies: &Policies, caller: &Caller, call: &Call) -> Self {
         let attributes = &call.attributes;
+        let target = policies
+            .call_targets
+            .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call)));
         let look = |resource, action, object| Lookup::of(&policies.rbac, caller, [resource, action], object);
-        let read = match &attributes.object {
-            CallObject::Application { application, project } => Some(look(
+        let read = match (&attributes.object, &target.project) {
+            (CallObject::Application { application, .. }, Some(project)) => Some(look(
                 "applications",
                 "get",
                 application_object(policies, project, application),
             )),
-            CallObject::Project(project) => Some(look("projects", "get", project.clone())),
-            CallObject::Global => None,
+            // SECURITY: without an application there is no project to ask about. No verdict reads to
+            // a policy as one that denies, so an application that the caller may not see gets the
+            // same answer.
+            (CallObject::Application { .. }, None) | (CallObject::Global, _) => None,
+            (CallObject::Project(project), _) => Some(look("projects", "get", project.clone())),
         };
         let invoke = look("extensions", "invoke", attributes.name.to_string());
         let rows = match policies.extensions.dependencies().candidates {
@@ -91,9 +108,7 @@ impl Facts {
         Self {
             size_kib: u32::try_from(kibibytes).unwrap_or(u32::MAX),
             checks,
-            target: policies
-                .call_targets
-                .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call))),
+            target,
             verdicts,
         }
     }
@@ -105,7 +120,7 @@ impl Facts {
                 method: call.method.as_str(),
                 path: &call.rest,
                 query: call.query.as_deref(),
-                project: call.attributes.object.project(),
+                project: self.target.project.as_deref(),
             },
             facts: &self.target.prepared,
             rbac: &self.verdicts,
@@ -227,11 +242,11 @@ impl CallTarget {
         let attributes = &call.attributes;
         let extension = call.extension.as_ref();
         let scope = extension.map_or(Scope::Application, |found| found.spec().scope);
-        let project = attributes.object.project();
-        let project = project.and_then(|name| policies.resources.projects.get(name));
-        let application = project
-            .zip(attributes.object.application())
-            .and_then(|(project, name)| application(policies, project, name));
+        let NamedObjects {
+            project_name,
+            project,
+            application,
+        } = NamedObjects::find(policies, &attributes.object);
         let clusters = &policies.resources.clusters;
         let literal = application.map(|application| &application.destination);
         let destination = literal.and_then(|literal| destination::resolve(literal, clusters).ok());
@@ -249,7 +264,8 @@ impl CallTarget {
         let values = destination.as_ref().zip(literal);
         let values = values.map(|(cluster, literal)| cluster_header_values(policies, cluster, literal));
         Self {
-            headers: resource_headers(policies, attributes, values),
+            headers: resource_headers(policies, (attributes, project_name), values),
+            project: project_name.map(str::to_owned),
             literal: literal.cloned(),
             destination: destination.map(Arc::new),
             prepared,
@@ -258,9 +274,35 @@ impl CallTarget {
     }
 }
 
+impl<'a> NamedObjects<'a> {
+    fn find(policies: &'a Policies, object: &'a CallObject) -> Self {
+        let resources = &policies.resources;
+        let project_name = match object {
+            CallObject::Application {
+                application,
+                project: None,
+            } => resources.applications.get(application).map(|found| &*found.project),
+            CallObject::Application { .. } | CallObject::Project(_) | CallObject::Global => object.project(),
+        };
+        let project = project_name.and_then(|name| resources.projects.get(name));
+        let application = project
+            .zip(object.application())
+            .and_then(|(project, name)| application(policies, project, name));
+        match (object.project(), application) {
+            // An application that does not count has no project either.
+            (None, None) => Self::default(),
+            (_, _) => Self {
+                project_name,
+                project,
+                application,
+            },
+        }
+    }
+}
+
 fn resource_headers(
     policies: &Policies,
-    attributes: &ExtensionAttributes,
+    (attributes, project): (&ExtensionAttributes, Option<&str>),
     cluster: Option<(&str, &str)>,
 ) -> Result<headers::ResourceHeaders, headers::Error> {
     headers::ResourceHeaders::new(&headers::ResourceNames {
@@ -269,7 +311,7 @@ fn resource_headers(
             .object
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: attributes.object.project(),
+        project,
         cluster,
     })
 }
@@ -295,8 +337,7 @@ fn count_list_entries(project: Option<&Arc<Project>>, application: Option<&Appli
     u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
 }
 
-/// The application, if it is in the project that the caller names and the project accepts
-/// applications of its namespace. Any other counts as missing, because the caller must not learn
+/// The application, if it is in this project and the project accepts applications of its namespace. Any other counts as missing, because the caller must not learn
 /// of it.
 fn application<'a>(policies: &'a Policies, project: &Project, name: &ObjectName) -> Option<&'a Application> {
     let application = policies.resources.applications.get(name)?;

@@ -142,6 +142,11 @@ impl ExtensionPermit {
         &self.call
     }
 
+    /// The project that the call is about: the one that the caller names, else the application's.
+    pub(crate) fn project(&self) -> Option<&str> {
+        self.evaluation.facts.target.project.as_deref()
+    }
+
     /// The application's cluster, when the call is about an application.
     pub(crate) fn destination(&self) -> Option<&Cluster> {
         self.evaluation.facts.target.destination.as_deref()

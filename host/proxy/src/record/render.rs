@@ -31,7 +31,13 @@ impl Record {
         shown.notes.clear();
         // Callers learn nothing of an Application or ApplicationSet they may not see, not even
         // how long the look-up took.
-        if matches!(self.front, "applications" | "applicationsets") && self.outcome == Outcome::Denied {
+        let is_hidden = match self.front {
+            "applications" | "applicationsets" => true,
+            // The project in the checks is that of the Application, unless the caller named it.
+            "extensions" => self.application.is_some() && self.project.is_none(),
+            _ => false,
+        };
+        if is_hidden && self.outcome == Outcome::Denied {
             shown.project = None;
             shown.application = None;
             shown.checks = Arc::default();

@@ -2,6 +2,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::extensions::call::{CallObject, Error, names, read};
 use crate::extensions::registry::Registry;
+use tollgate_config::Compatibility;
 use tollgate_core::query_parameters;
 
 fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
@@ -20,14 +21,15 @@ fn check(fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) 
 }
 
 fn check_query(query: &str, fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) {
-    let found = read("e", &Registry::default(), (&headers(fields), Some(query)));
+    let named_by = (&headers(fields), Some(query));
+    let found = read("e", &Registry::default(), named_by, Compatibility::Argocd);
     let found = found.map(|(attributes, _)| attributes.object);
     let expected = expected.map(|(namespace, name, project)| CallObject::Application {
         application: tollgate_state::ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         },
-        project: project.to_owned(),
+        project: Some(project.to_owned()),
     });
     assert_eq!(found, expected, "{query} {fields:?}");
 }
@@ -199,4 +201,26 @@ fn the_backend_gets_the_query_without_the_names() {
         assert_eq!(names::strip(Some(query)).as_deref(), expected, "{query}");
         assert!(!names::are_in(expected), "{query}");
     }
+}
+
+#[test]
+fn an_application_without_a_project_is_named_except_to_argo_cd() {
+    let project_of = |fields: &[(&str, &[u8])], compatibility| {
+        let found = read("e", &Registry::default(), (&headers(fields), None), compatibility);
+        found.map(|(attributes, _)| attributes.object.project().map(str::to_owned))
+    };
+    let application: [(&str, &[u8]); 1] = [(APP, b"ns:app")];
+    assert_eq!(project_of(&application, Compatibility::None), Ok(None));
+    assert_eq!(
+        project_of(&application, Compatibility::Argocd),
+        Err(Error::MissingProject)
+    );
+    let invalid: [(&str, &[u8]); 2] = [(APP, b"ns:app"), (PROJECT, b"b^d")];
+    assert_eq!(project_of(&invalid, Compatibility::None), Err(Error::InvalidProject));
+    // Never the other way round.
+    let project: [(&str, &[u8]); 1] = [(PROJECT, b"p")];
+    assert_eq!(
+        project_of(&project, Compatibility::None),
+        Err(Error::MissingApplication)
+    );
 }
