@@ -11,6 +11,7 @@ use test_support::world::{SESSION_KEY, Setup, World, application, map, project};
 
 mod application_alone;
 mod identity;
+mod project_rows;
 mod records;
 mod remembered;
 

@@ -25,6 +25,7 @@ mod decide;
 mod differences;
 mod explain;
 mod identity;
+mod in_project;
 mod index;
 mod line;
 mod matcher;

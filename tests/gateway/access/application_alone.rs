@@ -201,7 +201,7 @@ async fn the_examples_of_the_proposal_are_served() {
     pre["spec"]["sourceNamespaces"] = json!(["default"]);
     setup.objects.extend([cluster, pre, named]);
     let policy = "p, alice, extensions, *, some-extension, allow\n\
-                  p, alice, applications, get, pre/*, allow\np, alice, extensions, *, other-extension, allow\n";
+                  p, alice, applications, get, pre/*, allow\np, alice, extensions, *, pre/other-extension, allow\n";
     setup.rbac_cm = map(&[("policy.csv", policy)]);
     let world = setup.start().await;
     let ask = |user: &'static str, path: &str| {

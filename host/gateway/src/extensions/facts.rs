@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::policies::Policies;
 use tollgate_config::Compatibility;
-use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, VerdictReason, object_name};
+use tollgate_policy::rbac::{self, Effect, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
     ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
     RbacVerdict,
@@ -85,9 +85,13 @@ impl Facts {
             (CallObject::Application { .. }, None) | (CallObject::Global, _) => None,
             (CallObject::Project(project), _) => Some(look("projects", "get", project.clone())),
         };
-        let invoke = look("extensions", "invoke", attributes.name.to_string());
+        let project = project_of_rows(policies, &target);
+        let invoke = match project {
+            Some(project) => Lookup::of_invoke(&policies.rbac, caller, &attributes.name, project),
+            None => look("extensions", "invoke", attributes.name.to_string()),
+        };
         let rows = match policies.extensions.dependencies().candidates {
-            true => candidates(policies, caller, read.iter().chain([&invoke])),
+            true => candidates(policies, caller, (read.as_ref(), &invoke), project),
             false => Vec::new(),
         };
         let verdict = |resource| {
@@ -129,16 +133,35 @@ impl Facts {
     }
 }
 
-/// The rows of the table that could affect `lookups`.
-fn candidates<'a, 'b>(
+/// The project in which rows may name an extension, as `<project>/<extension>`. Argo CD has no such
+/// rows.
+fn project_of_rows<'a>(policies: &Policies, target: &'a CallTarget) -> Option<&'a str> {
+    match policies.config.extensions.compatibility {
+        Compatibility::None => target.project.as_deref(),
+        Compatibility::Argocd => None,
+    }
+}
+
+/// The rows of the table that could affect the lookups.
+fn candidates<'a>(
     policies: &'a Policies,
     caller: &Caller,
-    lookups: impl Iterator<Item = &'b Lookup>,
+    (read, invoke): (Option<&Lookup>, &Lookup),
+    project: Option<&str>,
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
-    for lookup in lookups {
+    for lookup in read.into_iter().chain([invoke]) {
         let left = MAX_CANDIDATES.saturating_sub(rows.len());
         rows.extend(policies.rbac.candidates(&caller.roles, lookup.request(), left));
+    }
+    if let Some(project) = project {
+        let left = MAX_CANDIDATES.saturating_sub(rows.len());
+        let request = invoke.request();
+        rows.extend(
+            policies
+                .rbac
+                .candidates_in_project(&caller.roles, request, project, left),
+        );
     }
     let rules = rows.into_iter().filter_map(|id| policies.rbac.rule(id));
     rules
@@ -169,11 +192,29 @@ impl Lookup {
             object: &object,
         };
         let verdict = rbac.decide(&caller.roles, request);
+        Self::new(rbac, verdict, ([resource, action], object))
+    }
+
+    /// Whether the caller may invoke an extension, by rows about the extension and by rows about it
+    /// in `project`.
+    fn of_invoke(rbac: &rbac::Rbac, caller: &Caller, extension: &str, project: &str) -> Self {
+        let names = ["extensions", "invoke"];
+        let [resource, action] = names;
+        let request = RbacRequest {
+            resource,
+            action,
+            object: extension,
+        };
+        let verdict = rbac.decide_in_project(&caller.roles, request, project);
+        Self::new(rbac, verdict, (names, extension.to_owned()))
+    }
+
+    fn new(rbac: &rbac::Rbac, verdict: Verdict, ([resource, action], object): ([&'static str; 2], String)) -> Self {
         let rule = verdict.rule.and_then(|id| rbac.rule(id));
         let check = CheckRecord {
             resource,
             action,
-            allowed: verdict.outcome == Outcome::Allow,
+            allowed: verdict.is_allowed(),
             rule: rule.map(|rule| format!("{}: {}", rule.location, rule.text)),
             object,
         };

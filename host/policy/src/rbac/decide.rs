@@ -26,12 +26,12 @@ fn first(left: Option<u32>, right: Option<u32>) -> Option<u32> {
 }
 
 impl FirstMatches {
-    fn leaf(&mut self, leaf: &Leaf) {
+    pub(super) fn leaf(&mut self, leaf: &Leaf) {
         self.allow = first(self.allow, leaf.allow);
         self.deny = first(self.deny, leaf.deny);
     }
 
-    fn broken(&mut self, row: Option<u32>) {
+    pub(super) fn broken(&mut self, row: Option<u32>) {
         self.broken = first(self.broken, row);
     }
 
@@ -71,11 +71,18 @@ impl Rbac {
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
             .map(|step| self.search(step, request));
-        self.narrow(combine(self.semantics, founds), who, request)
+        self.narrow(combine(self.semantics, founds), who, |narrower, who| {
+            narrower.decide(who, request)
+        })
     }
 
     /// Denies what the policy that narrows this one does not allow.
-    fn narrow(&self, verdict: Verdict, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
+    pub(super) fn narrow(
+        &self,
+        verdict: Verdict,
+        who: &RbacIdentity,
+        decide: impl FnOnce(&Self, &RbacIdentity) -> Verdict,
+    ) -> Verdict {
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
@@ -83,7 +90,7 @@ impl Rbac {
         let passes = who
             .narrowed
             .as_ref()
-            .is_some_and(|who| narrower.decide(who, request).is_allowed());
+            .is_some_and(|who| decide(narrower, who).is_allowed());
         if passes { verdict } else { NO_RULE }
     }
 
@@ -109,7 +116,9 @@ impl Rbac {
                 .entry(steps.as_ptr())
                 .or_insert_with(|| self.prepare(steps, request));
             let founds = plan.iter().map(|(found, indexes)| self.finish(*found, indexes, object));
-            self.narrow(combine(self.semantics, founds), who, request)
+            self.narrow(combine(self.semantics, founds), who, |narrower, who| {
+                narrower.decide(who, request)
+            })
         };
         objects.map(decide).collect()
     }
@@ -150,13 +159,18 @@ impl Rbac {
         }
         rows.sort_unstable();
         rows.dedup();
+        self.shorten(&mut rows, most);
+        rows
+    }
+
+    /// Keeps at most `most` rows, denies before others, in the order they were read.
+    pub(super) fn shorten(&self, rows: &mut Vec<RuleId>, most: usize) {
         if rows.len() > most {
             let is_deny = |id: &RuleId| self.rule(*id).is_some_and(|rule| rule.effect == super::Effect::Deny);
             rows.sort_by_key(|id| (!is_deny(id), *id));
             rows.truncate(most);
             rows.sort_unstable();
         }
-        rows
     }
 
     /// The steps for a request. An identity of another policy has none, so it may do nothing.
@@ -177,7 +191,12 @@ impl Rbac {
         found
     }
 
-    fn visit(&self, step: &PlanStep, request: RbacRequest<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
+    pub(super) fn visit(
+        &self,
+        step: &PlanStep,
+        request: RbacRequest<'_>,
+        found: &mut impl FnMut(&Leaf),
+    ) -> Option<u32> {
         let pool = &self.pool;
         let mut broken = None;
         for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {

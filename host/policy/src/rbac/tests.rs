@@ -11,6 +11,7 @@ use tollgate_core::glob::Pattern;
 use tollgate_state::ProjectRole;
 
 mod answers;
+mod in_project;
 mod model;
 mod principals;
 
