@@ -26,6 +26,7 @@ mod cluster;
 mod end;
 mod http2_pool;
 mod limits;
+mod resolver;
 pub mod timeout;
 pub mod tls;
 mod upgrade;

@@ -19,6 +19,7 @@ use rustls::ClientConfig;
 use tower::Service;
 
 use super::http2_pool::{Http2Pool, StreamPermit};
+use super::resolver::Resolver;
 use super::{Body, tls};
 use crate::headers::{RequestHeader, Responder, Upstream};
 use tollgate_plugin::certificates;
@@ -259,7 +260,7 @@ enum HttpVersions {
 /// Connects within a time that covers TCP and TLS together.
 #[derive(Clone)]
 pub(super) struct Connector {
-    inner: HttpsConnector<HttpConnector>,
+    inner: HttpsConnector<HttpConnector<Resolver>>,
     versions: HttpVersions,
     bound: Duration,
 }
@@ -268,7 +269,7 @@ pub(super) type TlsIdentity = (ClientConfig, Option<rustls::pki_types::ServerNam
 
 impl Connector {
     fn new(spec: &ConnectionSpec, (tls, name): TlsIdentity, versions: HttpVersions) -> Self {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(Resolver::new());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         let keep_alive = (!spec.keep_alive.is_zero()).then_some(spec.keep_alive);
@@ -297,7 +298,7 @@ impl Connector {
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Service<Uri> for Connector {
-    type Response = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+    type Response = <HttpsConnector<HttpConnector<Resolver>> as Service<Uri>>::Response;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
