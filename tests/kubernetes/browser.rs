@@ -2,6 +2,7 @@
 //! another one.
 
 mod chromium;
+mod extension;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
