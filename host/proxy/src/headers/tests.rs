@@ -451,7 +451,7 @@ fn group_lists_of_argo_cd_are_joined_unchanged() {
             crate::target::join("/", "", None).unwrap(),
         );
         let outbound = clean(head(&[("argocd-user-groups", "admins")])).unwrap();
-        let outbound = outbound.seal((&upstream, path), &host_headers, &peer())?;
+        let outbound = outbound.seal((&upstream, path), &host_headers, &client())?;
         let value = outbound.head().headers().get("argocd-user-groups");
         Ok(value.map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap()))
     };
