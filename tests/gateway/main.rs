@@ -35,6 +35,7 @@ mod plugins;
 mod projects;
 mod proxies;
 mod reload;
+mod revoked_tokens;
 mod streaming;
 mod terminal;
 mod unread;

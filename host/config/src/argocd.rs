@@ -1,6 +1,9 @@
-//! Settings of the front that passes requests on to argocd-server.
+//! Settings of the front that passes requests on to argocd-server, and of Argo CD's Redis.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
 
 use url::Url;
 
@@ -13,4 +16,45 @@ pub struct ArgocdServer {
     pub ca: Option<PathBuf>,
     /// The name its certificate must be for; the host of `server` if absent.
     pub server_name: Option<String>,
+}
+
+/// Argo CD's Redis, which has the list of revoked tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgocdRedis {
+    /// Host name or IP address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Number of the database (argocd-server: `--redisdb`).
+    pub database: u32,
+    /// How TLS is spoken; plain TCP when absent.
+    pub tls: Option<RedisTls>,
+    /// Name of the Redis user; the default user when absent.
+    pub username: Option<String>,
+    /// File with the password on its first line; no password when absent.
+    pub password_file: Option<PathBuf>,
+    /// What happens to tokens that may be on the list while it cannot be read.
+    pub when_unavailable: WhenUnavailable,
+    /// How long Redis may be silent before [`ArgocdRedis::when_unavailable`] applies.
+    pub grace_period: Duration,
+}
+
+/// How TLS is spoken with Redis. The certificate is always verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedisTls {
+    /// PEM file with the only authorities trusted; the system's when absent.
+    pub ca: Option<PathBuf>,
+    /// The name its certificate must be for; the host when absent.
+    pub server_name: Option<String>,
+}
+
+/// What happens to tokens that may be on a list of revoked tokens while that list cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WhenUnavailable {
+    /// They are refused, and what they opened ends.
+    #[default]
+    Deny,
+    /// They are accepted unless they were on the list when it was last read.
+    Allow,
 }

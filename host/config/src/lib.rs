@@ -24,7 +24,7 @@ mod state;
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
-pub use argocd::ArgocdServer;
+pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
 pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
@@ -69,6 +69,8 @@ pub struct Config {
     pub application_sets: Option<ApplicationSets>,
     /// Where everything goes that is not Tollgate's own; answered with 404 when absent.
     pub argocd: Option<ArgocdServer>,
+    /// Where Argo CD's list of revoked tokens is; it is not read when absent.
+    pub argocd_redis: Option<ArgocdRedis>,
     /// Where tokens, sessions and audit events are stored.
     pub store: StoreConfig,
     /// How long a cluster's credential is used before it is renewed.

@@ -264,6 +264,7 @@ impl<'a> SettingsValidator<'a> {
         let plugins = raw.plugins.check(self);
         let trusted_proxies = raw.trusted_proxies.check(authentication.anonymous, self);
         let proxy_protocol = proxies::protocol(raw.proxy_protocol, &trusted_proxies, self);
+        let (argocd, argocd_redis) = raw.argocd.map_or((None, None), |raw| raw.check(self));
         Config {
             listen,
             admin_listen,
@@ -291,7 +292,8 @@ impl<'a> SettingsValidator<'a> {
                 gateway_identity: raw.gateway_identity,
             }),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
-            argocd: raw.argocd.and_then(|raw| raw.check(self)),
+            argocd,
+            argocd_redis,
             store: raw.store.check(self),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),

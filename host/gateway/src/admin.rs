@@ -26,6 +26,7 @@ use crate::clusters::view::ClusterView;
 use crate::snapshot::CurrentSnapshot;
 use tollgate_cluster::self_check::CheckResults;
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::cache::health::Health;
@@ -44,6 +45,8 @@ pub(crate) struct AdminState {
     pub(crate) checks: CheckResults,
     /// `None` while the Kubernetes front is closed.
     pub(crate) sessions: Option<Arc<SessionRegistry>>,
+    /// `None` if Argo CD's Redis is not read.
+    pub(crate) revoked: Option<Arc<RevokedTokens>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -150,12 +153,16 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
 }
 
-/// The gateway is ready while a good configuration is in force, every required plugin is loaded
-/// and the store answers. A broken file on disk does not take it out of service.
+/// The gateway is ready while a good configuration is in force, every required plugin is loaded,
+/// the store answers and Argo CD's list of revoked tokens is known. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<AdminState>) -> Response {
     let mut sessions = admin.sessions.iter();
     if sessions.any(|sessions| sessions.is_store_unavailable()) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
+    }
+    if admin.revoked.iter().any(|revoked| revoked.is_unavailable()) {
+        let text = "Argo CD's list of revoked tokens is unavailable\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
     let snapshot = admin.current.load_full();
     let missing = snapshot.plugins.missing_required();

@@ -78,6 +78,11 @@ pub(crate) struct ApplicationReauthorization {
 }
 
 impl ApplicationReauthorization {
+    /// Who sent the request.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal.0
+    }
+
     /// Whether `now` permits the request, with the same identity and over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;

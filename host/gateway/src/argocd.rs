@@ -66,6 +66,8 @@ pub(crate) fn asks_for_page(head: &request::Parts) -> bool {
     let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
     reads && is_html && !head.uri.path().starts_with("/api/")
 }
+/// Path at which argocd-server revokes the caller's session.
+const SIGN_OUT: &str = "/auth/logout";
 
 /// Key of `argocd-cm` that lets callers without a credential in.
 const ANONYMOUS_KEY: &str = "users.anonymous.enabled";
@@ -126,6 +128,7 @@ impl RouteHandler<()> for ArgocdRoute {
         record.finish_stage(Stage::Authorize);
         let connections = backend.connections(self.protocol());
         let upstream = connections.upstream();
+        let signs_out = head.uri.path() == SIGN_OUT;
         let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
         let mut outbound = cleaned.seal_for_argocd((upstream, path), client)?;
@@ -141,6 +144,9 @@ impl RouteHandler<()> for ArgocdRoute {
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
         let forwarded = connections.forward(outbound, body).await;
+        if signs_out {
+            gateway.open.await_sign_out().await;
+        }
         record.finish_stage(Stage::Forward);
         Ok(forwarded?)
     }

@@ -55,6 +55,11 @@ impl ClusterReauthorization {
         }
     }
 
+    /// Who sent the request.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal.0
+    }
+
     /// Whether `now` permits the request, to the same cluster over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;

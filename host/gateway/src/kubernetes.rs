@@ -10,7 +10,7 @@ use http::{Response, request};
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler};
 use crate::kubernetes::route::KubernetesPath;
-use crate::open_exchanges::{PtrEqArc, Reauthorization, Withdrawn};
+use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::policies::KubernetesFront;
 use crate::rejection::{ErrorFormat, Rejection};
@@ -24,7 +24,7 @@ use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer,
 use tollgate_identity::audit::{self, AccessEntry, Audit};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::sessions::{EndReason, NewExchange, SessionHolder, SessionRegistry};
+use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
@@ -382,7 +382,7 @@ impl<'a> KubernetesRequest<'a> {
             gateway
                 .open
                 .register_with_session(reauthorization, (snapshot, record.id()), Some(Arc::new(entered)));
-        let guard = guard.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
+        let guard = guard.map_err(|NotAdmitted(ending)| Rejection::Ended(ending))?;
         let cluster_request = ClusterRequest {
             cluster,
             rest: self.path.rest,

@@ -1,13 +1,14 @@
 //! Tracks open exchanges, each with its `Reauthorization`, and reauthorizes them whenever a
 //! snapshot comes into force. An exchange ends unless the new snapshot permits it likewise: with
-//! the same identity, to the same upstream, by the same verdict.
+//! the same identity, to the same upstream, by the same verdict. An exchange also ends when Argo CD
+//! revokes its caller's token.
 //!
 //! Reauthorization runs off the threads that serve, and holds no lock.
 //!
 //! Invariant: an exchange stays open only while the newest snapshot that exchanges were
 //! reauthorized by permits it. An exchange that begins while a snapshot comes into force is either
 //! among those that are reauthorized, or sees the new snapshot when it is registered and is
-//! reauthorized there.
+//! reauthorized there. The same holds for an exchange that begins while its token is revoked.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -26,6 +27,7 @@ use crate::extensions::ExtensionReauthorization;
 use crate::kubernetes::KubernetesReauthorization;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
+use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard};
 use tollgate_proxy::record::Recorder;
 
@@ -87,6 +89,17 @@ impl Reauthorization {
         };
         // SECURITY: if reauthorization panics, the exchange ends.
         catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
+    }
+
+    /// The caller; `None` if the credential is not one of Argo CD's.
+    fn principal(&self) -> Option<&Principal> {
+        match self {
+            Self::Extension(reauthorization) => Some(reauthorization.principal()),
+            Self::Cluster(reauthorization) => Some(reauthorization.principal()),
+            Self::Application(reauthorization) => Some(reauthorization.principal()),
+            Self::ApplicationSets(PtrEqArc(principal)) | Self::Argocd(PtrEqArc(principal)) => Some(principal),
+            Self::Kubernetes(_) => None,
+        }
     }
 
     fn inputs_unchanged(&self, unchanged: &UnchangedInputs) -> bool {
@@ -159,10 +172,19 @@ struct Exchange {
 
 impl Exchange {
     /// Ends the exchange. Returns whether it was still open.
-    fn withdraw(&self) -> bool {
+    fn end(&self, reason: EndReason) -> bool {
         match &self.session {
-            Some(session) => session.end(EndReason::Withdrawn),
-            None => self.end_trigger.end(EndReason::Withdrawn),
+            Some(session) => session.end(reason),
+            None => self.end_trigger.end(reason),
+        }
+    }
+
+    /// Why the exchange must end, if Argo CD revoked its token or may have.
+    fn revocation(&self, revoked: &RevokedTokens) -> Option<EndReason> {
+        match revoked.status(self.reauthorization.principal()?) {
+            RevocationStatus::NotRevoked => None,
+            RevocationStatus::Revoked => Some(EndReason::Revoked),
+            RevocationStatus::Unknown => Some(EndReason::RevocationsUnavailable),
         }
     }
 }
@@ -176,6 +198,8 @@ pub(crate) struct OpenExchanges {
     next: AtomicU64,
     current: CurrentSnapshot,
     recorder: Arc<Recorder>,
+    /// Tokens that Argo CD revoked; `None` if its Redis is not read.
+    revoked: Option<Arc<RevokedTokens>>,
     changed: Notify,
     /// The newest snapshot by which all open exchanges were reauthorized.
     reauthorized: watch::Sender<Arc<Snapshot>>,
@@ -190,19 +214,24 @@ pub(crate) struct OpenExchangeGuard {
     end_trigger: Arc<EndTrigger>,
 }
 
-/// A snapshot that came into force after a request was permitted does not permit it.
+/// Access ended after a request was permitted and before its exchange began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access was withdrawn")]
-pub(crate) struct Withdrawn;
+pub(crate) struct NotAdmitted(pub(crate) EndReason);
 
 impl OpenExchanges {
-    pub(crate) fn new(current: CurrentSnapshot, recorder: Arc<Recorder>) -> Arc<Self> {
+    pub(crate) fn new(
+        current: CurrentSnapshot,
+        recorder: Arc<Recorder>,
+        revoked: Option<Arc<RevokedTokens>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
             reauthorized: watch::Sender::new(current.load_full()),
             current,
             recorder,
+            revoked,
             changed: Notify::new(),
         })
     }
@@ -233,6 +262,29 @@ impl OpenExchanges {
         }
     }
 
+    /// Waits until the list of revoked tokens has what argocd-server just added, if it is read.
+    pub(crate) async fn await_sign_out(&self) {
+        if let Some(revoked) = &self.revoked {
+            revoked.catch_up().await;
+        }
+    }
+
+    /// Ends the exchanges of tokens that Argo CD revoked, for as long as it is polled.
+    pub(crate) async fn follow_revocations(self: Arc<Self>) {
+        let Some(revoked) = &self.revoked else { return };
+        let mut changes = revoked.subscribe();
+        while changes.changed().await.is_ok() {
+            let must_end = |exchange: &Arc<Exchange>| {
+                let reason = exchange.revocation(revoked);
+                reason.is_some_and(|reason| exchange.end(reason))
+            };
+            let ended = self.open().iter().filter(|exchange| must_end(exchange)).count();
+            if ended > 0 {
+                tracing::info!(ended, "what callers without a valid session had open was ended");
+            }
+        }
+    }
+
     /// Receives each snapshot once all open exchanges were reauthorized by it.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.reauthorized.subscribe()
@@ -243,12 +295,12 @@ impl OpenExchanges {
     /// - `decision`: id of the record of its decision.
     ///
     /// # Errors
-    /// A snapshot that came into force meanwhile does not permit it.
+    /// A snapshot that came into force meanwhile does not permit it, or Argo CD revoked the token.
     pub(crate) fn register(
         self: &Arc<Self>,
         reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
-    ) -> Result<OpenExchangeGuard, Withdrawn> {
+    ) -> Result<OpenExchangeGuard, NotAdmitted> {
         self.register_with_session(reauthorization, (snapshot, decision), None)
     }
 
@@ -258,7 +310,7 @@ impl OpenExchanges {
         reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
         session: Option<Arc<ExchangeGuard>>,
-    ) -> Result<OpenExchangeGuard, Withdrawn> {
+    ) -> Result<OpenExchangeGuard, NotAdmitted> {
         let end_trigger: Arc<EndTrigger> = match &session {
             Some(session) => Arc::clone(session.end_trigger()),
             None => Arc::default(),
@@ -280,11 +332,17 @@ impl OpenExchanges {
         // This must come after the insertion: see the invariant above.
         let current = self.current.load();
         let is_current = current.generation == snapshot.generation && current.narrowed_by.is_none();
-        if !is_current && !exchange.reauthorization.is_still_allowed(&current) {
-            exchange.withdraw();
-            return Err(Withdrawn);
+        let ending = match !is_current && !exchange.reauthorization.is_still_allowed(&current) {
+            true => Some(EndReason::Withdrawn),
+            false => self.revoked.as_ref().and_then(|revoked| exchange.revocation(revoked)),
+        };
+        match ending {
+            None => Ok(guard),
+            Some(reason) => {
+                exchange.end(reason);
+                Err(NotAdmitted(reason))
+            }
         }
-        Ok(guard)
     }
 
     /// Ends the exchanges that `now` does not permit. Returns how many it ended.
@@ -302,7 +360,7 @@ impl OpenExchanges {
             let is_allowed = *verdicts
                 .entry(reauthorization)
                 .or_insert_with(|| reauthorization.is_still_allowed(now));
-            if !is_allowed && exchange.withdraw() {
+            if !is_allowed && exchange.end(EndReason::Withdrawn) {
                 ended = ended.saturating_add(1);
             }
         }

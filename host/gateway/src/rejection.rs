@@ -22,7 +22,7 @@ use crate::argocd;
 use crate::extensions::{call, permit};
 use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::status;
-use crate::open_exchanges;
+use crate::open_exchanges::NotAdmitted;
 use crate::platform::api;
 use crate::projects::update;
 use tollgate_applicationset::Denial;
@@ -86,7 +86,7 @@ pub(crate) enum Rejection {
     #[error("the session has ended")]
     Ended(EndReason),
     #[error(transparent)]
-    Withdrawn(#[from] open_exchanges::Withdrawn),
+    NotAdmitted(#[from] NotAdmitted),
     #[error("the agent's cluster is not known")]
     UnknownCluster,
     #[error("the cluster refused the gateway's own credential")]
@@ -207,7 +207,10 @@ impl Rejection {
                 failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
             }
             Self::Ended(ending) => kubernetes::ended(*ending),
-            Self::Withdrawn(_) => denied(StatusCode::FORBIDDEN, EndReason::Withdrawn.code(), text()),
+            Self::NotAdmitted(NotAdmitted(EndReason::Withdrawn)) => {
+                denied(StatusCode::FORBIDDEN, EndReason::Withdrawn.code(), text())
+            }
+            Self::NotAdmitted(NotAdmitted(ending)) => forward_error(&forward::Error::Ended(*ending)),
             Self::UnknownCluster => failed(StatusCode::BAD_GATEWAY, "cluster_unknown", text()),
             Self::ClusterUnauthorized => failed(StatusCode::BAD_GATEWAY, "credential_refused", text()),
             Self::Platform(error) => ErrorResponse::of(error.answer(), text()),
@@ -293,6 +296,7 @@ fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
         Error::Expired => unauthorized(TOKEN_EXPIRED),
         Error::Revoked(_) => unauthorized("the token was revoked, sign in again"),
         Error::SessionUnusable(_) => unauthorized("the session is not usable right now"),
+        Error::RevocationsUnavailable => kubernetes::revocations_unavailable(),
         Error::IssuerUnavailable { .. } => {
             let text = "the token cannot be checked right now, try again later";
             failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text).retry_after(Some(5))
@@ -418,6 +422,7 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
                 EndReason::Revoked => "the session was revoked, sign in again",
                 EndReason::Withdrawn => "access was withdrawn",
                 EndReason::StoreUnavailable => return kubernetes::store_unavailable(),
+                EndReason::RevocationsUnavailable => return kubernetes::revocations_unavailable(),
             };
             return denied(error.status(), ending.code(), text);
         }

@@ -30,6 +30,7 @@ use tollgate_identity::access::Authorizer;
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::{self, Audit};
 use tollgate_identity::clock::Clock;
+use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::Store;
 use tollgate_plugin::credential::cache::{self, CredentialCache};
@@ -87,12 +88,14 @@ impl RunningGateway {
         };
         let cache_clock = Arc::new(cache::clock::SystemClock::start());
         let credentials = Arc::new(CredentialCache::new(cache_settings, cache_clock, Handle::current()));
-        let loader = Arc::new(Loader::new(
+        let loader = Loader::new(
             Arc::clone(&config),
             checker,
             Arc::clone(&metrics),
             (Arc::clone(&credentials), clock.clone()),
-        )?);
+        )?;
+        let revoked = revoked_tokens(&config, &clock, &metrics).await;
+        let loader = Arc::new(loader.with_revoked_tokens(revoked.clone()));
         let services = services(&config, &clock, &metrics).await?;
         let mut helpers = JoinSet::new();
         // The watch starts before the load, so that a change in between is read again.
@@ -112,8 +115,9 @@ impl RunningGateway {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
         };
-        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
+        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder), revoked.clone());
         helpers.spawn(Arc::clone(&open_exchanges).run());
+        helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
@@ -135,6 +139,7 @@ impl RunningGateway {
             findings: findings.clone(),
             checks,
             sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
+            revoked,
         };
         let admin_stop = CancellationToken::new();
         let admin_server = Server::new(private, None, Limits::admin(&config.limits));
@@ -224,6 +229,13 @@ async fn flush(services: &KubernetesFrontState) {
     if !matches!(sessions, Ok(Ok(()))) {
         tracing::error!("who was seen last could not be written");
     }
+}
+
+/// Follows Argo CD's list of revoked tokens, if the settings name its Redis. Waits some seconds for
+/// it, and starts without it.
+async fn revoked_tokens(config: &Config, clock: &Clock, metrics: &Metrics) -> Option<Arc<RevokedTokens>> {
+    let settings = config.argocd_redis.clone()?;
+    Some(RevokedTokens::start(settings, clock.clone(), Arc::clone(&metrics.identity)).await)
 }
 
 async fn services(

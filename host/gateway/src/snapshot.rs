@@ -21,6 +21,7 @@ use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_identity::clock::Clock;
+use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
 use tollgate_policy::applications::ApplicationIndex;
@@ -128,6 +129,13 @@ impl Loader {
             clock,
             reported: Mutex::default(),
         })
+    }
+
+    /// Lets the snapshots made from now on refuse the tokens of this list.
+    #[must_use]
+    pub fn with_revoked_tokens(mut self, revoked: Option<Arc<RevokedTokens>>) -> Self {
+        self.state.revoked = revoked;
+        self
     }
 
     /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].

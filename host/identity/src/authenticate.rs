@@ -4,9 +4,9 @@
 //! fetched. What the caller may do is decided elsewhere.
 //!
 //! A token is looked up by its hash first; a token that was verified less than five minutes ago
-//! is not verified again. Everything that can revoke a token (accounts, projects, keys of
-//! `argocd-secret`, settings) comes with a reload, which makes a new [`Authenticator`] with an
-//! empty cache.
+//! is not verified again. What can revoke a token (accounts, projects, keys of `argocd-secret`,
+//! settings) comes with a reload, which makes a new [`Authenticator`] with an empty cache. The
+//! exception is Argo CD's list of revoked tokens, in which every token is looked up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +43,9 @@ use tollgate_core::principal::Kind;
 pub use verified_tokens::VERIFIED_TOKEN_TTL;
 
 use crate::clock::Clock;
+use crate::revoked_tokens::{RevocationStatus, RevokedTokens};
 use argocd_token::ArgocdTokenVerifier;
+use error::RevocationReason;
 use issuer::{OidcIssuer, Verified};
 use principal::VerifiedIdentity;
 use request_token::PresentedToken;
@@ -60,6 +62,8 @@ pub struct Authenticator {
     /// The principal of requests without a credential, if they are allowed.
     anonymous: Option<Arc<Principal>>,
     cache: VerifiedTokens<([u8; 32], CredentialTransport), Arc<Principal>>,
+    /// Tokens that Argo CD revoked; `None` if its Redis is not read.
+    revoked: Option<Arc<RevokedTokens>>,
     clock: Clock,
 }
 
@@ -94,14 +98,30 @@ impl Authenticator {
         }
         let key = (sha256(&credential.token), credential.transport);
         if let Some(principal) = self.cache.get(&key, self.clock.unix_seconds()) {
-            return Ok(principal);
+            return self.unrevoked(principal);
         }
         let (identity, fresh_for) = self.verify(&credential).await?;
         let times = (self.clock.unix_seconds(), identity.expires_at);
         let principal = Arc::new(Principal::new(identity, credential.transport));
         self.cache
             .insert((key, &credential.token), principal.clone(), fresh_for, times);
-        Ok(principal)
+        self.unrevoked(principal)
+    }
+
+    /// Refuses the tokens of this list from now on.
+    #[must_use]
+    pub fn with_revoked_tokens(self, revoked: Option<Arc<RevokedTokens>>) -> Self {
+        Self { revoked, ..self }
+    }
+
+    /// The caller, unless Argo CD revoked their token.
+    fn unrevoked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
+        let revoked = self.revoked.as_ref();
+        match revoked.map_or(RevocationStatus::NotRevoked, |revoked| revoked.status(&principal)) {
+            RevocationStatus::NotRevoked => Ok(principal),
+            RevocationStatus::Revoked => Err(RevocationReason::SignedOut.into()),
+            RevocationStatus::Unknown => Err(Error::RevocationsUnavailable),
+        }
     }
 
     /// Whether a caller who was verified before, perhaps by an earlier state, would now be

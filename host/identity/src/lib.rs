@@ -8,6 +8,7 @@
 //! | [`sessions`] | what is open, and the signal that ends it |
 //! | [`store`] | tokens, sessions, revocations and audit in SQLite or PostgreSQL |
 //! | [`audit`] | a row for everything that enters a cluster through an agent |
+//! | [`revoked_tokens`] | tokens that Argo CD revoked, as its Redis lists them |
 //! | [`clock`] | the time that decides when credentials expire |
 
 pub mod access;
@@ -18,6 +19,7 @@ pub mod clock;
 pub mod fuzz;
 mod http_client;
 pub mod metrics;
+pub mod revoked_tokens;
 pub mod sessions;
 mod sharded;
 pub mod store;

@@ -25,6 +25,12 @@ pub struct Metrics {
     pub audit_rows: Counter,
     /// Audit events and counts that wait for the store.
     pub audit_pending: Gauge,
+    /// Tokens that Argo CD revoked and that have not expired.
+    pub(crate) revoked_tokens: Gauge,
+    /// 1 while revocations by Argo CD may be missing.
+    pub(crate) revoked_tokens_unavailable: Gauge,
+    /// Connections to Argo CD's Redis that failed or were lost.
+    pub(crate) argocd_redis_failures: Counter,
     broken_configurations: Family<Label<i64>, Gauge>,
     closed_streams: Family<Label<&'static str>, Counter>,
     store_failures: Family<Label<&'static str>, Counter>,
@@ -60,6 +66,14 @@ impl Metrics {
         let help = "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing";
         let broken = self.broken_configurations.clone();
         registry.register("tollgate_agent_configuration_broken", help, broken);
+        let help = "Tokens that Argo CD revoked and that have not expired";
+        registry.register("tollgate_argocd_revoked_tokens", help, self.revoked_tokens.clone());
+        let help = "1 while Argo CD's list of revoked tokens was not read for the grace period";
+        let unavailable = self.revoked_tokens_unavailable.clone();
+        registry.register("tollgate_argocd_revoked_tokens_unavailable", help, unavailable);
+        let help = "Connections to Argo CD's Redis that failed or were lost";
+        let failures = self.argocd_redis_failures.clone();
+        registry.register("tollgate_argocd_redis_failures", help, failures);
         let help = "Operations the store failed";
         registry.register("tollgate_store_failures", help, self.store_failures.clone());
     }
@@ -77,7 +91,8 @@ impl Metrics {
         }
     }
 
-    /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
+    /// - `reason`: `revoked`, `expired`, `withdrawn`, `store_unavailable` or
+    ///   `revocations_unavailable`.
     pub(crate) fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }

@@ -56,6 +56,8 @@ pub enum EndReason {
     Withdrawn,
     /// The store did not answer for the grace period, so the session may have been revoked.
     StoreUnavailable,
+    /// Argo CD's Redis did not answer for the grace period, so the token may have been revoked.
+    RevocationsUnavailable,
 }
 
 impl EndReason {
@@ -66,6 +68,7 @@ impl EndReason {
             Self::Expired => "credential expired",
             Self::Withdrawn => "access withdrawn",
             Self::StoreUnavailable => "store unavailable",
+            Self::RevocationsUnavailable => "revocations unavailable",
         }
     }
 
@@ -76,6 +79,7 @@ impl EndReason {
             Self::Expired => "credential_ended",
             Self::Withdrawn => "access_withdrawn",
             Self::StoreUnavailable => "store_unavailable",
+            Self::RevocationsUnavailable => "revocations_unavailable",
         }
     }
 }
@@ -372,6 +376,7 @@ impl SessionRegistry {
                 EndReason::Expired => "expired",
                 EndReason::Withdrawn => "withdrawn",
                 EndReason::StoreUnavailable => "store_unavailable",
+                EndReason::RevocationsUnavailable => "revocations_unavailable",
             });
             if let Some(listener) = self.on_closed.get() {
                 listener(ended);

@@ -89,7 +89,9 @@ impl Error {
             }
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Ended(EndReason::StoreUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ended(EndReason::StoreUnavailable | EndReason::RevocationsUnavailable) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Ended(EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn) => StatusCode::UNAUTHORIZED,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
@@ -104,6 +106,7 @@ fn ended_text(ending: EndReason) -> &'static str {
         EndReason::Revoked => "the caller's session was revoked",
         EndReason::Withdrawn => "the caller's access was withdrawn",
         EndReason::StoreUnavailable => "the store is unavailable",
+        EndReason::RevocationsUnavailable => "Argo CD's list of revoked tokens is unavailable",
     }
 }
 

@@ -33,6 +33,7 @@ pub mod policy_input;
 pub mod postgres;
 #[cfg(feature = "gateway")]
 pub mod providers;
+pub mod redis;
 pub mod relay;
 pub mod token;
 #[cfg(feature = "gateway")]

@@ -1,5 +1,5 @@
 //! The section `argocd` of the settings file: its written shape, and the checks that turn it into
-//! [`ArgocdServer`].
+//! [`ArgocdServer`] and [`ArgocdRedis`].
 //!
 //! Security: sessions and passwords pass through, so plain HTTP has to be asked for by its scheme,
 //! and a certificate is always verified.
@@ -10,27 +10,45 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
-use crate::ArgocdServer;
+use crate::{ArgocdRedis, ArgocdServer};
+
+mod redis;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawArgocd {
-    server: String,
+    server: Option<String>,
     ca: Option<PathBuf>,
     server_name: Option<String>,
+    redis: Option<redis::RawRedis>,
 }
 
 impl RawArgocd {
-    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<ArgocdServer> {
-        let server = match address(&self.server) {
-            Ok(server) => server,
-            Err(why) => {
+    /// Each is `None` if it is not set or has a mistake.
+    pub(super) fn check(
+        mut self,
+        validator: &mut SettingsValidator<'_>,
+    ) -> (Option<ArgocdServer>, Option<ArgocdRedis>) {
+        let redis = self.redis.take();
+        if self.server.is_none() && redis.is_none() {
+            validator.error("argocd", "has neither `server` nor `redis`");
+        }
+        let redis = redis.and_then(|redis| redis.check(validator));
+        (self.check_server(validator), redis)
+    }
+
+    fn check_server(self, validator: &mut SettingsValidator<'_>) -> Option<ArgocdServer> {
+        let server = match self.server.as_deref().map(address) {
+            Some(Ok(server)) => Some(server),
+            Some(Err(why)) => {
+                let text = self.server.unwrap_or_default();
                 let hint = "such as `https://argocd-server.argocd.svc`";
-                validator.refuse("argocd.server", format!("`{}` {why}", self.server), hint);
+                validator.refuse("argocd.server", format!("`{text}` {why}"), hint);
                 return None;
             }
+            None => None,
         };
-        if server.scheme() == "http" {
+        if server.as_ref().is_none_or(|server| server.scheme() == "http") {
             for (key, given) in [("ca", self.ca.is_some()), ("serverName", self.server_name.is_some())] {
                 if given {
                     validator.error(
@@ -41,7 +59,7 @@ impl RawArgocd {
             }
         }
         Some(ArgocdServer {
-            server,
+            server: server?,
             ca: self.ca.map(|file| validator.base.join(file)),
             server_name: self.server_name,
         })

@@ -207,7 +207,7 @@ fn public_url(text: &str, validator: &mut SettingsValidator<'_>) -> Option<Url> 
 }
 
 /// A duration, in seconds: default, least, most.
-fn bounded_duration(
+pub(super) fn bounded_duration(
     key: &str,
     text: Option<String>,
     (default, least, most): (u64, u64, u64),

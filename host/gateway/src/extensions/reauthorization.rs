@@ -6,12 +6,18 @@ use std::sync::Arc;
 
 use crate::extensions::permit::{ExtensionPermit, reauthorize};
 use crate::snapshot::Snapshot;
+use tollgate_identity::authenticate::Principal;
 
 /// A permitted call, to be authorized again after a change.
 #[derive(Debug)]
 pub(crate) struct ExtensionReauthorization(pub(super) Arc<ExtensionPermit>);
 
 impl ExtensionReauthorization {
+    /// Who calls.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.0.caller().principal
+    }
+
     /// Whether `now` permits the call, to the same backend with the same headers.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let before = &*self.0;

@@ -79,11 +79,19 @@ pub(super) fn store_unavailable() -> ErrorResponse {
     failed(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", text).retry_after(Some(1))
 }
 
+/// The response when it cannot be determined whether Argo CD revoked the caller's token.
+pub(super) fn revocations_unavailable() -> ErrorResponse {
+    let text = "Argo CD's list of revoked tokens is unavailable, try again later";
+    let code = EndReason::RevocationsUnavailable.code();
+    failed(StatusCode::SERVICE_UNAVAILABLE, code, text).retry_after(Some(1))
+}
+
 pub(super) fn ended(ending: EndReason) -> ErrorResponse {
     match ending {
         EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn => {
             denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
         }
         EndReason::StoreUnavailable => store_unavailable(),
+        EndReason::RevocationsUnavailable => revocations_unavailable(),
     }
 }

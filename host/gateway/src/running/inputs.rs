@@ -16,10 +16,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::store_url;
 use crate::argocd;
 use tollgate_config::raw::SettingLocations;
-use tollgate_config::{Config, StoreUrl, Tls};
+use tollgate_config::{Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::clock::Clock;
+use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::server::{Certificates, TlsError};
@@ -54,6 +55,16 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
     }
     if let Some(Err(error)) = config.argocd.as_ref().map(argocd::backend) {
         found.push(Diagnostic::error(locations.locate("argocd"), format!("{error:#}")));
+    }
+    if let Some(settings) = &config.argocd_redis
+        && let Err(error) = revoked_tokens::probe(settings).await
+    {
+        let text = format!("`argocd.redis`: {}", with_causes(&error));
+        let finding = match settings.when_unavailable {
+            WhenUnavailable::Deny => Diagnostic::error(locations.locate("argocd.redis"), text),
+            WhenUnavailable::Allow => Diagnostic::warning(locations.locate("argocd.redis"), text),
+        };
+        found.push(finding.with_hint(error.advice()));
     }
     if let Some(settings) = &config.kubernetes {
         if let Err(error) = PlatformEndpoint::new(settings, clock.clone()) {

@@ -10,6 +10,7 @@ use crate::extensions::registry::Registry;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::Authenticator;
+use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_state::source::Source;
 use tollgate_state::{Resources, extensions};
@@ -47,6 +48,8 @@ pub(super) enum StateLoad {
 #[derive(Debug)]
 pub(super) struct StateLoader {
     pub(super) source: Arc<dyn Source>,
+    /// Tokens that every authenticator refuses.
+    pub(super) revoked: Option<Arc<RevokedTokens>>,
     last_good: Mutex<Option<LastGood>>,
 }
 
@@ -61,6 +64,7 @@ impl StateLoader {
     pub(super) fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
+            revoked: None,
             last_good: Mutex::default(),
         }
     }
@@ -77,15 +81,16 @@ impl StateLoader {
         findings.extend(self.source.health());
         let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
         let replacement = narrower.or(earlier);
+        let revoked = self.revoked.as_ref();
         let Some(resources) = loaded else {
             let parts = self.source.last_known_good().map(|resources| {
                 let known = (last_good.as_ref(), earlier);
                 // Only the findings of the load itself are reported.
-                make((config, &resources), known, &mut Vec::new()).or_earlier(replacement, resources)
+                make((config, &resources, revoked), known, &mut Vec::new()).or_earlier(replacement, resources)
             });
             return StateLoad::Refused(parts.flatten());
         };
-        let results = make((config, &resources), (last_good.as_ref(), earlier), findings);
+        let results = make((config, &resources, revoked), (last_good.as_ref(), earlier), findings);
         match results.complete(&resources) {
             Some(parts) => {
                 let good = LastGood { parts, results };
@@ -128,7 +133,7 @@ impl PartResults {
 
 /// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
-    (config, resources): (&Config, &Arc<Resources>),
+    (config, resources, revoked): (&Config, &Arc<Resources>, Option<&Arc<RevokedTokens>>),
     (last_good, earlier): (Option<&LastGood>, Option<&StateParts>),
     findings: &mut Vec<Diagnostic>,
 ) -> PartResults {
@@ -162,7 +167,8 @@ fn make(
         Some(last) if same_scopes => last.results.authenticator.clone(),
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
-            Authenticator::build(&config.authentication, resources, scopes, earlier).map(Arc::new)
+            Authenticator::build(&config.authentication, resources, scopes, earlier)
+                .map(|authenticator| Arc::new(authenticator.with_revoked_tokens(revoked.cloned())))
         }
     };
     findings.extend_from_slice(&authenticator.diagnostics);

@@ -1,8 +1,7 @@
 //! Verifies tokens Argo CD signed itself (`iss: argocd`): sessions, API keys, project tokens.
 //!
-//! Security: Argo CD keeps its list of signed-out sessions in its own Redis, which is not read
-//! here. A session that was signed out there stays good here until it expires, its account is
-//! disabled or its password changes.
+//! Security: whether a session was signed out is not known here; [`crate::revoked_tokens`] follows
+//! the list that Argo CD keeps in its Redis.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -16,6 +15,7 @@ use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
 use super::principal::{ArgocdTokenRef, VerifiedIdentity, string_claim};
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use crate::revoked_tokens::TokenIds;
 use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::principal::Kind;
@@ -88,6 +88,11 @@ impl ArgocdTokenVerifier {
             at: issued_at,
         };
         let (kind, user_id) = self.check(&issued)?;
+        let token_ids = match kind {
+            // A project lists its tokens; Argo CD does not look for them on the other list.
+            Kind::ProjectToken => TokenIds::default(),
+            Kind::Local | Kind::Oidc | Kind::Anonymous => TokenIds::of(&claims),
+        };
         claims.insert("sub".to_owned(), Value::String(user_id.clone()));
         Ok(VerifiedIdentity {
             kind,
@@ -101,6 +106,7 @@ impl ArgocdTokenVerifier {
             claims,
             expires_at: times.expires_at,
             issued: Some(issued),
+            token_ids,
         })
     }
 

@@ -13,6 +13,7 @@ use super::{
     Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Clock, CredentialTransport, Map, OidcIssuer,
     Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
+use crate::revoked_tokens::TokenIds;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
@@ -69,6 +70,7 @@ impl Authenticator {
             trusted_origins: config.trusted_origins.clone(),
             anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
             cache: VerifiedTokens::new(),
+            revoked: None,
             clock,
         };
         Loaded::new(authenticator, findings)
@@ -269,6 +271,7 @@ fn anonymous_principal() -> Principal {
         claims: Map::new(),
         expires_at: None,
         issued: None,
+        token_ids: TokenIds::default(),
     };
     Principal::new(identity, CredentialTransport::Cookie)
 }

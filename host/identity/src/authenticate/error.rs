@@ -3,6 +3,7 @@
 //! Security: no message contains a token, a secret or a claim's value.
 
 use super::request_token::MAX_TOKEN_BYTES;
+use crate::sessions::EndReason;
 
 /// Why the caller of a request cannot be determined.
 ///
@@ -43,6 +44,10 @@ pub enum Error {
     /// see "try again later", not the issuer. Maps to 503.
     #[error("the keys of issuer `{0}` are unavailable")]
     IssuerUnavailable(String),
+    /// Argo CD may have revoked the token, but its Redis does not answer. The caller may see this.
+    /// Maps to 503.
+    #[error("Argo CD's list of revoked tokens is unavailable")]
+    RevocationsUnavailable,
     /// The token is valid, but its groups could not be fetched from the issuer's userinfo
     /// endpoint (Argo CD: 401 `Invalid session`). The caller may see the first words, not the
     /// cause.
@@ -61,6 +66,7 @@ impl Error {
             Self::Revoked(_) => "token_revoked",
             Self::CrossSite { .. } => "cross_site_request",
             Self::IssuerUnavailable(_) => "issuer_unavailable",
+            Self::RevocationsUnavailable => EndReason::RevocationsUnavailable.code(),
             Self::SessionUnusable(_) => "session_unusable",
         }
     }
@@ -197,7 +203,7 @@ pub enum IdentityField {
     Extra,
 }
 
-/// How a token Argo CD signed was revoked.
+/// How a token was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevocationReason {
     /// The account is not in `argocd-cm`, or its settings cannot be read.
@@ -215,6 +221,9 @@ pub enum RevocationReason {
     NotListed,
     #[error("the project or role does not exist")]
     NoRole,
+    /// It is on the list in Argo CD's Redis.
+    #[error("its holder signed out of Argo CD")]
+    SignedOut,
 }
 
 /// Why the userinfo endpoint gave no groups.

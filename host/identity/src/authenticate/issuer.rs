@@ -17,6 +17,7 @@ use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use super::userinfo::UserinfoClient;
 use super::{principal::VerifiedIdentity, principal::string_claim};
 use crate::clock::Clock;
+use crate::revoked_tokens::TokenIds;
 use tollgate_core::claims::{scope_values, user_identifier};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
@@ -190,6 +191,7 @@ impl OidcIssuer {
         if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
             return Err(InvalidTokenReason::ReservedName(IdentityField::Username).into());
         }
+        let token_ids = TokenIds::of(&claims);
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
         Ok(VerifiedIdentity {
             kind: Kind::Oidc,
@@ -199,6 +201,7 @@ impl OidcIssuer {
             claims,
             expires_at,
             issued: None,
+            token_ids,
         })
     }
 
@@ -269,6 +272,7 @@ impl OidcIssuer {
                 groups,
                 ..Identity::default()
             },
+            token_ids: TokenIds::of(&claims),
             claims,
             expires_at,
             issued: None,

@@ -3,6 +3,7 @@
 //! Security: a [`Principal`] contains no token. `Debug` shows no claim values except the names
 //! that are logged anyway.
 
+use crate::revoked_tokens::TokenIds;
 use tollgate_core::principal::Kind;
 
 use jiff::Timestamp;
@@ -44,6 +45,8 @@ pub(super) struct VerifiedIdentity {
     pub(super) expires_at: Option<i64>,
     /// Set for tokens Argo CD signed.
     pub(super) issued: Option<ArgocdTokenRef>,
+    /// What identifies the token on Argo CD's list of revoked tokens.
+    pub(super) token_ids: TokenIds,
 }
 
 /// What a token of Argo CD was issued as, so that it can be looked up again.
@@ -126,6 +129,11 @@ impl Principal {
         self.identity.kind
     }
 
+    /// What identifies the token on Argo CD's list of revoked tokens.
+    pub(crate) fn token_ids(&self) -> &TokenIds {
+        &self.identity.token_ids
+    }
+
     /// A hash of kind, issuer and user id, for limits. The same person has the same key with
     /// every token and after every restart.
     pub fn limit_key(&self) -> u64 {
@@ -149,6 +157,7 @@ impl Principal {
         };
         let groups = scope_values(&claims, &["groups".to_owned()]);
         let expires_at = claims.get("exp").and_then(Value::as_i64);
+        let token_ids = TokenIds::of(&claims);
         let identity = VerifiedIdentity {
             kind,
             issuer,
@@ -161,6 +170,7 @@ impl Principal {
             claims,
             expires_at,
             issued: None,
+            token_ids,
         };
         Self::new(identity, transport)
     }

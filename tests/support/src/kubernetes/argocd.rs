@@ -17,6 +17,7 @@ use super::daemon::Daemon;
 use super::kubectl::Run;
 use super::{PATIENCE, eventually};
 use crate::authority::{Authority, Pair};
+use crate::redis::Redis;
 
 /// The namespace of the control plane, which is also the default of Argo CD's clients.
 pub const NAMESPACE: &str = "argocd";
@@ -41,7 +42,9 @@ pub struct ArgoCd {
     authority: Option<String>,
     password: String,
     repository: String,
+    // They end in this order.
     _components: Vec<Daemon>,
+    redis: Redis,
     _folder: TempDir,
 }
 
@@ -73,10 +76,11 @@ impl ArgoCd {
         }
         let repository = folder.path().join("repository");
         create_repository(&repository).await;
+        let redis = Redis::with_password().await;
         let layout = Layout {
             root: folder.path(),
             kubeconfig: cluster.admin().kubeconfig(),
-            redis: free_port(),
+            redis: redis.address(),
             repo: free_port(),
         };
         let port = free_port();
@@ -93,6 +97,7 @@ impl ArgoCd {
             password: initial_password(cluster).await,
             repository: format!("file://{}", repository.display()),
             _components: components,
+            redis,
             _folder: folder,
         }
     }
@@ -111,6 +116,11 @@ impl ArgoCd {
     /// PEM of the authority of its certificate; `None` without TLS.
     pub fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
+    }
+
+    /// Its Redis, which has [`crate::redis::PASSWORD`].
+    pub fn redis(&mut self) -> &mut Redis {
+        &mut self.redis
     }
 
     /// The password of `admin`.
@@ -217,12 +227,12 @@ fn object(kind: &str, name: &str, field: &str, data: &Value) -> Value {
 struct Layout<'a> {
     root: &'a Path,
     kubeconfig: PathBuf,
-    redis: u16,
+    redis: String,
     repo: u16,
 }
 
 impl Layout<'_> {
-    /// Starts everything. Redis is last, and so ends last.
+    /// Starts everything but Redis.
     fn start(&self, port: u16, wire: Wire) -> Vec<Daemon> {
         let server = [
             format!("--port={port}"),
@@ -235,17 +245,6 @@ impl Layout<'_> {
             "--webhook-addr=127.0.0.1:0".to_owned(),
             "--metrics-addr=127.0.0.1:0".to_owned(),
             "--probe-addr=127.0.0.1:0".to_owned(),
-        ];
-        let redis = self.redis.to_string();
-        let redis = [
-            "--port",
-            &redis,
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
         ];
         vec![
             self.component(
@@ -268,15 +267,11 @@ impl Layout<'_> {
             self.component(
                 "argocd-repo-server",
                 &[
-                    &[
-                        format!("--port={}", self.repo),
-                        format!("--redis=127.0.0.1:{}", self.redis),
-                    ][..],
+                    &[format!("--port={}", self.repo), format!("--redis={}", self.redis)][..],
                     &listen(free_port()),
                 ]
                 .concat(),
             ),
-            Daemon::run("redis", &redis_program(), self.root, &redis.map(str::to_owned)),
         ]
     }
 
@@ -289,7 +284,7 @@ impl Layout<'_> {
 
     fn backends(&self) -> [String; 2] {
         [
-            format!("--redis=127.0.0.1:{}", self.redis),
+            format!("--redis={}", self.redis),
             format!("--repo-server=127.0.0.1:{}", self.repo),
         ]
     }
@@ -302,6 +297,7 @@ impl Layout<'_> {
             // The cluster of the kubeconfig is `https://kubernetes.default.svc`.
             ("ARGOCD_FAKE_IN_CLUSTER", "true".to_owned()),
             ("ARGOCD_GPG_ENABLED", "false".to_owned()),
+            ("REDIS_PASSWORD", crate::redis::PASSWORD.to_owned()),
             ("ARGOCD_SYNC_WAVE_DELAY", "0".to_owned()),
             ("ARGOCD_CLUSTER_CACHE_EVENTS_PROCESSING_INTERVAL", "1ms".to_owned()),
             ("ARGOCD_ASK_PASS_SOCK", path("ask-pass")),
@@ -323,15 +319,8 @@ fn listen(metrics: u16) -> [String; 2] {
     ["--address=127.0.0.1".to_owned(), format!("--metrics-port={metrics}")]
 }
 
-fn redis_program() -> PathBuf {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join("redis-server"));
-    let found = found.into_iter().find(|program| program.is_file());
-    found.expect("Redis is missing: run `apt-get install redis-server` as root")
-}
-
 /// A free port that no client gets meanwhile.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let mut random = [0; 2];
         aws_lc_rs::rand::fill(&mut random).unwrap();

@@ -199,6 +199,7 @@ fn refusal(error: &Error) -> access::Error {
         | Error::Invalid(_)
         | Error::Revoked(_)
         | Error::CrossSite { .. }
+        | Error::RevocationsUnavailable
         | Error::SessionUnusable(_) => AccessDenyReason::IdToken(error.to_string()).into(),
     }
 }

@@ -120,7 +120,7 @@ fn a_namespace_in_the_path_does_not_make_a_kind_namespaced() {
 #[test]
 fn resources_named_like_namespace_subresources_are_read_as_those() {
     let read = attributes("PUT /apis/example.com/v1/namespaces/team-a/status");
-    assert_eq!(kind(&read).unwrap().kind, "Namespace".into());
+    assert_eq!(&*kind(&read).unwrap().kind, "Namespace");
     check(
         &allow_all_except(&[], &[]),
         "PUT /apis/example.com/v1/namespaces/team-a/status",
