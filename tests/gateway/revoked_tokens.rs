@@ -180,6 +180,24 @@ async fn a_revoked_token_is_refused_on_every_front_and_what_it_has_open_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_replica_follows_the_list() {
+    let redis = Redis::start().await;
+    let backend = backend().await;
+    let replicas = [
+        world(&backend, redis.settings()).await,
+        world(&backend, redis.settings()).await,
+    ];
+    for replica in &replicas {
+        assert_outcome(replica, "a", LET_IN).await;
+    }
+    redis.revoke("a", 3600).await;
+    for replica in &replicas {
+        until_outcome(replica, "a", REVOKED).await;
+        assert_outcome(replica, "b", LET_IN).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_revoked_stays_so_after_redis_was_killed_and_started_empty() {
     let mut redis = Redis::start().await;
     let world = world(&backend().await, redis.settings()).await;

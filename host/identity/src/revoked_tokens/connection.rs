@@ -319,9 +319,15 @@ fn failure(server: &str, error: &RedisError) -> Error {
             limit: ANSWER_TIMEOUT,
         };
     }
-    let reason = error.to_string();
-    match error.is_io_error() || error.is_connection_dropped() {
-        true => Error::Unreachable { server, reason },
-        false => Error::Refused { server, reason },
+    if error.is_io_error() || error.is_connection_dropped() {
+        let reason = error.to_string();
+        return Error::Unreachable { server, reason };
     }
+    // SECURITY: the server's own text is left out, since it may repeat the command, and so the
+    // password: old versions do for `HELLO`, which they do not know.
+    let reason = match error.code() {
+        Some(code) => format!("{}, `{code}`", error.category()),
+        None => error.category().to_owned(),
+    };
+    Error::Refused { server, reason }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::authenticate::error::{MalformedCredential, RevocationReason};
 use crate::authenticate::{CredentialTransport, Error, InvalidTokenReason, Safety};
+use crate::revoked_tokens::TokenIds;
 use tollgate_core::principal::Kind;
 
 #[tokio::test]
@@ -279,6 +280,24 @@ fn unreadable_settings_are_reported_without_values() {
         "argocd-secret.yaml:1: warning: `accounts.robot.tokens` is not a JSON list of tokens, the account is locked",
     ];
     assert_eq!(findings, expected);
+}
+
+#[tokio::test]
+async fn sessions_and_keys_may_be_on_argo_cds_list_and_project_tokens_may_not() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    for (sub, id, is_listed) in [
+        ("alice:login", "s-1", true),
+        ("robot:apiKey", "r-1", true),
+        ("proj:web:ci", "p-1", false),
+    ] {
+        let claims = json!({ "iss": "argocd", "sub": sub, "jti": id, "iat": ISSUED_AT });
+        let principal = bearer(&authenticator, &session(&claims)).await.unwrap();
+        let expected = match is_listed {
+            true => TokenIds::of(claims.as_object().unwrap()),
+            false => TokenIds::default(),
+        };
+        assert_eq!(*principal.token_ids(), expected, "{sub}");
+    }
 }
 
 #[tokio::test]
