@@ -1,22 +1,25 @@
 //! A whole Argo CD behind the gateway: the same commands of its CLI through the gateway and
 //! straight to argocd-server.
 //!
+//! `sessions` has sign-in, sign-out and accounts.
+//!
 //! Needs the programs of Kubernetes (`cargo xtask kubernetes`), Argo CD (`cargo xtask argocd`) and
 //! Redis.
 
 use reqwest::redirect::Policy;
-use reqwest::{Method, Response};
+use reqwest::{Certificate, Method, Response};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-mod sets;
-
+use test_support::issuer::Issuer;
 use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire};
 use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout};
-use test_support::token;
-use test_support::kubernetes::{PATIENCE, eventually};
 use test_support::redis::PASSWORD;
+use test_support::token;
+
+mod sessions;
+mod sets;
 
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
@@ -30,16 +33,41 @@ struct Fixture {
     cluster: Cluster,
 }
 
-impl Fixture {
-    async fn start(wire: Wire) -> Self {
-        Self::start_with(wire, |_| {}).await
+/// What differs between fixtures.
+struct Setup {
+    wire: Wire,
+    /// `data` of `argocd-cm`.
+    argocd_cm: Value,
+    /// Address of Dex.
+    dex: String,
+    /// Where the gateway listens.
+    listen: String,
+}
+
+impl Setup {
+    fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            argocd_cm: json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"}),
+            dex: "http://127.0.0.1:1".to_owned(),
+            listen: "127.0.0.1:0".to_owned(),
+        }
     }
 
-    /// - `configure`: what is different about the gateway.
-    async fn start_with(wire: Wire, configure: impl FnOnce(&mut Layout)) -> Self {
+    /// Signs people in with the Dex of `url`, people's URL of Argo CD.
+    fn with_dex(mut self, url: &str, dex: &Issuer) -> Self {
+        self.argocd_cm["url"] = json!(url);
+        self.argocd_cm["dex.config"] = json!("connectors: [{type: mockCallback, id: mock, name: Mock}]");
+        self.dex.clone_from(&dex.address);
+        self
+    }
+
+    /// - `configure`: what else differs about the gateway.
+    async fn start(self, configure: impl FnOnce(&mut Layout)) -> Fixture {
+        let wire = self.wire;
         let cluster = Cluster::start().await;
-        let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
-        let mut argocd = ArgoCd::start(&cluster, wire, &settings, SESSION_KEY).await;
+        let argocd = ArgoCd::start_with_dex(&cluster, wire, (&self.argocd_cm, SESSION_KEY), &self.dex);
+        let mut argocd = argocd.await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         for front in ["argocd", "applicationsets"] {
             layout.policies(front);
@@ -55,17 +83,29 @@ impl Fixture {
         }
         let kubeconfig = cluster.admin().kubeconfig();
         layout.settings(json!({
+            "listen": self.listen,
             "argocd": server,
             "applicationSets": {},
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": kubeconfig}},
         }));
         configure(&mut layout);
-        Self {
+        Fixture {
             gateway: layout.start().await,
             argocd,
             wire,
             cluster,
         }
+    }
+}
+
+impl Fixture {
+    async fn start(wire: Wire) -> Self {
+        Self::start_with(wire, |_| {}).await
+    }
+
+    /// - `configure`: what differs about the gateway.
+    async fn start_with(wire: Wire, configure: impl FnOnce(&mut Layout)) -> Self {
+        Setup::new(wire).start(configure).await
     }
 
     /// Signs in through the gateway as the pages do, and returns the session.
@@ -82,8 +122,12 @@ impl Fixture {
 
     /// Sends a request with a session as a browser does.
     async fn send(&self, method: Method, path: &str, session: &str) -> Response {
+        let authority = self.gateway.authority();
+        let authority = authority
+            .iter()
+            .map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
         let client = reqwest::Client::builder().no_proxy().redirect(Policy::none());
-        let client = client.build().unwrap();
+        let client = client.tls_certs_only(authority).build().unwrap();
         let request = client.request(method, format!("{}{path}", self.gateway.url()));
         let request = request.header("cookie", format!("argocd.token={session}"));
         request.send().await.unwrap()
@@ -274,133 +318,4 @@ async fn one_line_of_policy_stops_a_sync_by_the_cli_and_by_rest() {
     assert_eq!(sync("free").await.0, 200);
     cli.succeed(&["app", "wait", "free", "--timeout", "60"]).await;
     cli.succeed(&["app", "sync", "free", "--timeout", "60"]).await;
-}
-
-/// Tollgate's own, and argocd-server's.
-const PATHS: [&str; 3] = [
-    "/api/v1/applicationsets",
-    "/api/v1/tollgate/clusters",
-    "/api/v1/applications",
-];
-
-/// Reads a stream until it ends.
-async fn until_ended(stream: &mut Response) {
-    let reading = async { while let Ok(Some(_)) = stream.chunk().await {} };
-    timeout(PATIENCE, reading).await.expect("the stream ends");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn signing_out_through_the_gateway_ends_access_everywhere() {
-    let mut fixture = Fixture::start(Wire::Plain).await;
-    let password = fixture.argocd.password().to_owned();
-    let [session, other] = [
-        fixture.session("admin", &password).await,
-        fixture.session("admin", &password).await,
-    ];
-    for path in PATHS {
-        assert_eq!(fixture.outcome(path, &session).await.0, 200, "{path}");
-    }
-    // argocd-server begins a stream with its first event.
-    let cli = fixture.cli(Through::Gateway, &[]);
-    assert!(cli.login("admin", &password).await.status.success());
-    let destination = ["--dest-name", "in-cluster", "--dest-namespace", "default"];
-    let repository = ["--repo", fixture.argocd.repository(), "--path", "app"];
-    cli.succeed(&[&["app", "create", "hello"][..], &repository, &destination].concat())
-        .await;
-    let stream = "/api/v1/stream/applications";
-    let mut open = fixture.send(Method::GET, stream, &session).await;
-    let mut twin = fixture.send(Method::GET, stream, &other).await;
-    assert_eq!((open.status().as_u16(), twin.status().as_u16()), (200, 200));
-    assert_eq!(
-        fixture
-            .send(Method::POST, "/auth/logout", &session)
-            .await
-            .status()
-            .as_u16(),
-        303
-    );
-    let revoked = (401, "token_revoked".to_owned());
-    for path in PATHS {
-        assert_eq!(fixture.outcome(path, &session).await, revoked, "{path}");
-        assert_eq!(fixture.outcome(path, &other).await.0, 200, "{path}");
-    }
-    until_ended(&mut open).await;
-    let records = fixture.gateway.decisions();
-    let ended: Vec<_> = records.iter().filter(|record| record["ended"].is_object()).collect();
-    assert!(
-        matches!(ended.as_slice(), [one] if one["ended"]["reason"] == "session_revoked"),
-        "{ended:?}"
-    );
-
-    // argocd-server forgets it with its Redis, the gateway does not.
-    fixture.argocd.redis().restart().await;
-    for path in PATHS {
-        assert_eq!(fixture.outcome(path, &session).await, revoked, "{path}");
-    }
-    assert_eq!(
-        fixture
-            .send(Method::POST, "/auth/logout", &other)
-            .await
-            .status()
-            .as_u16(),
-        303
-    );
-    eventually("the list is followed again", async || {
-        (fixture.outcome(PATHS[0], &other).await == revoked).then_some(())
-    })
-    .await;
-    until_ended(&mut twin).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn accounts_and_sessions_of_the_cli_work_as_without_the_gateway() {
-    let fixture = Fixture::start(Wire::Plain).await;
-    let cli = fixture.cli(Through::Gateway, &[]);
-    let password = fixture.argocd.password();
-    assert!(cli.login("admin", password).await.status.success());
-    let accounts = cli.succeed(&["account", "list"]).await;
-    assert!(accounts.contains("ci") && accounts.contains("apiKey"), "{accounts}");
-
-    let generate = [
-        "account",
-        "generate-token",
-        "--account",
-        "ci",
-        "--id",
-        "one",
-        "--expires-in",
-        "1h",
-    ];
-    let token = cli.succeed(&generate).await.trim().to_owned();
-    eventually("the new token is known", async || {
-        (fixture.outcome(PATHS[0], &token).await.0 == 200).then_some(())
-    })
-    .await;
-    cli.succeed(&["account", "delete-token", "--account", "ci", "one"])
-        .await;
-    eventually("the deleted token is refused", async || {
-        let refused = (401, "token_revoked".to_owned());
-        (fixture.outcome(PATHS[0], &token).await == refused).then_some(())
-    })
-    .await;
-
-    let again = cli.run(&["relogin", "--password", password]).await;
-    assert!(again.status.success(), "{}{}", again.stdout, again.stderr);
-    cli.succeed(&["appset", "list"]).await;
-    let context = fixture.gateway.address().to_string();
-    cli.succeed(&["logout", &context]).await;
-    let info = cli.succeed(&["account", "get-user-info"]).await;
-    assert!(info.contains("Logged In: false"), "{info}");
-    let refused = cli.run(&["appset", "list"]).await;
-    assert!(!refused.status.success(), "{}", refused.stdout);
-
-    let new = ["--current-password", password, "--new-password", "another-password-1"];
-    let session = fixture.session("admin", password).await;
-    assert!(cli.login("admin", password).await.status.success());
-    cli.succeed(&[&["account", "update-password"][..], &new].concat()).await;
-    eventually("sessions of the old password are refused", async || {
-        (fixture.outcome(PATHS[0], &session).await.0 == 401).then_some(())
-    })
-    .await;
-    cli.succeed(&["appset", "list"]).await;
 }

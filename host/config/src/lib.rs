@@ -297,6 +297,8 @@ pub struct PluginGrant {
 pub struct Authentication {
     /// Accept Argo CD's own session and project tokens.
     pub argocd_sessions: bool,
+    /// argocd-server, through which Argo CD's own issuer (Dex) is reached.
+    pub argocd_server: Option<ArgocdServer>,
     /// OpenID Connect issuers, in the shape of Kubernetes'
     /// `AuthenticationConfiguration`.
     pub issuers: Vec<Issuer>,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Applications, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity, RbacSemantics,
-    RequestLimits, ServiceAccountSemantics, Tls,
+    Applications, Authentication, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity,
+    RbacSemantics, RequestLimits, ServiceAccountSemantics, Tls,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
@@ -259,12 +259,15 @@ impl<'a> SettingsValidator<'a> {
         }
         let control_plane_namespace = raw.state.namespace.clone();
         let state = raw.state.check(self);
-        let authentication = raw.authentication.check(listen, self);
+        let (argocd, argocd_redis) = raw.argocd.map_or((None, None), |raw| raw.check(self));
+        let authentication = Authentication {
+            argocd_server: argocd.clone(),
+            ..raw.authentication.check(listen, self)
+        };
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let plugins = raw.plugins.check(self);
         let trusted_proxies = raw.trusted_proxies.check(authentication.anonymous, self);
         let proxy_protocol = proxies::protocol(raw.proxy_protocol, &trusted_proxies, self);
-        let (argocd, argocd_redis) = raw.argocd.map_or((None, None), |raw| raw.check(self));
         Config {
             listen,
             admin_listen,

@@ -18,6 +18,7 @@ mod account;
 mod build;
 
 mod argocd_token;
+mod dex;
 mod error;
 mod fetch;
 #[cfg(any(test, feature = "fuzz"))]

@@ -131,6 +131,7 @@ impl RawAuthentication {
         check_origins("authentication.trustedOrigins", &self.trusted_origins, findings);
         Authentication {
             argocd_sessions: self.argocd_sessions,
+            argocd_server: None,
             issuers: accepted,
             trusted_origins: self.trusted_origins,
             anonymous: self.anonymous,

@@ -4,8 +4,8 @@
 //! Building opens no connection: an issuer's keys are fetched with the first token that needs
 //! them.
 
-use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, ValidationProfile, Verifier};
-use super::keys::{KeyCache, KeySource};
+use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, MissingAudience, ValidationProfile, Verifier};
+use super::keys::{KeyCache, KeySource, ServerAddress};
 use super::mapping::CompiledClaimMappings;
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
@@ -14,6 +14,7 @@ use super::{
     Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
 use crate::revoked_tokens::TokenIds;
+use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
@@ -51,7 +52,7 @@ impl Authenticator {
         let mut argocd_tokens = None;
         if config.argocd_sessions {
             argocd_tokens = ArgocdTokenVerifier::read(resources, scopes, &mut builder.findings);
-            builder.add_sso(resources);
+            builder.add_sso(resources, config.argocd_server.as_ref());
         }
         builder.warn_shared_names(config);
         let Builder {
@@ -139,21 +140,25 @@ impl Builder<'_> {
         self.issuers.insert(name, issuer);
     }
 
-    fn add_sso(&mut self, resources: &Resources) {
-        let Some(sso) = OidcConfig::read(resources, &mut self.findings) else {
+    fn add_sso(&mut self, resources: &Resources, server: Option<&ArgocdServer>) {
+        let Some(sso) = OidcConfig::read(resources, server, &mut self.findings) else {
             return;
         };
         let location = sso.location.clone();
+        let key = match sso.via {
+            None => "oidc.config",
+            Some(_) => "dex.config",
+        };
         if self.issuers.contains_key(&sso.issuer) {
             let issuer = &sso.issuer;
-            let message = format!("`oidc.config` is not used: `{issuer}` is listed under `authentication.jwt`");
+            let message = format!("`{key}` is not used: `{issuer}` is listed under `authentication.jwt`");
             return self.findings.push(Diagnostic::warning(location, message));
         }
         let name = sso.issuer.clone();
         match self.sso_issuer(sso) {
             Ok(issuer) => drop(self.issuers.insert(name, issuer)),
             Err(error) => {
-                let message = format!("`oidc.config`: {error}");
+                let message = format!("`{key}`: {error}");
                 self.findings.push(Diagnostic::error(location, message));
             }
         }
@@ -163,19 +168,20 @@ impl Builder<'_> {
         let discovery = discovery_url(&sso.issuer);
         let keys = keys(
             (&sso.issuer, &discovery),
-            (sso.authority.clone(), tollgate_config::DEFAULT_JWKS_MAX_AGE),
+            (sso.authority.clone(), sso.via, tollgate_config::DEFAULT_JWKS_MAX_AGE),
             (self.known_keys(&sso.issuer), &self.clock),
         )?;
         let mut userinfo = None;
         if let Some((path, max_age)) = sso.userinfo {
             let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
-            let client = fetch::client(&url, sso.authority.as_deref())?;
+            let client = fetch::client(&url, sso.authority.as_deref(), None)?;
             userinfo = Some(UserinfoClient::new(client, url, max_age));
         }
         Ok(OidcIssuer {
             verifier: Verifier {
                 name: sso.issuer,
                 audiences: sso.audiences,
+                missing_audience: sso.missing_audience,
                 algorithms: ASYMMETRIC_ALGORITHMS.to_vec(),
                 keys,
                 profile: ValidationProfile::OpenIdConnect,
@@ -206,13 +212,14 @@ impl Verifier {
         let algorithms = algorithms(&issuer.algorithms, path, findings);
         let discovery = issuer.discovery_url.clone();
         let discovery = discovery.unwrap_or_else(|| discovery_url(&issuer.url));
-        let trust = (issuer.certificate_authority.clone(), issuer.jwks_max_age);
+        let trust = (issuer.certificate_authority.clone(), None, issuer.jwks_max_age);
         let keys = keys((&issuer.url, &discovery), trust, known)
             .inspect_err(|error| findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))))
             .ok()?;
         Some(Self {
             name: issuer.url.clone(),
             audiences: issuer.audiences.clone(),
+            missing_audience: MissingAudience::Refused,
             algorithms: algorithms?,
             keys,
             profile,
@@ -224,7 +231,7 @@ impl Verifier {
 /// empty cache.
 fn keys(
     (issuer, discovery): (&str, &str),
-    (authority, max_age): (Option<String>, std::time::Duration),
+    (authority, via, max_age): (Option<String>, Option<ServerAddress>, std::time::Duration),
     (known, clock): (Option<Arc<KeyCache>>, &Clock),
 ) -> Result<Arc<KeyCache>, fetch::FetchError> {
     fetch::parse_url(issuer)?;
@@ -232,6 +239,7 @@ fn keys(
         issuer: issuer.to_owned(),
         discovery: fetch::parse_url(discovery)?,
         authority,
+        via,
         max_age,
     };
     match known.filter(|keys| keys.source == source) {

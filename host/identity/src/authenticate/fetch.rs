@@ -2,12 +2,15 @@
 //!
 //! Security: no error contains text of the answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Client;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use super::keys::ServerAddress;
 use crate::http_client;
 use tollgate_config::is_loopback;
 
@@ -37,6 +40,8 @@ pub(super) enum FetchError {
         observed: String,
         expected: String,
     },
+    #[error("`{url}` is not at the issuer's own address, `{expected}`")]
+    Elsewhere { url: String, expected: String },
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
     #[error("no answer within {0:?}")]
@@ -44,15 +49,36 @@ pub(super) enum FetchError {
 }
 
 /// - `authority`: PEM of the only roots trusted; the system's when absent.
-pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, FetchError> {
+/// - `via`: the only server that it connects to, if not that of `base`.
+pub(super) fn client(base: &Url, authority: Option<&str>, via: Option<&ServerAddress>) -> Result<Client, FetchError> {
     let unusable = |reason: String| FetchError::Authority { reason };
     let mut builder = http_client::builder(authority, REQUEST_TIMEOUT)
         .map_err(unusable)?
         .pool_max_idle_per_host(1);
-    if is_loopback(base) {
+    if is_loopback(base) || via.is_some() {
         builder = builder.no_proxy();
     }
+    if let Some(server) = via {
+        // argocd-server closes HTTP/2 connections that are not for gRPC.
+        builder = builder.http1_only();
+        let host = server.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        builder = builder.dns_resolver(Arc::new(OneHost(host.to_owned())));
+    }
     builder.build().map_err(|error| unusable(error.to_string()))
+}
+
+/// Resolves every name to the addresses of one host, so that a certificate may be for another name.
+struct OneHost(String);
+
+impl Resolve for OneHost {
+    fn resolve(&self, _: Name) -> Resolving {
+        let host = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<_> = tokio::net::lookup_host((host, 0)).await?.collect();
+            let addresses: Addrs = Box::new(found.into_iter());
+            Ok(addresses)
+        })
+    }
 }
 
 pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {

@@ -54,9 +54,19 @@ pub(super) struct Verifier {
     /// `iss`, compared byte by byte.
     pub(super) name: String,
     pub(super) audiences: Vec<String>,
+    pub(super) missing_audience: MissingAudience,
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) keys: Arc<KeyCache>,
     pub(super) profile: ValidationProfile,
+}
+
+/// What happens to a token without `aud`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingAudience {
+    /// It is refused: it may be meant for anybody.
+    Refused,
+    /// It is accepted (Argo CD: `skipAudienceCheckWhenTokenHasNoAudience`).
+    Accepted,
 }
 
 /// Which rules apply where the specification, Argo CD and Kubernetes differ.
@@ -121,6 +131,7 @@ impl Verifier {
     /// Core, section 3.1.3.7; Kubernetes does not check this).
     fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), Error> {
         let audiences: Vec<&str> = match claims.get("aud") {
+            None if self.missing_audience == MissingAudience::Accepted => return Ok(()),
             None => Vec::new(),
             Some(Value::String(audience)) => vec![audience],
             Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).collect(),

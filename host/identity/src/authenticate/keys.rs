@@ -38,7 +38,43 @@ pub(super) struct KeySource {
     pub(super) discovery: Url,
     /// PEM of the only roots trusted.
     pub(super) authority: Option<String>,
+    /// The server that serves the issuer's documents, if not the issuer's own address.
+    pub(super) via: Option<ServerAddress>,
     pub(super) max_age: Duration,
+}
+
+/// A server that serves an issuer's documents under the issuer's paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerAddress {
+    /// Without a path.
+    pub(super) url: Url,
+    /// The name its certificate must be for, if not the URL's host.
+    pub(super) server_name: Option<String>,
+}
+
+impl KeySource {
+    /// Where to fetch a document of the issuer. With a server in between, only documents at the
+    /// issuer's own address are fetched, and only from that server.
+    fn address_of(&self, document: &Url) -> Result<Url, FetchError> {
+        let Some(server) = &self.via else {
+            return Ok(document.clone());
+        };
+        let origin = self.discovery.origin();
+        if document.origin() != origin {
+            return Err(FetchError::Elsewhere {
+                url: document.to_string(),
+                expected: origin.ascii_serialization(),
+            });
+        }
+        let mut address = server.url.clone();
+        if let Some(name) = &server.server_name {
+            let url = || FetchError::Url { url: name.clone() };
+            address.set_host(Some(name)).map_err(|_| url())?;
+        }
+        address.set_path(document.path());
+        address.set_query(document.query());
+        Ok(address)
+    }
 }
 
 #[derive(Debug)]
@@ -88,7 +124,7 @@ enum Trigger {
 
 impl KeyCache {
     pub(super) fn new(source: KeySource, clock: Clock) -> Result<Self, FetchError> {
-        let client = fetch::client(&source.discovery, source.authority.as_deref())?;
+        let client = fetch::client(&source.discovery, source.authority.as_deref(), source.via.as_ref())?;
         Ok(Self {
             source,
             client,
@@ -193,7 +229,8 @@ impl KeyCache {
 
     async fn fetch(&self) -> Result<Vec<VerificationKey>, FetchError> {
         let source = &self.source;
-        let discovery: DiscoveryDocument = fetch::fetch_json(&self.client, &source.discovery, None).await?;
+        let discovery = source.address_of(&source.discovery)?;
+        let discovery: DiscoveryDocument = fetch::fetch_json(&self.client, &discovery, None).await?;
         if discovery.issuer != source.issuer {
             return Err(FetchError::Issuer {
                 url: source.discovery.to_string(),
@@ -201,7 +238,7 @@ impl KeyCache {
                 expected: source.issuer.clone(),
             });
         }
-        let url = fetch::parse_url(&discovery.jwks_uri)?;
+        let url = source.address_of(&fetch::parse_url(&discovery.jwks_uri)?)?;
         let set: RawKeySet = fetch::fetch_json(&self.client, &url, None).await?;
         let keys = set.keys.into_iter().take(MAX_KEYS);
         let keys: Vec<_> = keys.filter_map(VerificationKey::read).collect();

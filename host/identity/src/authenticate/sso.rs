@@ -9,6 +9,10 @@ use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 use super::argocd_token::SECRET_NAME;
+use super::dex;
+use super::issuer::MissingAudience;
+use super::keys::ServerAddress;
+use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{Resources, Text};
 
@@ -19,10 +23,13 @@ const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
 pub(super) struct OidcConfig {
     pub(super) issuer: String,
     pub(super) audiences: Vec<String>,
+    pub(super) missing_audience: MissingAudience,
     /// PEM of the only roots trusted.
     pub(super) authority: Option<String>,
     /// Path under the issuer and how long an answer may be cached.
     pub(super) userinfo: Option<(String, Duration)>,
+    /// Where its documents are fetched, if not at its own address.
+    pub(super) via: Option<ServerAddress>,
     pub(super) location: Location,
 }
 
@@ -36,6 +43,7 @@ struct RawOidcConfig {
     #[serde(rename = "cliClientID")]
     cli_client_id: String,
     allowed_audiences: Vec<String>,
+    skip_audience_check_when_token_has_no_audience: Option<bool>,
     #[serde(rename = "rootCA")]
     root_ca: String,
     enable_user_info_groups: bool,
@@ -44,14 +52,32 @@ struct RawOidcConfig {
 }
 
 impl OidcConfig {
-    pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        let config = &resources.argocd_cm.data;
-        if let Some(dex) = config.get("dex.config").filter(|text| !text.value.trim().is_empty()) {
-            let message = "`dex.config` is not supported, sign-ins through Dex are refused";
-            let hint = "list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`";
-            findings.push(Diagnostic::warning(dex.location.clone(), message).with_hint(hint));
+    /// Reads `oidc.config` or, without it, `dex.config`, as Argo CD does.
+    ///
+    /// - `server`: argocd-server, through which Dex is reached.
+    pub(super) fn read(
+        resources: &Resources,
+        server: Option<&ArgocdServer>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Self> {
+        let entry = |key| {
+            let text = resources.argocd_cm.data.get(key);
+            text.filter(|text| !text.value.trim().is_empty())
+        };
+        match (entry("oidc.config"), entry("dex.config")) {
+            (None, None) => None,
+            (None, Some(dex)) => dex::read((resources, dex), server, findings),
+            (Some(oidc), dex) => {
+                if let Some(dex) = dex {
+                    let message = "`dex.config` is not used: `oidc.config` takes precedence, as in Argo CD";
+                    findings.push(Diagnostic::warning(dex.location.clone(), message));
+                }
+                Self::read_oidc(resources, oidc, findings)
+            }
         }
-        let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
+    }
+
+    fn read_oidc(resources: &Resources, text: &Text, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let mut error = |message: String| findings.push(Diagnostic::error(text.location.clone(), message));
         // The parser's message is left out; it may quote a secret.
         let raw = serde_saphyr::from_str::<RawOidcConfig>(&text.value)
@@ -110,8 +136,13 @@ impl RawOidcConfig {
         Ok(OidcConfig {
             issuer,
             audiences,
+            missing_audience: match self.skip_audience_check_when_token_has_no_audience {
+                Some(true) => MissingAudience::Accepted,
+                Some(false) | None => MissingAudience::Refused,
+            },
             authority: Some(authority).filter(|authority| !authority.trim().is_empty()),
             userinfo: userinfo.map(|path| (path, max_age)),
+            via: None,
             location: text.location.clone(),
         })
     }

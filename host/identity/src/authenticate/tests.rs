@@ -13,6 +13,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
 
 mod credentials;
+mod dex;
 mod id_tokens;
 mod issuer_double;
 mod issuers;

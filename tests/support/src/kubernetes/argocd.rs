@@ -9,6 +9,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -58,6 +59,17 @@ impl ArgoCd {
     /// If a program is missing, or does not start. The text has the command that provides it, or
     /// its last log lines.
     pub async fn start(cluster: &Cluster, wire: Wire, settings: &Value, session_key: &str) -> Self {
+        // Nobody signs in through Dex.
+        Self::start_with_dex(cluster, wire, (settings, session_key), "http://127.0.0.1:1").await
+    }
+
+    /// The same with a Dex at this address, which gets what is below `/api/dex/`.
+    pub async fn start_with_dex(
+        cluster: &Cluster,
+        wire: Wire,
+        (settings, session_key): (&Value, &str),
+        dex: &str,
+    ) -> Self {
         let folder = tempfile::Builder::new().prefix("argocd-").tempdir().unwrap();
         cluster.with_crds().await;
         cluster.admin().succeed(&["create", "namespace", NAMESPACE]).await;
@@ -82,6 +94,7 @@ impl ArgoCd {
             kubeconfig: cluster.admin().kubeconfig(),
             redis: redis.address(),
             repo: free_port(),
+            dex,
         };
         let port = free_port();
         let address = format!("127.0.0.1:{port}");
@@ -159,6 +172,37 @@ impl Cli {
             .await
     }
 
+    /// Signs in with the single sign-on of Argo CD.
+    ///
+    /// - `visit`: opens the page that the CLI shows. The CLI listens on `port` for the redirect.
+    pub async fn login_by_browser(&self, port: u16, visit: impl AsyncFnOnce(String)) -> Run {
+        let port = format!("--sso-port={port}");
+        let flags = ["--sso", "--sso-launch-browser=false", &port];
+        let mut command = self.command(&[&["login", &self.server][..], &flags].concat());
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut stdout = String::new();
+        let mut visit = Some(visit);
+        let reading = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                stdout.push_str(&line);
+                stdout.push('\n');
+                if let Some((_, page)) = line.split_once("preferred browser: ")
+                    && let Some(visit) = visit.take()
+                {
+                    visit(page.trim().to_owned()).await;
+                }
+            }
+        };
+        timeout(PATIENCE, reading).await.expect("the sign-in ends");
+        let output = process.wait_with_output().await.unwrap();
+        Run {
+            status: output.status,
+            stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// Runs a command as whoever signed in.
     pub async fn run(&self, arguments: &[&str]) -> Run {
         let server = ["--server", &self.server];
@@ -177,7 +221,7 @@ impl Cli {
         run.stdout
     }
 
-    async fn execute(&self, arguments: &[&str]) -> Run {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command
             .args(arguments)
@@ -186,6 +230,11 @@ impl Cli {
             .env("HOME", self.home.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);
+        command
+    }
+
+    async fn execute(&self, arguments: &[&str]) -> Run {
+        let mut command = self.command(arguments);
         let ended = timeout(PATIENCE, command.output()).await;
         let output = ended
             .unwrap_or_else(|_| panic!("argocd {arguments:?} does not end"))
@@ -229,6 +278,7 @@ struct Layout<'a> {
     kubeconfig: PathBuf,
     redis: String,
     repo: u16,
+    dex: &'a str,
 }
 
 impl Layout<'_> {
@@ -237,8 +287,7 @@ impl Layout<'_> {
         let server = [
             format!("--port={port}"),
             format!("--insecure={}", wire == Wire::Plain),
-            // Nobody signs in through Dex.
-            "--dex-server=http://127.0.0.1:1".to_owned(),
+            format!("--dex-server={}", self.dex),
         ];
         let sets = [
             format!("--argocd-repo-server=127.0.0.1:{}", self.repo),
@@ -320,7 +369,7 @@ fn listen(metrics: u16) -> [String; 2] {
 }
 
 /// A free port that no client gets meanwhile.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let mut random = [0; 2];
         aws_lc_rs::rand::fill(&mut random).unwrap();

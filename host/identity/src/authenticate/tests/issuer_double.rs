@@ -13,6 +13,8 @@ use super::{FAR, ISSUED_AT, RSA, with};
 #[derive(Default)]
 pub(super) struct IssuerState {
     pub(super) keys: Vec<Value>,
+    /// It stands for argocd-server in front of a Dex whose issuer is this.
+    pub(super) dex: Option<String>,
     /// Issuer the discovery document names, when not the right one.
     pub(super) claimed_issuer: Option<String>,
     pub(super) userinfo: Option<Value>,
@@ -36,7 +38,12 @@ impl IssuerDouble {
 
     /// Starts with TLS; also returns the PEM of its certificate.
     pub(super) async fn start_tls() -> (Self, String) {
-        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        Self::start_tls_for("127.0.0.1").await
+    }
+
+    /// Starts with TLS and a certificate for this name.
+    pub(super) async fn start_tls_for(name: &str) -> (Self, String) {
+        let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -87,7 +94,7 @@ impl IssuerDouble {
             .unwrap()
             .requests
             .iter()
-            .filter(|path| *path == "/keys")
+            .filter(|path| path.ends_with("/keys"))
             .count()
     }
 
@@ -122,8 +129,10 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mute
         if state.down {
             return;
         }
+        let url = state.dex.clone().unwrap_or(url);
         let issuer = state.claimed_issuer.clone().unwrap_or_else(|| url.clone());
-        match path.as_str() {
+        let below = state.dex.as_ref().map_or("", |_| "/api/dex");
+        match path.strip_prefix(below).unwrap_or_default() {
             "/.well-known/openid-configuration" => (
                 200,
                 Some(json!({ "issuer": issuer, "jwks_uri": format!("{url}/keys") })),

@@ -1,4 +1,4 @@
-//! Tests of Argo CD's `oidc.config`, `dex.config` and the userinfo endpoint.
+//! Tests of Argo CD's `oidc.config` and the userinfo endpoint.
 
 use std::time::Duration;
 
@@ -123,6 +123,26 @@ async fn audiences_are_those_of_argo_cd() {
 }
 
 #[tokio::test]
+async fn a_token_without_audience_is_accepted_only_where_argo_cd_is_told_so() {
+    let issuer = IssuerDouble::start().await;
+    let Value::Object(mut claims) = issuer.claims() else {
+        panic!("no object");
+    };
+    claims.remove("aud");
+    let token = super::RSA.sign(Some("k1"), &Value::Object(claims));
+    let audience = Error::Invalid(InvalidTokenReason::Audience);
+    for more in ["", "skipAudienceCheckWhenTokenHasNoAudience: false\n"] {
+        assert_eq!(refusal(&started(&issuer, more), &token).await, audience, "{more}");
+    }
+    let skipping = started(&issuer, "skipAudienceCheckWhenTokenHasNoAudience: true\n");
+    assert!(bearer(&skipping, &token).await.is_ok());
+    let other = issuer.token(&[("aud", json!("other"))]);
+    assert_eq!(refusal(&skipping, &other).await, audience);
+    let none = issuer.token(&[("aud", json!([]))]);
+    assert_eq!(refusal(&skipping, &none).await, audience);
+}
+
+#[tokio::test]
 async fn asymmetric_algorithms_are_accepted() {
     let issuer = IssuerDouble::start().await;
     issuer.change(|state| state.keys.push(EC.jwk("e1")));
@@ -184,14 +204,6 @@ fn mistakes_are_reported() {
         let findings = findings(&argocd_sessions(), &resources_with(&[("oidc.config", text)], &[]));
         assert_eq!(findings, [expected], "{text}");
     }
-}
-
-#[test]
-fn dex_is_reported_as_unsupported() {
-    let resources = resources_with(&[("dex.config", "connectors: []")], &[]);
-    let expected = "argocd-cm.yaml:1: warning: `dex.config` is not supported, sign-ins through Dex are refused \
-        (list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`)";
-    assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
 }
 
 #[tokio::test]
