@@ -291,3 +291,96 @@ async fn a_stream_ends_when_its_callers_account_is_withdrawn() {
     let open = tokio::time::timeout(std::time::Duration::from_millis(100), bob.rest()).await;
     assert!(open.is_err(), "the other stream was cut too");
 }
+
+/// A gateway in front of a `backend` that serves below `/argo-cd`.
+async fn below_root_path(backend: &Backend) -> World {
+    let settings = json!({
+        "argocd": {"server": format!("http://{}/argo-cd", backend.address)},
+        "applicationSets": {},
+    });
+    let setup = Setup {
+        settings,
+        ..Setup::default()
+    };
+    setup.start().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_the_root_path_everything_is_as_without_one() {
+    let backend = echo().await;
+    let world = below_root_path(&backend).await;
+    for (path, forwarded) in [
+        ("/argo-cd", "/argo-cd/"),
+        ("/argo-cd/", "/argo-cd/"),
+        (
+            "/argo-cd/auth/login?return_url=%2Fargo-cd",
+            "/argo-cd/auth/login?return_url=%2Fargo-cd",
+        ),
+        (
+            "/argo-cd/api/v1/applications?fields=items",
+            "/argo-cd/api/v1/applications?fields=items",
+        ),
+        (
+            "/argo-cd/api/v1/clusters/https:%2F%2Fa",
+            "/argo-cd/api/v1/clusters/https:%2F%2Fa",
+        ),
+        ("/argo-cd/argo-cd/x", "/argo-cd/argo-cd/x"),
+    ] {
+        let answer = send(&world, &head("GET", path, &bearer("alice"))).await;
+        let expected = format!("GET {forwarded} HTTP/1.1");
+        assert_eq!((answer.status, answer.content), (200, expected.into_bytes()), "{path}");
+    }
+    // Where argocd-server asks for a session, the gateway does.
+    let before = backend.seen().len();
+    let answer = send(&world, &head("GET", "/argo-cd/api/v1/applications", "")).await;
+    assert_eq!((answer.status, reason(&answer)), (401, "no_credential".to_owned()));
+    let web = format!(
+        "{}content-type: application/grpc-web+proto\r\ncontent-length: 5\r\n",
+        bearer("alice")
+    );
+    let call = |path: &str| [head("POST", path, &web), b"\0\0\0\0\0".to_vec()].concat();
+    let answer = send(&world, &call("/argo-cd/application.ApplicationService/List")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(backend.seen().len(), before + 1);
+    let line = "POST /argo-cd/application.ApplicationService/List HTTP/1.1";
+    assert_eq!(backend.seen()[before].line(), line);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_tollgates_stays_so_below_the_root_path() {
+    let backend = echo().await;
+    let world = below_root_path(&backend).await;
+    for (path, status) in [
+        ("/argo-cd/api/v1/applicationsets", 200),
+        ("/api/v1/applicationsets", 200),
+        ("/argo-cd/api/v1/tollgate/clusters", 200),
+        ("/argo-cd/extensions/metrics", 400),
+        ("/argo-cd/api%2Fv1%2Fapplicationsets", 404),
+        ("/argo-cd/%2Fapi/v1/applicationsets", 404),
+        ("/argo-cd//api/v1/applicationsets", 400),
+        ("/argo-cd/./api/v1/applicationsets", 400),
+        ("/argo-cd/x/../api/v1/applicationsets", 400),
+        ("/argo-cd/api/v1/%61pplicationsets", 400),
+        // Other spellings of the root path are outside it, where only gRPC is argocd-server's.
+        ("/argo-cd%2Fapi/v1/applicationsets", 404),
+        ("/%2Fargo-cd/api/v1/applicationsets", 404),
+        ("//argo-cd/api/v1/applicationsets", 400),
+        ("/%61rgo-cd/api/v1/applicationsets", 400),
+        ("/argo%2Dcd/api/v1/applicationsets", 400),
+        ("/ARGO-CD/api/v1/applicationsets", 404),
+        ("/argo-cdx/api/v1/applicationsets", 404),
+        ("/x/../argo-cd/api/v1/applicationsets", 400),
+        ("/api/v1/applications", 404),
+        ("/auth/login", 404),
+        ("/", 404),
+    ] {
+        let answer = send(&world, &head("GET", path, &bearer("alice"))).await;
+        assert_eq!(
+            answer.status,
+            status,
+            "{path}: {:?}",
+            String::from_utf8_lossy(&answer.content)
+        );
+        assert!(backend.seen().is_empty(), "{path}");
+    }
+}

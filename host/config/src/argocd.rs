@@ -12,6 +12,8 @@ use url::Url;
 pub struct ArgocdServer {
     /// Its address: `http` or `https`, a host and an optional port, without a path.
     pub server: Url,
+    /// The path below which it serves HTTP and gRPC-Web (`--rootpath`), such as `/argo-cd`.
+    pub root_path: Option<String>,
     /// PEM file with the only authorities trusted for it; the system's if absent.
     pub ca: Option<PathBuf>,
     /// The name its certificate must be for; the host of `server` if absent.

@@ -56,15 +56,18 @@ pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> 
         server_name: settings.server_name.clone(),
         ca_pem,
     };
-    ArgocdBackend::build(&settings.server, &tls).context("`argocd` cannot be used")
+    ArgocdBackend::build(&settings.server, settings.root_path.as_deref().unwrap_or("/"), &tls)
+        .context("`argocd` cannot be used")
 }
 
 /// Whether a browser asks for something to show, and not a script for data.
-pub(crate) fn asks_for_page(head: &request::Parts) -> bool {
+///
+/// - `path`: without the root path of argocd-server.
+pub(crate) fn asks_for_page(head: &request::Parts, path: &str) -> bool {
     let reads = head.method == Method::GET || head.method == Method::HEAD;
     let mut accepted = head.headers.get_all(ACCEPT).iter();
     let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
-    reads && is_html && !head.uri.path().starts_with("/api/")
+    reads && is_html && !path.starts_with("/api/")
 }
 /// Path at which argocd-server revokes the caller's session.
 const SIGN_OUT: &str = "/auth/logout";

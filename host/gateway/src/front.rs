@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use http::header::{HeaderName, ORIGIN};
-use http::{HeaderValue, Method, Response, request};
+use http::{HeaderValue, Method, Response, Uri, request};
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::kubernetes::origin::Cors;
@@ -85,9 +85,11 @@ pub(crate) enum FrontKind {
 
 impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
-        let path = head.map_or("", |head| head.uri.path());
+        let mut uri = head.map_or_else(Uri::default, |head| head.uri.clone());
+        let fallback = Fallback::take(&snapshot.policies.config, &mut uri);
+        let path = head.map_or("", |_| uri.path());
         let sets = snapshot.policies.config.application_sets.is_some();
-        let is_argocd = Fallback::of(&snapshot.policies.config).serves(path);
+        let is_argocd = fallback.serves(path);
         let transport = head.and_then(|head| Transport::of(&head.method, path, &head.headers));
         if let Some(transport) = transport.filter(|_| sets || is_argocd) {
             Self::Grpc(transport)
@@ -98,7 +100,7 @@ impl FrontKind {
         } else if sets && applicationsets::route::is_application_sets(path) {
             Self::ApplicationSets
         } else if is_argocd {
-            match head.is_some_and(argocd::asks_for_page) {
+            match head.is_some_and(|head| argocd::asks_for_page(head, path)) {
                 true => Self::ArgocdPage,
                 false => Self::Argocd,
             }

@@ -152,13 +152,13 @@ impl Gateway {
     /// Runs the stages in order. Requests about the gateway itself return early.
     async fn run_stages(
         &self,
-        (head, mut body): (request::Parts, Body),
+        (mut head, mut body): (request::Parts, Body),
         client: &Arc<Client>,
         snapshot: &Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
+        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri);
         let uri = head.uri.clone();
-        let fallback = Fallback::of(&snapshot.policies.config);
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));

@@ -15,7 +15,8 @@ use crate::projects::route::ProjectRoute;
 use http::{HeaderMap, Method, Uri};
 use tollgate_config::Config;
 use tollgate_identity::access::endpoint;
-use tollgate_proxy::target::{Error, authority, check_path};
+use tollgate_proxy::forward::ArgocdProtocol;
+use tollgate_proxy::target::{self, Error, authority, check_path};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -62,14 +63,32 @@ pub(crate) enum Fallback {
     /// Nothing: they get 404.
     NotFound,
     Argocd(ApplicationSetsServer),
+    /// argocd-server, which serves only gRPC outside its root path.
+    ArgocdCalls(ApplicationSetsServer),
 }
 
 impl Fallback {
-    pub(crate) fn of(config: &Config) -> Self {
-        match (&config.argocd, &config.application_sets) {
-            (None, _) => Self::NotFound,
-            (Some(_), None) => Self::Argocd(ApplicationSetsServer::Argocd),
-            (Some(_), Some(_)) => Self::Argocd(ApplicationSetsServer::Tollgate),
+    /// What serves the request with this URI. Removes the root path of argocd-server from the URI,
+    /// so that every path is read as if there were none; forwarding writes it again.
+    // SECURITY: only what is left is judged, and only a path of which exactly the root path was
+    // removed is forwarded, so no other spelling of the root path leads to argocd-server.
+    pub(crate) fn take(config: &Config, uri: &mut Uri) -> Self {
+        let Some(argocd) = &config.argocd else {
+            return Self::NotFound;
+        };
+        let sets = match &config.application_sets {
+            None => ApplicationSetsServer::Argocd,
+            Some(_) => ApplicationSetsServer::Tollgate,
+        };
+        let Some(root_path) = &argocd.root_path else {
+            return Self::Argocd(sets);
+        };
+        match below(root_path, uri) {
+            Some(inner) => {
+                *uri = inner;
+                Self::Argocd(sets)
+            }
+            None => Self::ArgocdCalls(sets),
         }
     }
 
@@ -77,12 +96,25 @@ impl Fallback {
     pub(crate) fn serves(self, path: &str) -> bool {
         match self {
             Self::NotFound => false,
-            Self::Argocd(sets) => {
+            Self::Argocd(sets) | Self::ArgocdCalls(sets) => {
                 let is_into_cluster = is_forwarded(path) || is_application(path);
                 !is_into_cluster && is_argocd(path, sets)
             }
         }
     }
+}
+
+/// The URI without the root path. `None` if its path is not below it.
+fn below(root_path: &str, uri: &Uri) -> Option<Uri> {
+    let rest = uri.path().strip_prefix(root_path)?;
+    let rest = match rest {
+        "" => "/",
+        rest if rest.starts_with('/') => rest,
+        _ => return None,
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(target::join("/", rest, uri.query()).ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// Finds the route of a request.
@@ -103,10 +135,19 @@ pub(crate) fn route<'a>(
     if let Some(path) = crate::applications::route::application(uri)? {
         return Ok(Route::Application(path));
     }
-    if let Fallback::Argocd(sets) = fallback
-        && let Some(route) = argocd((method, uri, headers), sets)?
-    {
-        return Ok(Route::Argocd(route));
+    match fallback {
+        Fallback::NotFound => {}
+        Fallback::Argocd(sets) => {
+            if let Some(route) = argocd((method, uri, headers), sets)? {
+                return Ok(Route::Argocd(route));
+            }
+        }
+        Fallback::ArgocdCalls(sets) => {
+            let route = argocd((method, uri, headers), sets)?;
+            if let Some(route) = route.filter(|route| route.protocol() == ArgocdProtocol::Grpc) {
+                return Ok(Route::Argocd(route));
+            }
+        }
     }
     if let Some(transport) = Transport::of(method, uri.path(), headers) {
         return Ok(Route::Grpc(transport));

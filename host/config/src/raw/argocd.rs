@@ -38,8 +38,8 @@ impl RawArgocd {
     }
 
     fn check_server(self, validator: &mut SettingsValidator<'_>) -> Option<ArgocdServer> {
-        let server = match self.server.as_deref().map(address) {
-            Some(Ok(server)) => Some(server),
+        let address = match self.server.as_deref().map(address) {
+            Some(Ok(address)) => Some(address),
             Some(Err(why)) => {
                 let text = self.server.unwrap_or_default();
                 let hint = "such as `https://argocd-server.argocd.svc`";
@@ -48,7 +48,7 @@ impl RawArgocd {
             }
             None => None,
         };
-        if server.as_ref().is_none_or(|server| server.scheme() == "http") {
+        if address.as_ref().is_none_or(|(server, _)| server.scheme() == "http") {
             for (key, given) in [("ca", self.ca.is_some()), ("serverName", self.server_name.is_some())] {
                 if given {
                     validator.error(
@@ -58,16 +58,29 @@ impl RawArgocd {
                 }
             }
         }
+        let (server, root_path) = address?;
         Some(ArgocdServer {
-            server: server?,
+            server,
+            root_path,
             ca: self.ca.map(|file| validator.base.join(file)),
             server_name: self.server_name,
         })
     }
 }
 
-fn address(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "is not a URL")?;
+/// First segments of paths that Tollgate serves itself.
+const OWN_SEGMENTS: [&str; 6] = [
+    ".well-known",
+    "api",
+    "applications",
+    "clusters",
+    "extensions",
+    "k8s-proxy",
+];
+
+/// The address without its path, and the path.
+fn address(text: &str) -> Result<(Url, Option<String>), &'static str> {
+    let mut url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("has another scheme than `http` and `https`");
     }
@@ -75,10 +88,24 @@ fn address(text: &str) -> Result<Url, &'static str> {
     if has_user || url.query().is_some() || url.fragment().is_some() {
         return Err("has a user, password, query or fragment");
     }
-    if url.path() != "/" {
-        return Err("has a path");
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path("/");
+    if path.is_empty() {
+        return Ok((url, None));
     }
-    Ok(url)
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    let mut segments = path.split('/').skip(1);
+    if !segments.all(|segment| !segment.is_empty() && segment.bytes().all(is_plain)) {
+        return Err("has a path with other characters than letters, digits, `-`, `.`, `_` and `~`");
+    }
+    if path
+        .split('/')
+        .nth(1)
+        .is_some_and(|first| OWN_SEGMENTS.contains(&first))
+    {
+        return Err("has a path that Tollgate serves itself");
+    }
+    Ok((url, Some(path)))
 }
 
 #[cfg(test)]
@@ -104,7 +131,14 @@ mod tests {
         assert_eq!(found.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
         assert_eq!(found.server_name.as_deref(), Some("argocd-server"));
         let (found, _) = check("{server: 'http://127.0.0.1:8080'}");
-        assert_eq!(found.expect("valid settings").server.port(), Some(8080));
+        let found = found.expect("valid settings");
+        assert_eq!((found.server.port(), found.root_path), (Some(8080), None));
+        for text in ["https://a/tools/argo-cd", "https://a/tools/argo-cd/"] {
+            let (found, _) = check(&format!("{{server: '{text}'}}"));
+            let found = found.expect("valid settings");
+            assert_eq!(found.server.as_str(), "https://a/", "{text}");
+            assert_eq!(found.root_path.as_deref(), Some("/tools/argo-cd"), "{text}");
+        }
     }
 
     #[test]
@@ -113,7 +147,10 @@ mod tests {
             ("argocd-server", "is not a URL"),
             ("grpc://a", "another scheme"),
             ("https://user:secret@a", "a user, password"),
-            ("https://a/argocd", "has a path"),
+            ("https://a/argo%2Dcd", "other characters"),
+            ("https://a/argo//cd", "other characters"),
+            ("https://a/api/argo", "Tollgate serves itself"),
+            ("https://a/extensions", "Tollgate serves itself"),
             ("https://a/?x=y", "query"),
         ] {
             let (found, findings) = check(&format!("{{server: '{text}'}}"));

@@ -34,14 +34,19 @@ pub enum ArgocdProtocol {
 impl ArgocdBackend {
     /// Checks the settings and makes empty pools. Connects nowhere.
     ///
+    /// - `root_path`: the path below which it serves everything but gRPC, `/` or more.
+    ///
     /// # Errors
     /// [`BuildError`], for the first thing found.
-    pub fn build(server: &url::Url, settings: &ClusterTls) -> Result<Self, BuildError> {
+    pub fn build(server: &url::Url, root_path: &str, settings: &ClusterTls) -> Result<Self, BuildError> {
         let target = target(server)?;
         let identity = tls::identity(server, settings, None)?;
-        let upstream = Upstream::new(target, "/".to_owned(), Vec::new(), RequestHeader::Absent)
-            .map_err(|_| BuildError::Host)?
-            .answered_by(Responder::Argocd);
+        let upstream = |base: &str| {
+            let upstream = Upstream::new(target.clone(), base.to_owned(), Vec::new(), RequestHeader::Absent);
+            upstream
+                .map(|upstream| upstream.answered_by(Responder::Argocd))
+                .map_err(|_| BuildError::Host)
+        };
         // No idle timeout: streams may be silent for long. TCP's own probes detect a server that is
         // gone.
         let connection = ConnectionSpec {
@@ -50,8 +55,8 @@ impl ArgocdBackend {
             ..ConnectionSpec::default()
         };
         Ok(Self {
-            http1: Backend::with_http1(upstream.clone(), &connection, identity.clone()),
-            grpc: Backend::with_http2(upstream, connection, identity),
+            http1: Backend::with_http1(upstream(root_path)?, &connection, identity.clone()),
+            grpc: Backend::with_http2(upstream("/")?, connection, identity),
         })
     }
 
