@@ -14,6 +14,7 @@ use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, Wire, program};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::gateway::{Gateway, Layout};
+use test_support::redis::PASSWORD;
 
 mod tour;
 
@@ -35,14 +36,16 @@ impl World {
         let controllers = cluster.start_controllers();
         println!("starting Argo CD …");
         let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
-        let argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
+        let mut argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
         println!("starting the gateway …");
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         for front in ["argocd", "applicationsets"] {
             layout.policies(front);
         }
+        let mut redis = argocd.redis().settings();
+        redis["passwordFile"] = json!(argocd.redis().file("password", PASSWORD));
         layout.settings(json!({
-            "argocd": {"server": argocd.url()},
+            "argocd": {"server": argocd.url(), "redis": redis},
             "applicationSets": {},
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
         }));

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use reqwest::redirect::Policy;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -247,8 +248,24 @@ async fn policy(world: &World, through: &Cli) {
 }
 
 async fn sign_out(world: &World, through: &Cli) {
-    step("sign-out");
+    step("sign-out ends the session at the gateway, too");
     let address = world.gateway.address().to_string();
+    let client = reqwest::Client::builder().redirect(Policy::none()).build().unwrap();
+    let password = world.argocd.password();
+    let sign_in = client.post(format!("http://{address}/api/v1/session"));
+    let sign_in = sign_in.json(&json!({"username": "admin", "password": password}));
+    let answer: Value = sign_in.send().await.unwrap().json().await.unwrap();
+    let cookie = format!("argocd.token={}", answer["token"].as_str().unwrap());
+    // The gateway itself answers this.
+    let sets = async || {
+        let request = client.get(format!("http://{address}/api/v1/applicationsets"));
+        request.header("cookie", &cookie).send().await.unwrap().status()
+    };
+    assert_eq!(sets().await, 200);
+    let sign_out = client.post(format!("http://{address}/auth/logout"));
+    let status = sign_out.header("cookie", &cookie).send().await.unwrap().status();
+    assert_eq!(status, 303);
+    assert_eq!(sets().await, 401);
     through.succeed(&["logout", &address]).await;
     let after = through.run(&["app", "list"]).await;
     assert!(

@@ -97,7 +97,8 @@ impl Reauthorization {
             Self::Extension(reauthorization) => Some(reauthorization.principal()),
             Self::Cluster(reauthorization) => Some(reauthorization.principal()),
             Self::Application(reauthorization) => Some(reauthorization.principal()),
-            Self::ApplicationSets(PtrEqArc(principal)) | Self::Argocd(PtrEqArc(principal)) => Some(principal),
+            Self::ApplicationSets(PtrEqArc(principal)) => Some(principal),
+            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.principal(),
             Self::Kubernetes(_) => None,
         }
     }

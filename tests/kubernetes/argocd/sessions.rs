@@ -214,7 +214,7 @@ async fn people_sign_in_with_dex_through_the_gateway() {
     let dex = Issuer::dex(&url).await;
     let mut setup = Setup::new(Wire::Plain).with_dex(&url, &dex);
     setup.listen = listen;
-    let fixture = setup.start().await;
+    let fixture = setup.start(|_| {}).await;
 
     let cli = fixture.cli(Through::Gateway, &[]);
     let browser = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -10,11 +10,7 @@ use test_support::kubernetes::{PATIENCE, eventually};
 const API: &str = "/api/v1/applicationsets";
 
 async fn start() -> Fixture {
-    Fixture::start_with(Wire::Plain, |layout| {
-        layout.settings(json!({"applicationSets": {}}));
-        layout.policies("applicationsets");
-    })
-    .await
+    Fixture::start(Wire::Plain).await
 }
 
 /// A set with an Application for each name.

@@ -130,6 +130,10 @@ impl ArgocdPermit {
 }
 
 impl ArgocdReauthorization {
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        self.principal.as_deref()
+    }
+
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let is_valid = match (&self.principal, self.permit.sign_in) {
             (Some(principal), _) => now.authenticator.is_still_valid(principal),

@@ -25,6 +25,7 @@ fn settings(server: &IssuerDouble) -> Authentication {
     Authentication {
         argocd_server: Some(ArgocdServer {
             server: Url::parse(&server.url).unwrap(),
+            root_path: None,
             ca: None,
             server_name: None,
         }),
