@@ -98,6 +98,18 @@ async fn assert_same_reads(fixture: &Fixture) {
     }
 }
 
+/// Removes empty members, of which argocd-server adds some, such as the template of a generator.
+fn prune(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(prune);
+            members.retain(|_, member| *member != json!({}) && *member != json!(""));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 async fn assert_same_streams(fixture: &Fixture) {
     for fields in [
         "result.type,result.applicationSet.metadata.name,result.applicationSet.spec.generators.list",
@@ -119,6 +131,7 @@ async fn assert_same_streams(fixture: &Fixture) {
             {
                 set.retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
             }
+            prune(event);
         }
         assert_eq!(events[0], events[1], "{fields}");
     }
