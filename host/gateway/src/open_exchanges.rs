@@ -274,6 +274,8 @@ impl OpenExchanges {
     pub(crate) async fn follow_revocations(self: Arc<Self>) {
         let Some(revoked) = &self.revoked else { return };
         let mut changes = revoked.subscribe();
+        // What was revoked before this task ran may have something open as well.
+        changes.mark_changed();
         while changes.changed().await.is_ok() {
             let must_end = |exchange: &Arc<Exchange>| {
                 let reason = exchange.revocation(revoked);

@@ -30,8 +30,8 @@ mod tests;
 
 pub use connection::{Error, probe};
 
-/// Most revocations that are kept, 20 MB. If there are more, the list counts as unavailable.
-const MAX_REVOCATIONS: usize = 250_000;
+/// Most revocations that are kept, 15 MB. If there are more, the list counts as unavailable.
+const MAX_REVOCATIONS: usize = 200_000;
 
 /// How long a revocation is kept beyond the time Redis names, because clocks differ.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
@@ -153,7 +153,7 @@ impl RevokedTokens {
         silent_for > self.settings.grace_period || self.is_full.load(Ordering::SeqCst)
     }
 
-    /// What the list says about a caller's token. Takes about 100 ns.
+    /// What the list says about a caller's token. Does not wait for Redis.
     pub fn status(&self, principal: &Principal) -> RevocationStatus {
         self.status_of(principal.token_ids())
     }
