@@ -262,18 +262,16 @@ async fn an_open_stream_ends_when_the_policy_takes_it_away() {
 async fn a_service_can_be_switched_off() {
     let backend = Backend::start(|_| Reply::ok("{}")).await;
     let world = world(&backend, "").await;
+    let certificates = head("GET", "/api/v1/certificates", "alice", "");
+    assert_eq!(send(&world, &certificates).await.status, 200);
+    let before = generation(&world).await;
     let off = "off: [certificate.CertificateService]\n";
     std::fs::write(world.path("policies/argocd/data/services.yaml"), off).unwrap();
     world
-        .until("the service is off", async || {
-            send(&world, &head("GET", "/api/v1/certificates", "alice", ""))
-                .await
-                .status
-                == 403
-        })
+        .until("the service is off", async || generation(&world).await != before)
         .await;
-    assert_eq!(
-        send(&world, &head("GET", "/api/v1/gpgkeys", "alice", "")).await.status,
-        200
-    );
+    let answer = send(&world, &certificates).await;
+    assert_eq!((answer.status, reason(&answer)), (403, "permission_denied".to_owned()));
+    let keys = head("GET", "/api/v1/gpgkeys", "alice", "");
+    assert_eq!(send(&world, &keys).await.status, 200);
 }
