@@ -173,7 +173,7 @@ impl RevokedTokens {
         }
     }
 
-    /// Waits until everything revoked before the call is on the list, at most [`CATCH_UP`].
+    /// Waits until everything revoked before the call is on the list, at most a second.
     pub async fn catch_up(&self) {
         let called_at = self.clock.uptime();
         let mut complete_until = self.complete_until.subscribe();
