@@ -11,13 +11,14 @@ use reqwest::{Certificate, Method, Response};
 use serde_json::{Value, json};
 
 use test_support::issuer::Issuer;
-use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire};
+use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire, free_port};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::redis::PASSWORD;
 use test_support::token;
 
+mod crashes;
 mod sessions;
 mod sets;
 

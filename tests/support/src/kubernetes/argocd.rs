@@ -44,9 +44,10 @@ pub struct ArgoCd {
     password: String,
     repository: String,
     // They end in this order.
-    _components: Vec<Daemon>,
+    server: Option<Daemon>,
+    _others: Vec<Daemon>,
     redis: Redis,
-    _folder: TempDir,
+    layout: Layout,
 }
 
 impl ArgoCd {
@@ -90,29 +91,43 @@ impl ArgoCd {
         create_repository(&repository).await;
         let redis = Redis::with_password().await;
         let layout = Layout {
-            root: folder.path(),
+            folder,
             kubeconfig: cluster.admin().kubeconfig(),
             redis: redis.address(),
             repo: free_port(),
-            dex,
+            dex: dex.to_owned(),
+            port: free_port(),
+            wire,
         };
-        let port = free_port();
-        let address = format!("127.0.0.1:{port}");
-        let mut components = layout.start(port, wire);
+        let mut argocd = Self {
+            address: format!("127.0.0.1:{}", layout.port),
+            authority: (wire == Wire::Tls).then_some(authority.pem),
+            password: String::new(),
+            repository: format!("file://{}", repository.display()),
+            server: None,
+            _others: layout.start_others(),
+            redis,
+            layout,
+        };
+        argocd.start_server().await;
+        argocd.password = initial_password(cluster).await;
+        argocd
+    }
+
+    /// Kills argocd-server with SIGKILL.
+    pub fn kill_server(&mut self) {
+        drop(self.server.take());
+    }
+
+    /// Starts argocd-server, and waits until it listens.
+    pub async fn start_server(&mut self) {
+        let server = self.server.insert(self.layout.start_server());
+        let address = &self.address;
         eventually("argocd-server listens", async || {
-            components.iter_mut().for_each(Daemon::check);
-            std::net::TcpStream::connect(&address).ok().map(drop)
+            server.check();
+            std::net::TcpStream::connect(address).ok().map(drop)
         })
         .await;
-        Self {
-            address,
-            authority: (wire == Wire::Tls).then_some(authority.pem),
-            password: initial_password(cluster).await,
-            repository: format!("file://{}", repository.display()),
-            _components: components,
-            redis,
-            _folder: folder,
-        }
     }
 
     /// `127.0.0.1:PORT` of argocd-server.
@@ -273,22 +288,31 @@ fn object(kind: &str, name: &str, field: &str, data: &Value) -> Value {
 }
 
 /// What the components share.
-struct Layout<'a> {
-    root: &'a Path,
+struct Layout {
+    folder: TempDir,
     kubeconfig: PathBuf,
     redis: String,
     repo: u16,
-    dex: &'a str,
+    dex: String,
+    port: u16,
+    wire: Wire,
 }
 
-impl Layout<'_> {
-    /// Starts everything but Redis.
-    fn start(&self, port: u16, wire: Wire) -> Vec<Daemon> {
+impl Layout {
+    fn start_server(&self) -> Daemon {
         let server = [
-            format!("--port={port}"),
-            format!("--insecure={}", wire == Wire::Plain),
+            format!("--port={}", self.port),
+            format!("--insecure={}", self.wire == Wire::Plain),
             format!("--dex-server={}", self.dex),
         ];
+        self.component(
+            "argocd-server",
+            &[&server[..], &self.backends(), &self.cluster(), &listen(free_port())].concat(),
+        )
+    }
+
+    /// Starts everything but argocd-server and Redis.
+    fn start_others(&self) -> Vec<Daemon> {
         let sets = [
             format!("--argocd-repo-server=127.0.0.1:{}", self.repo),
             "--webhook-addr=127.0.0.1:0".to_owned(),
@@ -296,10 +320,6 @@ impl Layout<'_> {
             "--probe-addr=127.0.0.1:0".to_owned(),
         ];
         vec![
-            self.component(
-                "argocd-server",
-                &[&server[..], &self.backends(), &self.cluster(), &listen(free_port())].concat(),
-            ),
             self.component(
                 "argocd-application-controller",
                 &[
@@ -339,7 +359,7 @@ impl Layout<'_> {
     }
 
     fn component(&self, name: &'static str, arguments: &[String]) -> Daemon {
-        let folder = self.root.join(name);
+        let folder = self.folder.path().join(name);
         let path = |name: &str| folder.join(name).display().to_string();
         let environment = [
             ("ARGOCD_BINARY_NAME", name.to_owned()),
@@ -356,11 +376,17 @@ impl Layout<'_> {
             ("HOME", path("")),
             ("TMPDIR", path("")),
         ];
-        Daemon::run_with(name, &program(), self.root, (arguments, &environment), |folder| {
-            let wrapper = folder.join("git-verify-wrapper.sh");
-            fs::write(&wrapper, NO_SIGNATURE).unwrap();
-            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-        })
+        Daemon::run_with(
+            name,
+            &program(),
+            self.folder.path(),
+            (arguments, &environment),
+            |folder| {
+                let wrapper = folder.join("git-verify-wrapper.sh");
+                fs::write(&wrapper, NO_SIGNATURE).unwrap();
+                fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+            },
+        )
     }
 }
 

@@ -16,7 +16,7 @@ const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
 /// A running gateway. It ends when the value is dropped.
 pub struct Gateway {
-    folder: TempDir,
+    layout: Layout,
     address: SocketAddr,
     admin: SocketAddr,
     process: Child,
@@ -187,6 +187,16 @@ impl Layout {
 
     /// Starts the gateway and waits until it listens.
     pub async fn start(self) -> Gateway {
+        let (process, [address, admin]) = self.listening().await;
+        Gateway {
+            layout: self,
+            address,
+            admin,
+            process,
+        }
+    }
+
+    async fn listening(&self) -> (Child, [SocketAddr; 2]) {
         let (mut process, log) = self.spawn();
         let fields = eventually("the gateway listens", async || {
             let text = std::fs::read_to_string(&log).unwrap();
@@ -197,12 +207,7 @@ impl Layout {
         })
         .await;
         let address = |key: &str| fields[key].as_str().unwrap().parse().unwrap();
-        Gateway {
-            folder: self.folder,
-            address: address("listen"),
-            admin: address("admin"),
-            process,
-        }
+        (process, [address("listen"), address("admin")])
     }
 
     fn spawn(&self) -> (Child, PathBuf) {
@@ -231,7 +236,7 @@ impl Gateway {
 
     /// The path of a file or folder of the gateway.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.layout.root().join(name)
     }
 
     /// The objects that `tollgate rbac manifest` prints for its settings.
@@ -255,6 +260,11 @@ impl Gateway {
     /// Kills the gateway with SIGKILL and waits until it has ended.
     pub async fn kill(&mut self) {
         self.process.kill().await.unwrap();
+    }
+
+    /// Starts it again. It has the same address only if its settings name one.
+    pub async fn restart(&mut self) {
+        (self.process, [self.address, self.admin]) = self.layout.listening().await;
     }
 
     /// The entries of its log so far.
