@@ -151,9 +151,16 @@ async fn what_is_tollgates_never_reaches_argocd_server() {
     let grpc_web = "content-type: application/grpc-web+proto\r\n";
     for (method, path, fields, status) in [
         ("GET", "/api/v1/applicationsets", "", 200),
-        ("GET", "/api/v1/applicationsets/", "", 404),
+        ("GET", "/api/v1/applicationsets/", "", 400),
+        (
+            "POST",
+            "/api/v1/applicationsets:",
+            "content-type: application/json\r\n",
+            400,
+        ),
+        ("GET", "/api/v1/stream/applicationsets%3A", "", 400),
         ("GET", "/api%2Fv1%2Fapplicationsets", "", 404),
-        ("GET", "/api/v1%2F%2Fapplicationsets", "", 404),
+        ("GET", "/api/v1%2F%2Fapplicationsets", "", 400),
         ("GET", "/%2Fapi/v1/applicationsets", "", 404),
         ("GET", "/api/v1/%61pplicationsets", "", 400),
         ("GET", "/api/v1/application%73ets/a", "", 400),

@@ -260,6 +260,7 @@ async fn control_plane(cluster: &'static Cluster, more: &Value) -> (Overlay, Lay
         .extend(more.as_object().unwrap().clone());
     let mut layout = Layout::new_in(&namespace, &["alice"], "p, alice, applications, *, */*, allow\n");
     layout.policies("applications");
+    layout.policies("argocd");
     layout.tls();
     let there = format!("--namespace={namespace}");
     let token = cluster.admin().succeed(&["create", "token", "tollgate", &there]).await;

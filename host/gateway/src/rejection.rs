@@ -401,11 +401,16 @@ fn argocd_error(error: &argocd::permit::Error) -> ErrorResponse {
         Error::Request(RequestError::ContentType) => {
             denied(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong_content_type", text())
         }
+        Error::Request(RequestError::Slow) => denied(StatusCode::REQUEST_TIMEOUT, "client_silent", text()),
         Error::Request(RequestError::TooLong { .. }) => {
             denied(StatusCode::PAYLOAD_TOO_LARGE, "content_too_large", text())
         }
         Error::Request(
-            RequestError::Frame | RequestError::Compressed | RequestError::Parameter(_) | RequestError::Message(_),
+            RequestError::Frame
+            | RequestError::Compressed
+            | RequestError::Name(_)
+            | RequestError::Parameter(_)
+            | RequestError::Message(_),
         ) => denied(StatusCode::BAD_REQUEST, "bad_message", text()),
     }
 }

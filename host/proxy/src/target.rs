@@ -56,6 +56,9 @@ pub enum Error {
     /// Two slashes in a row.
     #[error("path has an empty segment")]
     EmptySegment,
+    /// A colon at the end, which argocd-server takes off.
+    #[error("path ends with a colon")]
+    TrailingColon,
     /// The name of an extension has other characters than `A-Za-z0-9_-`.
     #[error("extension name is empty, too long or has characters outside `A-Za-z0-9_-`")]
     ExtensionName,

@@ -4,8 +4,11 @@
 //! Security: path and query are read as argocd-server reads them. What it could read in another way
 //! is refused, or is a method that is not known.
 
+use std::time::Duration;
+
 use http::header::CONTENT_TYPE;
 use http::{Method, request};
+use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::message::{self, json_has_list, json_text, protobuf_has, protobuf_text};
@@ -25,8 +28,14 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Length of the head of a frame: a flag and the length of the message.
 const FRAME_HEAD_BYTES: usize = 5;
 
-/// Longest path of an unknown method that policies see, in bytes.
-const MAX_PATH_BYTES: usize = 1024;
+/// Most letters that policies and records see of the path, service or method of an unknown method.
+const MAX_UNKNOWN_LETTERS: usize = 256;
+
+/// Longest name that Kubernetes has, in bytes.
+const MAX_NAME_BYTES: usize = 253;
+
+/// How long the content that a policy reads may take.
+const READ_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Paths below `/api/` that are not part of the API: badges, Dex, and webhooks of git servers.
 const NOT_API: [&str; 3] = ["/api/badge", "/api/dex", "/api/webhook"];
@@ -41,6 +50,10 @@ pub(crate) enum Error {
     Compressed,
     #[error("the message is longer than {allowed} bytes, and a policy reads it")]
     TooLong { allowed: usize },
+    #[error("the message did not arrive within {READ_TIME_LIMIT:?}, and a policy reads it")]
+    Slow,
+    #[error("`{0}` is longer than {MAX_NAME_BYTES} bytes")]
+    Name(&'static str),
     #[error("parameter `{0}` must be given once, in plain form")]
     Parameter(&'static str),
     #[error(transparent)]
@@ -77,8 +90,14 @@ pub(crate) struct RequestFields {
 /// A request for Argo CD's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiRequest {
-    pub(crate) operation: Operation,
+    operation: Operation,
     pub(crate) fields: RequestFields,
+    /// Whether the fields are those of the request, and were not left out.
+    pub(crate) is_whole: bool,
+}
+
+fn has_fields(method: &ApiMethod) -> bool {
+    method.fields.all().next().is_some()
 }
 
 /// Where the fields of a request are that are not in its path.
@@ -122,7 +141,7 @@ impl Operation {
 
     fn unknown_grpc(path: &str) -> Self {
         let names = path.trim_start_matches('/').rsplit_once('/');
-        let names = names.map(|(service, method)| (service.to_owned(), method.to_owned()));
+        let names = names.map(|(service, method)| (start(service), start(method)));
         Self::Unknown(UnknownOperation::new(names, Method::POST.as_str(), path))
     }
 }
@@ -132,9 +151,14 @@ impl UnknownOperation {
         Self {
             grpc,
             verb: verb.to_owned(),
-            path: path.chars().take(MAX_PATH_BYTES).collect(),
+            path: start(path),
         }
     }
+}
+
+// SECURITY: callers choose these texts, and thousands of records are kept.
+fn start(text: &str) -> String {
+    text.chars().take(MAX_UNKNOWN_LETTERS).collect()
 }
 
 fn is_form(head: &request::Parts) -> bool {
@@ -150,28 +174,45 @@ impl ApiRequest {
     /// Every [`Error`]: the request does not fit the table.
     pub(crate) async fn read(
         operation: Operation,
+        at: (ArgocdRoute, &request::Parts),
+        body: &mut Body,
+    ) -> Result<Self, Error> {
+        let read = timeout(READ_TIME_LIMIT, Self::read_all(operation, at, body)).await;
+        read.unwrap_or(Err(Error::Slow))
+    }
+
+    async fn read_all(
+        operation: Operation,
         (route, head): (ArgocdRoute, &request::Parts),
         body: &mut Body,
     ) -> Result<Self, Error> {
         let Operation::Known(method) = operation else {
             return Ok(Self::without_fields(operation));
         };
+        if !has_fields(method) {
+            return Ok(Self::without_fields(operation));
+        }
         let content = match (route.transport, method.rest.body) {
-            _ if method.fields.all().next().is_none() => return Ok(Self::without_fields(operation)),
             (Some(_), _) => Content::Protobuf(first_message(body).await?),
             (None, RestBody::None) => Content::Query,
             (None, RestBody::Message | RestBody::Field(_)) => Content::Json(json(head, body).await?),
         };
         let reader = FieldReader { method, head, content };
         let fields = reader.fields()?;
-        Ok(Self { operation, fields })
+        Ok(Self {
+            operation,
+            fields,
+            is_whole: true,
+        })
     }
 
     /// A request of which only the method matters.
     pub(crate) fn without_fields(operation: Operation) -> Self {
+        let is_whole = !matches!(operation, Operation::Known(method) if has_fields(method));
         Self {
             operation,
             fields: RequestFields::default(),
+            is_whole,
         }
     }
 
@@ -273,6 +314,14 @@ impl FieldReader<'_> {
     }
 
     fn text(&self, field: FieldPath) -> Result<Option<String>, Error> {
+        let text = self.any_text(field)?;
+        match text.as_ref().is_some_and(|text| text.len() > MAX_NAME_BYTES) {
+            true => Err(Error::Name(field.name)),
+            false => Ok(text),
+        }
+    }
+
+    fn any_text(&self, field: FieldPath) -> Result<Option<String>, Error> {
         if let Content::Protobuf(message) = self.content {
             return Ok(protobuf_text(message, field)?.map(str::to_owned));
         }

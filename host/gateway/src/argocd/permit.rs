@@ -140,7 +140,16 @@ impl ArgocdReauthorization {
             (None, SignIn::NotRequired) => true,
             (None, SignIn::Required) => admits_anonymous(now),
         };
+        let reads_content = now
+            .policies
+            .argocd
+            .as_ref()
+            .is_some_and(|bundle| bundle.dependencies().content);
         let permits = |question: &Question| {
+            // SECURITY: the policy of then did not read what this one may read.
+            if reads_content && !question.request.is_whole {
+                return false;
+            }
             let decision = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
             decision.is_ok_and(|decision| decision.allow)
         };

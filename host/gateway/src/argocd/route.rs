@@ -46,11 +46,10 @@ const PUBLIC: [&str; 5] = [
 ];
 
 /// gRPC services that argocd-server serves without a session.
-const PUBLIC_SERVICES: [&str; 3] = [
-    "/cluster.SettingsService/",
-    "/session.SessionService/",
-    "/version.VersionService/",
-];
+const PUBLIC_SERVICES: [&str; 2] = ["/session.SessionService/", "/version.VersionService/"];
+
+/// The one method of its service without a session.
+const PUBLIC_METHOD: &str = "/cluster.SettingsService/Get";
 
 /// Whether the ApplicationSet front is open. Otherwise argocd-server serves them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +97,7 @@ pub(crate) fn argocd(
     sets: ApplicationSetsServer,
 ) -> Result<Option<ArgocdRoute>, Error> {
     check_argocd_path(uri.path())?;
+    check_segments(uri.path())?;
     if !is_argocd(uri.path(), sets) {
         return Ok(None);
     }
@@ -105,7 +105,7 @@ pub(crate) fn argocd(
     // argocd-server decodes the path of a call of gRPC-Web, too.
     let transport = Transport::of(method, &path, fields);
     let required = match transport {
-        Some(_) => !PUBLIC_SERVICES.iter().any(|service| path.starts_with(service)),
+        Some(_) => path != PUBLIC_METHOD && !PUBLIC_SERVICES.iter().any(|service| path.starts_with(service)),
         None => needs_session(method, &path),
     };
     let sign_in = match required {
@@ -113,6 +113,21 @@ pub(crate) fn argocd(
         false => SignIn::NotRequired,
     };
     Ok(Some(ArgocdRoute { sign_in, transport }))
+}
+
+/// Refuses paths of the API that argocd-server would read in another way.
+// SECURITY: its router takes a colon at the end off, and lets empty segments stand for a name.
+// Source: grpc-gateway 1.16, `runtime/mux.go` and `runtime/pattern.go`.
+fn check_segments(path: &str) -> Result<(), Error> {
+    if read_path(path).ends_with(':') {
+        return Err(Error::TrailingColon);
+    }
+    let whole = percent_decode_str(path).decode_utf8_lossy();
+    let is_api = is_below(&whole, "/api/v1") && !is_below(&whole, "/api/v1/session");
+    match is_api && (whole.contains("//") && is_decoded(path) || whole.ends_with('/')) {
+        true => Err(Error::EmptySegment),
+        false => Ok(()),
+    }
 }
 
 /// Source: Argo CD's `server/server.go`, where the handlers are registered.
@@ -146,12 +161,17 @@ const SPLIT_ENCODED: [&str; 6] = [
 
 /// The path whose segments argocd-server reads.
 pub(crate) fn read_path(path: &str) -> Cow<'_, str> {
+    match is_decoded(path) {
+        true => decoded(path),
+        false => Cow::Borrowed(path),
+    }
+}
+
+/// Whether argocd-server decodes a path before it takes it apart.
+fn is_decoded(path: &str) -> bool {
     let is_name = |rest: &str| !rest.is_empty() && !rest.starts_with('/');
     let is_split_encoded = |prefix: &&str| path.split(prefix).skip(1).any(is_name);
-    match path.contains('%') && SPLIT_ENCODED.iter().any(is_split_encoded) {
-        true => Cow::Borrowed(path),
-        false => decoded(path),
-    }
+    !(path.contains('%') && SPLIT_ENCODED.iter().any(is_split_encoded))
 }
 
 pub(super) fn is_below(path: &str, prefix: &str) -> bool {
@@ -253,6 +273,7 @@ mod tests {
         assert_eq!(call("/version.VersionService/Version", grpc), "public by gRPC");
         assert_eq!(call("/session.SessionService/Create", grpc), "public by gRPC");
         assert_eq!(call("/cluster.SettingsService/Get", grpc), "public by gRPC");
+        assert_eq!(call("/cluster.SettingsService/GetPlugins", grpc), "session by gRPC");
         assert_eq!(call("/cluster.ClusterService/List", grpc), "session by gRPC");
         let web = "application/grpc-web+proto";
         assert_eq!(call("/application.ApplicationService/Sync", web), "session");
@@ -264,12 +285,10 @@ mod tests {
     fn what_is_tollgates_own_stays_so_in_every_spelling() {
         for path in [
             "/api/v1/applicationsets",
-            "/api/v1/applicationsets/",
             "/api/v1/applicationsets/a/b/c",
             "/api%2Fv1/applicationsets",
             "/api/v1%2Fapplicationsets%2Fa",
             "/%2Fapi/v1/applicationsets",
-            "/api/v1%2F%2Fapplicationsets",
             "/api/v1/stream/applicationsets",
             "/applicationset.ApplicationSetService/List",
             "/extensions%2Fmetrics",
@@ -280,6 +299,31 @@ mod tests {
             assert_eq!(of(&Method::GET, path, None), Ok("own"), "{path}");
             assert_eq!(of(&Method::POST, path, Some("application/json")), Ok("own"), "{path}");
         }
+        // argocd-server reads these without the colon, and these with an empty name.
+        for path in [
+            "/api/v1/applicationsets:",
+            "/api/v1%2Fapplicationsets:",
+            "/api/v1/applicationsets%3A",
+            "/api/v1/applications/shop:",
+            "/api/v1/applications/shop/sync:",
+            "/api/v1/clusters/https:%2F%2Fa:",
+            "/api/v1/gpgkeys:",
+            "/applicationset.ApplicationSetService/List:",
+        ] {
+            assert_eq!(of(&Method::POST, path, None), Err(Error::TrailingColon), "{path}");
+        }
+        for path in [
+            "/api/v1/applicationsets/",
+            "/api/v1%2F%2Fapplicationsets",
+            "/api/v1/applications/shop/pods%2F%2Flogs",
+            "/api/v1/applications/",
+        ] {
+            assert_eq!(of(&Method::GET, path, None), Err(Error::EmptySegment), "{path}");
+        }
+        assert_eq!(
+            of(&Method::GET, "/api/v1/clusters/https:%2F%2Fa:6443", None),
+            Ok("session")
+        );
         assert_eq!(
             of(&Method::GET, "/api/v1/%61pplicationsets", None),
             Err(Error::NeedlessEncoding)

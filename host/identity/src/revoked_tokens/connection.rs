@@ -120,6 +120,10 @@ pub async fn probe(settings: &ArgocdRedis) -> Result<(), Error> {
     connection.ping().await
 }
 
+/// How long a revocation is kept that Redis no longer has when it is asked for its lifetime: that
+/// of a session by default.
+const GONE_LIFETIME: Duration = Duration::from_hours(24);
+
 pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// Reads and writes; ends when the connection is lost.
@@ -240,7 +244,11 @@ impl Connection {
                 .query_async(&mut self.redis)
                 .await
                 .map_err(|error| failure(&self.server, &error))?;
-            let lifetime = |milliseconds| u64::try_from(milliseconds).ok().map(Duration::from_millis);
+            let lifetime = |milliseconds| match milliseconds {
+                // The token has expired meanwhile, or somebody deleted the key.
+                -2 => Some(GONE_LIFETIME),
+                _ => u64::try_from(milliseconds).ok().map(Duration::from_millis),
+            };
             lifetimes.extend(answers.into_iter().map(lifetime));
         }
         Ok(lifetimes)

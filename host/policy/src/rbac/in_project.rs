@@ -5,13 +5,14 @@
 //!
 //! Security: only a row whose object has a `/` counts for the longer name. Patterns match across
 //! `/`: a row about the extensions `s*` must not count for every extension in the project `shop`.
+//! A row that allows must also name the resource: `*, *, shop/*` was written about Applications.
 //!
 //! Source: Argo CD's proposal for proxy extensions, UC-2.
 
 use super::decide::combine;
 use super::identity::{Eligibility, RbacIdentity};
 use super::index::Leaf;
-use super::{Rbac, RbacRequest, RuleId, Verdict};
+use super::{Effect, Rbac, RbacRequest, Rule, RuleId, Verdict};
 
 impl Rbac {
     /// [`Rbac::decide`] by the rows that match the object, and those about the object in `project`.
@@ -27,9 +28,9 @@ impl Rbac {
             .map(|step| {
                 let mut found = self.search(step, request);
                 let broken = self.visit(step, in_project, &mut |leaf| {
-                    if self.names_project(leaf) {
-                        found.leaf(leaf);
-                    }
+                    self.counted_in_project(leaf, request.resource)
+                        .iter()
+                        .for_each(|leaf| found.leaf(leaf));
                 });
                 found.broken(broken);
                 found
@@ -56,18 +57,29 @@ impl Rbac {
         let plain = self.candidates(who, request, usize::MAX);
         let mut rows = self.candidates(who, in_project, usize::MAX);
         rows.retain(|id| {
-            let names_project = self.rule(*id).is_some_and(|rule| rule.object.contains('/'));
-            names_project && plain.binary_search(id).is_err()
+            let counts = self
+                .rule(*id)
+                .is_some_and(|rule| counts_in_project(rule, request.resource));
+            counts && plain.binary_search(id).is_err()
         });
         self.shorten(&mut rows, most);
         rows
     }
 
-    /// Whether the rows of a leaf, which share one object, name a project in it.
-    fn names_project(&self, leaf: &Leaf) -> bool {
-        let mut rules = leaf.rows.iter().filter_map(|row| self.rule(RuleId(*row)));
-        rules.next().is_some_and(|rule| rule.object.contains('/'))
+    /// What of a leaf, whose rows share resource, action and object, counts for the longer name.
+    fn counted_in_project(&self, leaf: &Leaf, resource: &str) -> Option<Leaf> {
+        let rule = self.rule(RuleId(*leaf.rows.first()?))?;
+        let allow = leaf.allow.filter(|_| &*rule.resource == resource);
+        rule.object.contains('/').then(|| Leaf {
+            allow,
+            deny: leaf.deny,
+            rows: leaf.rows.clone(),
+        })
     }
+}
+
+fn counts_in_project(rule: &Rule, resource: &str) -> bool {
+    rule.object.contains('/') && (rule.effect == Effect::Deny || &*rule.resource == resource)
 }
 
 fn longer_name(request: RbacRequest<'_>, project: &str) -> String {

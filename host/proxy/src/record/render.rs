@@ -37,7 +37,7 @@ impl Record {
             "extensions" => self.application.is_some() && self.project.is_none(),
             _ => false,
         };
-        if is_hidden && self.outcome == Outcome::Denied {
+        if is_hidden && self.outcome != Outcome::Allowed {
             shown.project = None;
             shown.application = None;
             shown.checks = Arc::default();

@@ -3,8 +3,10 @@
 //! Who may do something with all Applications of a set may do it with the set; `applicationsets` of
 //! RBAC does not count.
 //!
-//! Security: "all of none" permits nothing. A set without Applications, and one whose Applications
-//! depend on more than the set itself, needs the permission on every Application that it could have.
+//! Security: "all of none" permits nothing. A set without Applications, one whose project is a
+//! template, and one whose Applications depend on more than the set itself, need the permission on
+//! every Application that it could have. So does one that owns an Application outside its project:
+//! whoever creates an Application chooses which set it names as its owner.
 //!
 //! Source: Argo CD, `docs/proposals/backend-support-appset.md`.
 
@@ -78,7 +80,8 @@ impl Inheritance {
             }
             Self::Possible(_) => {
                 let reason = format!(
-                    "it has no Application, and `applications, {}` is not permitted on all that it could have",
+                    "its Applications do not decide alone, and `applications, {}` is not permitted on all that it could \
+                     have",
                     fact.action
                 );
                 let about = DeniedResource::Application(fact.object.to_owned());
@@ -169,9 +172,9 @@ impl SetAuthorizer<'_> {
     }
 
     fn inheritance(&self, name: &ObjectName, stored: &Value, owned: &BTreeSet<OwnedApplication>) -> Inheritance {
-        if owned.is_empty() {
-            return Inheritance::Possible(self.possible_applications(name, stored));
-        }
+        let project = project_text(stored);
+        let is_fixed = !is_templated(project) && !has_own_templates(stored);
+        let is_own = |one: &OwnedApplication| is_fixed && or_default(&one.project) == or_default(project);
         let object = |one: &OwnedApplication| {
             let name = ObjectName {
                 namespace: name.namespace.clone(),
@@ -179,7 +182,12 @@ impl SetAuthorizer<'_> {
             };
             self.object(or_default(&one.project), &name)
         };
-        Inheritance::Applications(owned.iter().map(object).collect())
+        let mut objects: Vec<String> = owned.iter().map(object).collect();
+        if !owned.is_empty() && owned.iter().all(is_own) {
+            return Inheritance::Applications(objects);
+        }
+        objects.extend(self.possible_applications(name, stored));
+        Inheritance::Possible(objects)
     }
 
     /// RBAC objects that stand for all Applications that a set could have: those of its project, or
