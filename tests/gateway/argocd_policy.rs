@@ -258,6 +258,32 @@ async fn an_open_stream_ends_when_the_policy_takes_it_away() {
     assert!(open.is_err(), "the other stream was cut too");
 }
 
+/// The policy before did not look at what the new one denies by.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_begins_to_read_content_ends_what_was_let_in_without() {
+    let start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: \
+                  0\n\n\r\n";
+    let backend = Backend::start(move |_| Reply::Stall(start.to_vec())).await;
+    let world = world(&backend, "").await;
+    let mut client = Client::connect(world.address()).await;
+    let tree = "/api/v1/stream/applications/cart/resource-tree";
+    client.send(&head("GET", tree, "alice", "")).await;
+    assert_eq!(client.head().await.unwrap().status, 200);
+    client.through(b"data: 0\n\n\r\n").await;
+    change(
+        &world,
+        "deny contains \"not shop\" if input.application.project == \"shop\"",
+    )
+    .await;
+    let rest = client.rest().await;
+    assert!(
+        !rest.ends_with(b"0\r\n\r\n"),
+        "the client must see that it was cut: {rest:?}"
+    );
+    let answer = send(&world, &head("GET", tree, "alice", "")).await;
+    assert_eq!((answer.status, reason(&answer)), (403, "permission_denied".to_owned()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_can_be_switched_off() {
     let backend = Backend::start(|_| Reply::ok("{}")).await;

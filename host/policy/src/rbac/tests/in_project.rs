@@ -57,6 +57,25 @@ fn a_row_may_name_the_object_with_its_project() {
     }
 }
 
+/// Rows that were written about Applications grant no extension.
+#[test]
+fn a_row_that_allows_names_the_resource() {
+    use VerdictReason::{Allowed, DeniedByRule, NoRule};
+    for (policy, expected) in [
+        ("p, u, *, *, shop/*, allow", [NoRule, NoRule]),
+        ("p, u, ext*, *, shop/*, allow", [NoRule, NoRule]),
+        ("p, u, extensions, *, shop/*, allow", [Allowed, NoRule]),
+        (
+            "p, u, extensions, *, metrics, allow\np, u, *, *, shop/*, deny",
+            [DeniedByRule, Allowed],
+        ),
+    ] {
+        for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
+            assert_eq!(why(policy, semantics), expected, "{policy}");
+        }
+    }
+}
+
 #[test]
 fn principals_are_combined_as_for_any_request() {
     let policy = "p, u, extensions, invoke, shop/metrics, deny\n\

@@ -34,23 +34,23 @@ const ALL_OF_BOTH: [&str; 6] = [
     "create, dev/a",
     "update, dev/a",
     "delete, dev/a",
-    "create, prod/b",
-    "update, prod/b",
-    "delete, prod/b",
+    "create, dev/b",
+    "update, dev/b",
+    "delete, dev/b",
 ];
 
 /// Each operation on a stored set needs its permissions on each of its Applications.
 #[test]
 fn every_operation_needs_its_permissions_on_all_applications() {
-    let existing = stored("dev", vec![application("a", "dev"), application("b", "prod")]);
+    let existing = stored("dev", vec![application("a", "dev"), application("b", "dev")]);
     let dev = set("dev");
     for (operation, sent, needed) in [
-        (Operation::Get, None, &["get, dev/a", "get, prod/b"][..]),
-        (Operation::Delete, None, &["delete, dev/a", "delete, prod/b"]),
+        (Operation::Get, None, &["get, dev/a", "get, dev/b"][..]),
+        (Operation::Delete, None, &["delete, dev/a", "delete, dev/b"]),
         (
             Operation::CreateUnchanged,
             Some(&dev),
-            &["get, dev/a", "get, prod/b", "create, dev/a", "create, prod/b"],
+            &["get, dev/a", "get, dev/b", "create, dev/a", "create, dev/b"],
         ),
         (Operation::Upsert, Some(&dev), &ALL_OF_BOTH),
         (Operation::Update, Some(&dev), &ALL_OF_BOTH),
@@ -68,8 +68,8 @@ fn every_operation_needs_its_permissions_on_all_applications() {
 /// The answer is that for a set that does not exist.
 #[test]
 fn a_set_with_an_application_that_the_caller_may_not_see_seems_absent() {
-    let existing = stored("dev", vec![application("a", "dev"), application("b", "prod")]);
-    let some = fixture(&["*, dev/*", "get, prod/other"]);
+    let existing = stored("dev", vec![application("a", "dev"), application("b", "dev")]);
+    let some = fixture(&["*, dev/a", "get, dev/other"]);
     for operation in [Operation::Get, Operation::Update, Operation::Delete] {
         let sent = set("dev");
         let sent = (operation == Operation::Update).then_some(&sent);
@@ -83,11 +83,29 @@ fn a_set_with_an_application_that_the_caller_may_not_see_seems_absent() {
     let outcome = some.authorize_operation(Operation::Upsert, Some(&set("dev")), &existing);
     refused(outcome, "there is an applicationset of this name that you may not see");
     // With the right to see it, the refusal names the Application.
-    let seen = fixture(&["*, dev/*", "get, prod/*"]);
+    let seen = fixture(&["*, dev/a", "get, dev/b"]);
     refused(
         seen.authorize_operation(Operation::Delete, None, &existing),
-        "application `prod/b`: `applications, delete` is not permitted",
+        "application `dev/b`: `applications, delete` is not permitted",
     );
+}
+
+/// Whoever creates an Application chooses its owner, so one in another project settles nothing.
+#[test]
+fn an_application_of_another_project_does_not_open_a_set() {
+    let foreign = stored("dev", vec![application("x", "eve")]);
+    let templated = StoredState {
+        set: Some(set("{{.project}}").object),
+        ..stored("dev", vec![application("x", "eve")])
+    };
+    for (existing, all) in [(&foreign, "*, dev/*"), (&templated, "*, */*")] {
+        for operation in [Operation::Get, Operation::Delete] {
+            let eve = fixture(&["*, eve/*"]).authorize_operation(operation, None, existing);
+            assert!(matches!(eve, Err(Error::NotVisible(_))), "{operation:?}: {eve:?}");
+            let both = fixture(&["*, eve/*", all]).authorize_operation(operation, None, existing);
+            assert!(both.is_ok(), "{operation:?}: {both:?}");
+        }
+    }
 }
 
 #[test]
