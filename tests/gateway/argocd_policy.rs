@@ -89,6 +89,22 @@ fn grpc_status(answer: &Answer) -> String {
     }
 }
 
+/// A backend that begins a stream with one event, and goes on for ever.
+async fn streaming() -> Backend {
+    let start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: \
+                  0\n\n\r\n";
+    Backend::start(move |_| Reply::Stall(start.to_vec())).await
+}
+
+/// Opens a stream and reads its first event.
+async fn open_stream(world: &World, path: &str) -> Client {
+    let mut client = Client::connect(world.address()).await;
+    client.send(&head("GET", path, "alice", "")).await;
+    assert_eq!(client.head().await.unwrap().status, 200);
+    client.through(b"data: 0\n\n\r\n").await;
+    client
+}
+
 /// The newest record.
 fn record(world: &World) -> Value {
     let text = std::fs::read_to_string(world.path("decisions.jsonl")).unwrap_or_default();
@@ -228,20 +244,14 @@ async fn the_reason_of_the_caller_is_read_and_not_forwarded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_stream_ends_when_the_policy_takes_it_away() {
-    let start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: \
-                  0\n\n\r\n";
-    let backend = Backend::start(move |_| Reply::Stall(start.to_vec())).await;
+    let backend = streaming().await;
     let world = world(&backend, "").await;
     let mut streams = Vec::new();
     for path in [
         "/api/v1/stream/applications/cart/resource-tree",
         "/api/v1/stream/applications",
     ] {
-        let mut client = Client::connect(world.address()).await;
-        client.send(&head("GET", path, "alice", "")).await;
-        assert_eq!(client.head().await.unwrap().status, 200);
-        client.through(b"data: 0\n\n\r\n").await;
-        streams.push(client);
+        streams.push(open_stream(&world, path).await);
     }
     change(
         &world,
@@ -261,15 +271,10 @@ async fn an_open_stream_ends_when_the_policy_takes_it_away() {
 /// The policy before did not look at what the new one denies by.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_begins_to_read_content_ends_what_was_let_in_without() {
-    let start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: \
-                  0\n\n\r\n";
-    let backend = Backend::start(move |_| Reply::Stall(start.to_vec())).await;
+    let backend = streaming().await;
     let world = world(&backend, "").await;
-    let mut client = Client::connect(world.address()).await;
     let tree = "/api/v1/stream/applications/cart/resource-tree";
-    client.send(&head("GET", tree, "alice", "")).await;
-    assert_eq!(client.head().await.unwrap().status, 200);
-    client.through(b"data: 0\n\n\r\n").await;
+    let mut client = open_stream(&world, tree).await;
     change(
         &world,
         "deny contains \"not shop\" if input.application.project == \"shop\"",

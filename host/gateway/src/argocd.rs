@@ -69,6 +69,7 @@ pub(crate) fn asks_for_page(head: &request::Parts, path: &str) -> bool {
     let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
     reads && is_html && !path.starts_with("/api/")
 }
+
 /// Path at which argocd-server revokes the caller's session.
 const SIGN_OUT: &str = "/auth/logout";
 

@@ -38,6 +38,8 @@ pub struct Policies {
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
     pub(crate) argocd: Option<Arc<Bundle>>,
+    /// The digest of `argocd`, for records.
+    pub(crate) argocd_digest: Option<Arc<str>>,
     callers: CallerCache,
     pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     pub(crate) extension_evaluations: ExtensionEvaluationCache,
@@ -85,6 +87,7 @@ impl Policies {
             kubernetes: fronts.kubernetes,
             applications: fronts.applications,
             application_sets: fronts.application_sets,
+            argocd_digest: fronts.argocd.as_ref().map(|bundle| Arc::from(bundle.digest())),
             argocd: fronts.argocd,
             callers: CallerCache::default(),
             call_targets: moka::sync::Cache::builder()
@@ -99,6 +102,11 @@ impl Policies {
     /// The caller that `principal` is: roles and identity headers, computed once for a principal.
     pub fn caller(&self, principal: &Arc<Principal>) -> Arc<Caller> {
         self.callers.of(principal, &self.rbac)
+    }
+
+    /// Whether the policy for Argo CD's API reads what can be in the content of a request.
+    pub(crate) fn argocd_reads_content(&self) -> bool {
+        self.argocd.as_ref().is_some_and(|bundle| bundle.dependencies().content)
     }
 
     /// The bundles and fronts, to make the next policies of.

@@ -88,11 +88,7 @@ pub(crate) async fn authorize(
             asked: None,
         });
     };
-    let reads_content = policies
-        .argocd
-        .as_ref()
-        .is_some_and(|bundle| bundle.dependencies().content);
-    let request = match reads_content {
+    let request = match policies.argocd_reads_content() {
         true => ApiRequest::read(operation, (route, head), body).await?,
         false => ApiRequest::without_fields(operation),
     };
@@ -106,7 +102,7 @@ pub(crate) async fn authorize(
         record.api_method = question.request.name();
         record.project.clone_from(&question.request.fields.project);
         record.application = object_name(policies, &question.request);
-        record.policy = policies.argocd.as_ref().map(|bundle| bundle.digest().into());
+        record.policy.clone_from(&policies.argocd_digest);
     });
     let decision = question.decide(policies, principal, at).map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
@@ -140,14 +136,9 @@ impl ArgocdReauthorization {
             (None, SignIn::NotRequired) => true,
             (None, SignIn::Required) => admits_anonymous(now),
         };
-        let reads_content = now
-            .policies
-            .argocd
-            .as_ref()
-            .is_some_and(|bundle| bundle.dependencies().content);
         let permits = |question: &Question| {
             // SECURITY: the policy of then did not read what this one may read.
-            if reads_content && !question.request.is_whole {
+            if now.policies.argocd_reads_content() && !question.request.is_whole {
                 return false;
             }
             let decision = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
