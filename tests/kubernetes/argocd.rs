@@ -10,7 +10,6 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, Response};
 use serde_json::{Value, json};
 
-use test_support::issuer::Issuer;
 use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire, free_port};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
@@ -23,51 +22,52 @@ mod sessions;
 mod sets;
 
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
-const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
+pub(crate) const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
 /// Argo CD, and a gateway in front of it.
-struct Fixture {
-    gateway: Gateway,
-    argocd: ArgoCd,
+pub(crate) struct Fixture {
+    pub(crate) gateway: Gateway,
+    pub(crate) argocd: ArgoCd,
     wire: Wire,
     // Ends after what uses it.
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// What differs between fixtures.
-struct Setup {
+pub(crate) struct Setup {
     wire: Wire,
     /// `data` of `argocd-cm`.
-    argocd_cm: Value,
-    /// Address of Dex.
-    dex: String,
+    pub(crate) argocd_cm: Value,
+    /// Address of a Dex of the tests; `None` for a real one, if `argocd_cm` has `dex.config`.
+    dex: Option<String>,
     /// Where the gateway listens.
-    listen: String,
+    pub(crate) listen: String,
 }
 
 impl Setup {
-    fn new(wire: Wire) -> Self {
+    pub(crate) fn new(wire: Wire) -> Self {
         Self {
             wire,
             argocd_cm: json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"}),
-            dex: "http://127.0.0.1:1".to_owned(),
+            dex: None,
             listen: "127.0.0.1:0".to_owned(),
         }
     }
 
-    /// Signs people in with the Dex of `url`, people's URL of Argo CD.
-    fn with_dex(mut self, url: &str, dex: &Issuer) -> Self {
+    /// Signs people in with Dex, all as one person of the group `authors`.
+    ///
+    /// - `url`: where people reach Argo CD.
+    fn with_dex(mut self, url: &str) -> Self {
         self.argocd_cm["url"] = json!(url);
         self.argocd_cm["dex.config"] = json!("connectors: [{type: mockCallback, id: mock, name: Mock}]");
-        self.dex.clone_from(&dex.address);
         self
     }
 
     /// - `configure`: what else differs about the gateway.
-    async fn start(self, configure: impl FnOnce(&mut Layout)) -> Fixture {
+    pub(crate) async fn start(self, configure: impl FnOnce(&mut Layout)) -> Fixture {
         let wire = self.wire;
         let cluster = Cluster::start().await;
-        let argocd = ArgoCd::start_with_dex(&cluster, wire, (&self.argocd_cm, SESSION_KEY), &self.dex);
+        let argocd = ArgoCd::start_with_dex(&cluster, wire, (&self.argocd_cm, SESSION_KEY), self.dex.as_deref());
         let mut argocd = argocd.await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         for front in ["argocd", "applicationsets"] {

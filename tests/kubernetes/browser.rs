@@ -1,7 +1,7 @@
 //! Requests of pages in a real browser with a session cookie, from an allowed origin and from
 //! another one.
 
-mod chromium;
+mod argocd;
 mod extension;
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::access::fixture::{AccessAs, Fixture};
-use chromium::{Chromium, Page};
+use test_support::chromium::{Chromium, Page};
 use test_support::kubernetes::gateway::Layout;
 
 /// Functions for the tests to call in a page. They return values and throw nothing.

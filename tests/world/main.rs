@@ -10,7 +10,9 @@
 
 use serde_json::json;
 
-use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, Wire, program};
+use test_support::kubernetes::argocd::{
+    ArgoCd, NAMESPACE, PERSON, PERSON_PASSWORD, Wire, free_port, program, with_dex,
+};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::gateway::{Gateway, Layout};
@@ -35,8 +37,15 @@ impl World {
         let cluster = Cluster::start().await;
         let controllers = cluster.start_controllers();
         println!("starting Argo CD …");
-        let settings = json!({"accounts.ci": "apiKey, login", "timeout.reconciliation": "10s"});
+        let listen = format!("127.0.0.1:{}", free_port());
+        let mut settings = json!({
+            "accounts.ci": "apiKey, login",
+            "exec.enabled": "true",
+            "timeout.reconciliation": "10s",
+        });
+        with_dex(&mut settings, &format!("http://{listen}"));
         let mut argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
+        ArgoCd::permit(&cluster, &format!("g, {PERSON}, role:admin\n")).await;
         println!("starting the gateway …");
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         for front in ["argocd", "applicationsets"] {
@@ -45,6 +54,7 @@ impl World {
         let mut redis = argocd.redis().settings();
         redis["passwordFile"] = json!(argocd.redis().file("password", PASSWORD));
         layout.settings(json!({
+            "listen": listen,
             "argocd": {"server": argocd.url(), "redis": redis},
             "applicationSets": {},
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
@@ -63,6 +73,7 @@ impl World {
             "\nArgo CD is at http://{address}, behind the gateway.\n\n\
              \x20 alias argocd={program}\n\
              \x20 argocd login {address} --plaintext --username admin --password {password}\n\
+             \x20 argocd login {address} --plaintext --sso   # {PERSON}, {PERSON_PASSWORD}\n\
              \x20 argocd app create shop --repo {repository} --path app \\\n\
              \x20   --dest-server https://kubernetes.default.svc --dest-namespace default\n\
              \x20 argocd app sync shop\n\n\

@@ -3,13 +3,18 @@
 
 use std::path::Path;
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::redirect::Policy;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::time::timeout;
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::{SESSION_KEY, World};
-use test_support::kubernetes::argocd::{Cli, NAMESPACE};
-use test_support::kubernetes::eventually;
+use test_support::kubernetes::argocd::{Cli, NAMESPACE, PERSON, PERSON_PASSWORD, POD, fill_in_form};
+use test_support::kubernetes::{PATIENCE, eventually};
 use test_support::token;
 
 const CLUSTER: &str = "https://kubernetes.default.svc";
@@ -35,8 +40,10 @@ pub(super) async fn run(world: &World) {
     projects_and_accounts(&through, &direct).await;
     clusters(world, &through, &direct).await;
     applications(world, &through, &direct).await;
-    application_sets(world, &through).await;
+    pod(world, &through, &direct).await;
+    application_sets(world, &through, &direct).await;
     policy(world, &through).await;
+    sign_in_with_dex(world).await;
     sign_out(world, &through).await;
 }
 
@@ -168,42 +175,120 @@ async fn commit(repository: &str, value: &str) {
     assert!(status.unwrap().success(), "git commit");
 }
 
-async fn application_sets(world: &World, through: &Cli) {
-    step("an ApplicationSet is previewed, created, and deleted with its Application");
-    let source = json!({"repoURL": world.argocd.repository(), "path": "app"});
-    let template = json!({
-        "metadata": {"name": "{{name}}"},
-        "spec": {
-            "project": "shop",
-            "source": source,
-            "destination": {"server": CLUSTER, "namespace": "default"},
-        },
-    });
-    let set = json!({
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "ApplicationSet",
-        "metadata": {"name": "shops", "namespace": NAMESPACE},
-        "spec": {"generators": [{"list": {"elements": [{"name": "shop-eu"}]}}], "template": template},
-    });
+/// Creates an Application with a pod that appears to run.
+async fn pod(world: &World, through: &Cli, direct: &Cli) {
+    step("the log and the terminal of a pod");
+    let repository = world.argocd.repository();
+    let create = ["app", "create", "pods", "--repo", repository, "--path", "pod"];
+    let destination = ["--dest-server", CLUSTER, "--dest-namespace", "default"];
+    through.succeed(&[&create[..], &destination].concat()).await;
+    // A pod that does not run yet keeps the sync going.
+    through.succeed(&["app", "sync", "pods", "--async"]).await;
+    eventually("the pod is there", async || {
+        let get = world.cluster.admin().run(&["get", "pod", POD]).await;
+        get.status.success().then_some(())
+    })
+    .await;
+    world.cluster.start_pod("default", POD).await;
+    through
+        .succeed(&["app", "wait", "pods", "--health", "--timeout", "60"])
+        .await;
+    let log = through.succeed(&["app", "logs", "pods", "--tail", "3"]).await;
+    assert_eq!(log.lines().count(), 3, "{log}");
+    assert!(log.contains("line 10 of default/web"), "{log}");
+    same(through, direct, &["app", "logs", "pods", "--tail", "3"]).await;
+    let [shown, twin] = [
+        terminal(&world.gateway.address().to_string()).await,
+        terminal(world.argocd.address()).await,
+    ];
+    assert!(shown.contains("<default/web>"), "{shown}");
+    assert!(twin.contains("<default/web>"), "{twin}");
+    // Nothing on the node ends the pod.
+    through
+        .succeed(&["app", "delete", "pods", "--yes", "--cascade=false"])
+        .await;
+    let delete = ["delete", "pod", POD, "--force", "--grace-period=0"];
+    world.cluster.admin().succeed(&delete).await;
+}
+
+/// What the terminal of the pages shows after a command was typed.
+async fn terminal(server: &str) -> String {
+    let query = format!("pod={POD}&container=main&appName=pods&projectName=default&namespace=default&shell=sh");
+    let query = format!("{query}&appNamespace={NAMESPACE}");
+    let mut request = format!("ws://{server}/terminal?{query}").into_client_request().unwrap();
+    let cookie = format!("argocd.token={}", token::session(SESSION_KEY, "admin"));
+    // As a browser sends them.
+    for (name, value) in [("cookie", cookie), ("origin", format!("http://{server}"))] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let (mut socket, _) = connect_async(request).await.unwrap();
+    let typed = json!({"operation": "stdin", "data": "echo \"<$POD>\"; exit\r"});
+    socket.send(Message::text(typed.to_string())).await.unwrap();
+    let mut shown = String::new();
+    let reading = async {
+        while let Some(Ok(message)) = socket.next().await {
+            let Message::Text(text) = message else { continue };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            shown.push_str(message["data"].as_str().unwrap_or_default());
+        }
+    };
+    // The shell ends it.
+    timeout(PATIENCE, reading).await.unwrap();
+    shown
+}
+
+async fn application_sets(world: &World, through: &Cli, direct: &Cli) {
+    step("an ApplicationSet is previewed, created, changed, and deleted with its Applications");
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("set.json");
-    std::fs::write(&file, set.to_string()).unwrap();
-    let file = file.display().to_string();
-    let preview = through.succeed(&["appset", "generate", &file, "-o", "json"]).await;
+    let file = |names: &[&str]| {
+        let elements: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        let source = json!({"repoURL": world.argocd.repository(), "path": "app"});
+        let template = json!({
+            "metadata": {"name": "{{name}}"},
+            "spec": {
+                "project": "shop",
+                "source": source,
+                "destination": {"server": CLUSTER, "namespace": "default"},
+            },
+        });
+        let set = json!({
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "ApplicationSet",
+            "metadata": {"name": "shops", "namespace": NAMESPACE, "labels": {"of": "shop"}},
+            "spec": {"generators": [{"list": {"elements": elements}}], "template": template},
+        });
+        let path = folder.path().join("set.json");
+        std::fs::write(&path, set.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let one = file(&["shop-eu"]);
+    let preview = through
+        .succeed(&["appset", "generate", &one, "-o", "json", "-N", NAMESPACE])
+        .await;
     assert!(preview.contains("shop-eu"), "{preview}");
-    through.succeed(&["appset", "create", &file]).await;
-    assert!(through.succeed(&["appset", "get", "shops"]).await.contains("shops"));
-    assert!(
-        through
-            .succeed(&["appset", "list", "-o", "name"])
-            .await
-            .contains("shops")
-    );
-    assert!(through.succeed(&["app", "get", "shop-eu"]).await.contains("shop-eu"));
-    through.succeed(&["appset", "delete", "shops", "--yes"]).await;
-    eventually("the Application of the set is gone", async || {
+    through.succeed(&["appset", "create", &one, "--dry-run"]).await;
+    assert!(!through.run(&["appset", "get", "shops"]).await.status.success());
+    through
+        .succeed(&["appset", "create", &one, "--wait", "-o", "yaml"])
+        .await;
+    let again = through.run(&["appset", "create", &file(&["shop-eu", "shop-us"])]).await;
+    assert!(!again.status.success(), "created twice: {}", again.stdout);
+    let two = file(&["shop-eu", "shop-us"]);
+    through.succeed(&["appset", "create", &two, "--upsert", "--wait"]).await;
+    for command in [
+        &["list"][..],
+        &["list", "-o", "name", "-p", "shop", "-l", "of=shop", "-N", NAMESPACE],
+        &["list", "-o", "wide", "-l", "of!=shop"],
+        &["get", "shops", "-o", "wide", "-N", NAMESPACE],
+        &["get", "shops", "--show-params"],
+    ] {
+        same(through, direct, &[&["appset"], command].concat()).await;
+    }
+    assert!(through.succeed(&["app", "get", "shop-us"]).await.contains("shop-us"));
+    through.succeed(&["appset", "delete", "shops", "--yes", "--wait"]).await;
+    eventually("the Applications of the set are gone", async || {
         let names = through.succeed(&["app", "list", "-o", "name"]).await;
-        (!names.contains("shop-eu")).then_some(())
+        (!names.contains("shop-")).then_some(())
     })
     .await;
 }
@@ -245,6 +330,32 @@ async fn policy(world: &World, through: &Cli) {
     })
     .await;
     through.succeed(&["app", "delete", "frozen", "--yes"]).await;
+}
+
+/// `login --sso` opens a page; the form there is that of Dex.
+async fn sign_in_with_dex(world: &World) {
+    step("single sign-on through Dex with a wrong and with the right password");
+    let through = Cli::new(&world.gateway.address().to_string(), &["--plaintext"]);
+    let browser = reqwest::Client::builder().no_proxy().build().unwrap();
+    let visit = async |page: String| {
+        let wrong = fill_in_form(&browser, &page, "not-the-password").await.unwrap();
+        let text = wrong.text().await.unwrap();
+        assert!(text.contains("login-error"), "{text}");
+        // The command shows the page before it listens for the redirect.
+        let right = eventually("the command is told", async || {
+            fill_in_form(&browser, &page, PERSON_PASSWORD).await
+        });
+        assert_eq!(right.await.status(), 200);
+    };
+    let login = through.login_by_browser(visit).await;
+    assert!(login.status.success(), "{}{}", login.stdout, login.stderr);
+    let info = through.succeed(&["account", "get-user-info"]).await;
+    assert!(info.contains(PERSON) && info.contains("/api/dex"), "{info}");
+    // By argocd-server, and by the gateway itself.
+    through.succeed(&["proj", "get", "shop"]).await;
+    through.succeed(&["appset", "list"]).await;
+    through.succeed(&["logout", &world.gateway.address().to_string()]).await;
+    assert!(!through.run(&["proj", "get", "shop"]).await.status.success());
 }
 
 async fn sign_out(world: &World, through: &Cli) {

@@ -1,6 +1,6 @@
 //! Puts into the cache what the tests use of Argo CD: its CLI, the judge (a program that runs
-//! Argo CD's own code), the examples from its documentation, and the definitions of its API. `tests/argocd`, a Go module,
-//! pins the release.
+//! Argo CD's own code), the examples from its documentation, and the definitions of its API; and Dex,
+//! which signs people in for it. The Go modules `tests/argocd` and `tests/dex` pin the releases.
 //!
 //! Invariant: no text or code of Argo CD is in the checkout.
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::go;
 use crate::kubernetes::ARGO_CD;
-use xtask::cache::{ARGOCD_MODULE, Argocd};
+use xtask::cache::{ARGOCD_MODULE, Argocd, DEX_MODULE, dex};
 
 /// Folders of Argo CD's module with examples of ApplicationSets.
 const EXAMPLES: [&str; 2] = ["docs/operator-manual/applicationset", "applicationset/examples"];
@@ -34,6 +34,13 @@ pub fn build(root: &Path) -> Result<Argocd> {
     // They share most packages, so the second build takes seconds.
     go::program(&module, &argocd.cli, "./argocd", &flags)?;
     go::program(&module, &argocd.judge, "./judge", "-s -w")?;
+    // SQLite, one of its stores, is in C.
+    go::program_with_c(
+        &root.join(DEX_MODULE),
+        &dex(root)?,
+        "github.com/dexidp/dex/cmd/dex",
+        "-s -w",
+    )?;
     fetch_files(&module, &argocd.files)?;
     Ok(argocd)
 }

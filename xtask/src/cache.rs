@@ -26,6 +26,9 @@ pub const CRDS_MODULE: &str = "tests/kubernetes/crds";
 /// Go module of the Argo CD CLI and the judge, as a path in the checkout.
 pub const ARGOCD_MODULE: &str = "tests/argocd";
 
+/// Go module of the tests' Dex, as a path in the checkout.
+pub const DEX_MODULE: &str = "tests/dex";
+
 /// File names of Argo CD's CustomResourceDefinitions in its release.
 pub const CRDS: [&str; 3] = ["application-crd.yaml", "applicationset-crd.yaml", "appproject-crd.yaml"];
 
@@ -208,6 +211,14 @@ impl Argocd {
             version: version.to_owned(),
         })
     }
+}
+
+/// Path of the tests' Dex for the checkout at `root`, whether built yet or not.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn dex(root: &Path) -> Result<PathBuf> {
+    Ok(folder()?.join(format!("dex-{}", digest(root, DEX_MODULE, &["go.mod", "go.sum"])?)))
 }
 
 /// The Go files in a folder of a module, sorted, as paths relative to the module.

@@ -16,6 +16,21 @@ use crate::{execute, setup};
 /// # Errors
 /// Go is missing or too old, or the build fails.
 pub fn program(module: &Path, program: &Path, package: &str, linker_flags: &str) -> Result<()> {
+    build(command(module), program, package, linker_flags)
+}
+
+/// The same for a program with parts in C, which a C compiler must be there for. Nothing that the
+/// tests use is in C, so it is not optimized, and is built in less time.
+///
+/// # Errors
+/// As [`program`], or there is no C compiler.
+pub fn program_with_c(module: &Path, program: &Path, package: &str, linker_flags: &str) -> Result<()> {
+    let mut command = command(module);
+    command.env("CGO_ENABLED", "1").env("CGO_CFLAGS", "-O0");
+    build(command, program, package, linker_flags)
+}
+
+fn build(mut command: Command, program: &Path, package: &str, linker_flags: &str) -> Result<()> {
     if program.is_file() {
         return Ok(());
     }
@@ -23,7 +38,6 @@ pub fn program(module: &Path, program: &Path, package: &str, linker_flags: &str)
     eprintln!("building {}", program.display());
     let start = SystemTime::now();
     let partial = program.with_extension(format!("{}.partial", std::process::id()));
-    let mut command = command(module);
     command
         // Without DWARF, and with a larger heap for the compiler, kubectl is built in a sixth less
         // time.

@@ -11,6 +11,7 @@ import (
 
 	controller "github.com/argoproj/argo-cd/v3/cmd/argocd-application-controller/commands"
 	applicationset "github.com/argoproj/argo-cd/v3/cmd/argocd-applicationset-controller/commands"
+	dex "github.com/argoproj/argo-cd/v3/cmd/argocd-dex/commands"
 	reposerver "github.com/argoproj/argo-cd/v3/cmd/argocd-repo-server/commands"
 	server "github.com/argoproj/argo-cd/v3/cmd/argocd-server/commands"
 	cli "github.com/argoproj/argo-cd/v3/cmd/argocd/commands"
@@ -22,6 +23,7 @@ var components = map[string]func() *cobra.Command{
 	"argocd-server":                    server.NewCommand,
 	"argocd-application-controller":    controller.NewCommand,
 	"argocd-applicationset-controller": applicationset.NewCommand,
+	"argocd-dex":                       dex.NewCommand,
 	"argocd-repo-server":               reposerver.NewCommand,
 }
 

@@ -4,18 +4,18 @@
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::chromium::{Chromium, Page};
 use super::site;
 use test_support::backend::{Backend, Reply, Seen};
+use test_support::chromium::{Chromium, Page};
 use test_support::kubernetes::eventually;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
-const EXTENSION: &str = include_str!("../../../deploy/examples/ui-extension/extension-greeter.js");
+pub(super) const EXTENSION: &str = include_str!("../../../deploy/examples/ui-extension/extension-greeter.js");
 
 /// A page with as much of React and of Argo CD's UI as an extension needs, and functions for the
 /// tests to call.
-const PAGE: &str = r#"<!doctype html><title>Argo CD</title><script>
+pub(super) const PAGE: &str = r#"<!doctype html><title>Argo CD</title><script>
 let lines = [];
 const waiting = new Map();
 const notify = () => waiting.forEach((resolve, line) => lines.includes(line) && resolve(lines));
@@ -78,7 +78,7 @@ fn session(seen: &Seen) -> Reply {
 }
 
 /// The backend of the extension.
-async fn greeter() -> Backend {
+pub(super) async fn greeter() -> Backend {
     Backend::start(|seen| {
         let path = seen.line().split(' ').nth(1).unwrap_or_default();
         match path {

@@ -140,7 +140,11 @@ func (pods *pods) logs(response http.ResponseWriter, request *http.Request) {
 	response.Header().Set("Content-Type", "text/plain")
 	controller := http.NewResponseController(response)
 	line := func(number int) error {
-		if _, err := fmt.Fprintf(response, "line %d of %s\n", number, name(request)); err != nil {
+		var moment string
+		if query.Get("timestamps") == "true" {
+			moment = time.Now().UTC().Format(time.RFC3339Nano) + " "
+		}
+		if _, err := fmt.Fprintf(response, "%sline %d of %s\n", moment, number, name(request)); err != nil {
 			return err
 		}
 		return controller.Flush()

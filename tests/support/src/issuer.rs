@@ -1,14 +1,12 @@
-//! An OpenID Connect issuer on loopback: discovery, one P-256 key, userinfo, and a sign-in that
-//! everybody passes.
+//! An OpenID Connect issuer on loopback: discovery, one P-256 key, and userinfo.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -56,7 +54,8 @@ impl Issuer {
         Self::start_as(None).await
     }
 
-    /// Starts one that stands for the Dex of an Argo CD with this URL. Only argocd-server reaches it.
+    /// Starts one that stands for the Dex of an Argo CD with this URL, and signs what the real one
+    /// does not. Only argocd-server reaches it.
     pub async fn dex(argocd: &str) -> Self {
         Self::start_as(Some(format!("{argocd}/api/dex"))).await
     }
@@ -68,7 +67,6 @@ impl Issuer {
         let url = dex.unwrap_or_else(|| address.clone());
         let Key { signing, public } = key();
         let userinfo = Arc::new(Mutex::new(None));
-        let (issuer, key) = (url.clone(), signing.clone());
         let discovery = json!({
             "issuer": url,
             "jwks_uri": format!("{url}/keys"),
@@ -87,11 +85,6 @@ impl Issuer {
                 get(move || std::future::ready(Json(json!({"keys": [public.clone()]})))),
             )
             .route("/userinfo", get(answer_userinfo))
-            .route("/auth", get(approve))
-            .route(
-                "/token",
-                post(move |form: String| std::future::ready(redeem(&issuer, &key, &form))),
-            )
             .with_state(Arc::clone(&userinfo));
         let router = match is_dex {
             true => Router::new().nest("/api/dex", router),
@@ -132,43 +125,15 @@ impl Issuer {
     }
 
     fn signed(&self, claims: &Value, key: &EncodingKey) -> String {
-        sign(&self.url, claims, key)
+        let now = jiff::Timestamp::now().as_second();
+        let mut all = json!({"iss": self.url, "aud": AUDIENCE, "iat": now, "exp": now + 3600});
+        for (claim, value) in claims.as_object().into_iter().flatten() {
+            all[claim] = value.clone();
+        }
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(KEY_ID.to_owned());
+        jsonwebtoken::encode(&header, &all, key).expect("a token")
     }
-}
-
-fn sign(issuer: &str, claims: &Value, key: &EncodingKey) -> String {
-    let now = jiff::Timestamp::now().as_second();
-    let mut all = json!({"iss": issuer, "aud": AUDIENCE, "iat": now, "exp": now + 3600});
-    for (claim, value) in claims.as_object().into_iter().flatten() {
-        all[claim] = value.clone();
-    }
-    let mut header = Header::new(Algorithm::ES256);
-    header.kid = Some(KEY_ID.to_owned());
-    jsonwebtoken::encode(&header, &all, key).expect("a token")
-}
-
-/// Approves every sign-in, as `ann`. The code says which client it is for.
-async fn approve(Query(query): Query<HashMap<String, String>>) -> Redirect {
-    let code = json!({"client": query["client_id"], "state": query["state"]});
-    let mut back = url::Url::parse(&query["redirect_uri"]).expect("a URL");
-    back.query_pairs_mut()
-        .append_pair("state", &query["state"])
-        .append_pair("code", &BASE64.encode(code.to_string()));
-    Redirect::to(back.as_str())
-}
-
-/// Exchanges a code for a token as Dex writes them.
-fn redeem(issuer: &str, key: &EncodingKey, form: &str) -> Json<Value> {
-    let form: HashMap<_, _> = url::form_urlencoded::parse(form.as_bytes()).into_owned().collect();
-    let code = BASE64.decode(&form["code"]).expect("a code");
-    let code: Value = serde_json::from_slice(&code).expect("a code");
-    let claims = json!({
-        "sub": "dex-ann", "aud": code["client"], "at_hash": code["state"], "email": "ann@corp.example",
-        "email_verified": true, "groups": ["corp:dev"],
-        "federated_claims": {"connector_id": "mock", "user_id": "ann"},
-    });
-    let token = sign(issuer, &claims, key);
-    Json(json!({"access_token": "a", "token_type": "bearer", "expires_in": 3600, "id_token": token}))
 }
 
 async fn answer_userinfo(State(answer): State<Arc<Mutex<Option<Value>>>>) -> Response {

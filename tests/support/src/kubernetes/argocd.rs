@@ -1,4 +1,4 @@
-//! A whole Argo CD for a [`Cluster`]: argocd-server, the controllers, the repo-server and Redis,
+//! A whole Argo CD for a [`Cluster`]: argocd-server, the controllers, the repo-server, Dex and Redis,
 //! each a process of the release that the tests pin; and its CLI.
 
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::cluster::Cluster;
 use super::daemon::Daemon;
 use super::kubectl::Run;
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, node};
 use crate::authority::{Authority, Pair};
 use crate::redis::Redis;
 
@@ -30,11 +30,48 @@ const NO_SIGNATURE: &str = "#!/bin/sh\nexit 0\n";
 /// The lowest port for servers. The kernel gives none below 32,768 to clients.
 const FIRST_PORT: u16 = 10_000;
 
+/// The Pod in the repository. [`Cluster::start_pod`] lets it appear to run.
+pub const POD: &str = "web";
+
+/// The e-mail address of the only person whom the form of Dex knows: see [`with_dex`].
+pub const PERSON: &str = "kilgore@kilgore.trout";
+
+/// The password of [`PERSON`].
+pub const PERSON_PASSWORD: &str = "a-password-of-tests";
+
 /// How argocd-server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Plain,
     Tls,
+}
+
+/// Adds a Dex to the `data` of `argocd-cm`, with a form where [`PERSON`] signs in.
+///
+/// - `url`: where people reach Argo CD.
+pub fn with_dex(settings: &mut Value, url: &str) {
+    let person = json!({"username": PERSON, "password": PERSON_PASSWORD});
+    let connector = json!({"type": "mockPassword", "id": "form", "name": "Form", "config": person});
+    let config = json!({"connectors": [connector]});
+    settings["url"] = json!(url);
+    settings["dex.config"] = json!(config.to_string());
+}
+
+/// Opens a page that leads to the form of Dex, and sends the form with this password. Returns the
+/// page after that; `None` if a server on the way is not reached.
+pub async fn fill_in_form(browser: &reqwest::Client, page: &str, password: &str) -> Option<reqwest::Response> {
+    let shown = browser.get(page).send().await.ok()?;
+    let address = shown.url().clone();
+    let text = shown.text().await.ok()?;
+    assert!(text.contains("name=\"password\""), "{address} has no form: {text}");
+    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    let content = form
+        .append_pair("login", PERSON)
+        .append_pair("password", password)
+        .finish();
+    let request = browser.post(address).body(content);
+    let kind = "application/x-www-form-urlencoded";
+    request.header("content-type", kind).send().await.ok()
 }
 
 /// A running Argo CD. It ends when the value is dropped.
@@ -53,23 +90,22 @@ pub struct ArgoCd {
 impl ArgoCd {
     /// Starts it in the namespace [`NAMESPACE`] of `cluster`, which has none yet.
     ///
-    /// - `settings`: `data` of `argocd-cm`.
+    /// - `settings`: `data` of `argocd-cm`. With `dex.config`, a Dex runs too.
     /// - `session_key`: signs the sessions.
     ///
     /// # Panics
     /// If a program is missing, or does not start. The text has the command that provides it, or
     /// its last log lines.
     pub async fn start(cluster: &Cluster, wire: Wire, settings: &Value, session_key: &str) -> Self {
-        // Nobody signs in through Dex.
-        Self::start_with_dex(cluster, wire, (settings, session_key), "http://127.0.0.1:1").await
+        Self::start_with_dex(cluster, wire, (settings, session_key), None).await
     }
 
-    /// The same with a Dex at this address, which gets what is below `/api/dex/`.
+    /// The same with another Dex at this address, which gets what is below `/api/dex/`.
     pub async fn start_with_dex(
         cluster: &Cluster,
         wire: Wire,
         (settings, session_key): (&Value, &str),
-        dex: &str,
+        dex: Option<&str>,
     ) -> Self {
         let folder = tempfile::Builder::new().prefix("argocd-").tempdir().unwrap();
         cluster.with_crds().await;
@@ -87,25 +123,31 @@ impl ArgoCd {
         ] {
             cluster.admin().apply(&object.to_string()).await;
         }
+        fs::create_dir(folder.path().join("assets")).unwrap();
         let repository = folder.path().join("repository");
         create_repository(&repository).await;
         let redis = Redis::with_password().await;
+        let dex_port = free_port();
         let layout = Layout {
             folder,
             kubeconfig: cluster.admin().kubeconfig(),
             redis: redis.address(),
             repo: free_port(),
-            dex: dex.to_owned(),
+            dex: dex.map_or_else(|| format!("http://127.0.0.1:{dex_port}"), str::to_owned),
             port: free_port(),
             wire,
         };
+        let mut others = layout.start_others();
+        if dex.is_none() && settings.get("dex.config").is_some() {
+            others.push(layout.start_dex(dex_port).await);
+        }
         let mut argocd = Self {
             address: format!("127.0.0.1:{}", layout.port),
             authority: (wire == Wire::Tls).then_some(authority.pem),
             password: String::new(),
             repository: format!("file://{}", repository.display()),
             server: None,
-            _others: layout.start_others(),
+            _others: others,
             redis,
             layout,
         };
@@ -151,12 +193,25 @@ impl ArgoCd {
         &mut self.redis
     }
 
+    /// Replaces the RBAC of Argo CD; groups and e-mail addresses are subjects.
+    pub async fn permit(cluster: &Cluster, policy: &str) {
+        let data = json!({"policy.csv": policy, "scopes": "[groups, email]"});
+        let object = object("ConfigMap", "argocd-rbac-cm", "data", &data);
+        cluster.admin().apply(&object.to_string()).await;
+    }
+
     /// The password of `admin`.
     pub fn password(&self) -> &str {
         &self.password
     }
 
-    /// URL of a git repository whose folder `app` has a ConfigMap `hello`.
+    /// Writes a file that argocd-server serves at `/NAME`, as one of its UI.
+    pub fn asset(&self, name: &str, content: &str) {
+        fs::write(self.layout.assets().join(name), content).unwrap();
+    }
+
+    /// URL of a git repository whose folder `app` has a ConfigMap `hello`, and whose folder `pod`
+    /// has the Pod [`POD`].
     pub fn repository(&self) -> &str {
         &self.repository
     }
@@ -187,12 +242,12 @@ impl Cli {
             .await
     }
 
-    /// Signs in with the single sign-on of Argo CD.
+    /// Signs in with the single sign-on of Argo CD. The CLI listens on port 8085 of loopback for
+    /// the redirect, the only one that Argo CD registers at Dex, so one at a time can do this.
     ///
-    /// - `visit`: opens the page that the CLI shows. The CLI listens on `port` for the redirect.
-    pub async fn login_by_browser(&self, port: u16, visit: impl AsyncFnOnce(String)) -> Run {
-        let port = format!("--sso-port={port}");
-        let flags = ["--sso", "--sso-launch-browser=false", &port];
+    /// - `visit`: opens the page that the CLI shows.
+    pub async fn login_by_browser(&self, visit: impl AsyncFnOnce(String)) -> Run {
+        let flags = ["--sso", "--sso-launch-browser=false"];
         let mut command = self.command(&[&["login", &self.server][..], &flags].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -304,6 +359,7 @@ impl Layout {
             format!("--port={}", self.port),
             format!("--insecure={}", self.wire == Wire::Plain),
             format!("--dex-server={}", self.dex),
+            format!("--staticassets={}", self.assets().display()),
         ];
         self.component(
             "argocd-server",
@@ -311,7 +367,12 @@ impl Layout {
         )
     }
 
-    /// Starts everything but argocd-server and Redis.
+    /// The folder of files that argocd-server serves as those of its UI.
+    fn assets(&self) -> PathBuf {
+        self.folder.path().join("assets")
+    }
+
+    /// Starts everything but argocd-server, Dex and Redis.
     fn start_others(&self) -> Vec<Daemon> {
         let sets = [
             format!("--argocd-repo-server=127.0.0.1:{}", self.repo),
@@ -342,6 +403,35 @@ impl Layout {
                 .concat(),
             ),
         ]
+    }
+
+    /// Starts Dex with the configuration that Argo CD makes for it.
+    async fn start_dex(&self, port: u16) -> Daemon {
+        let configuration = self.folder.path().join("dex.yaml");
+        let file = format!("--out={}", configuration.display());
+        let mut command = Command::new(program());
+        command
+            .env("ARGOCD_BINARY_NAME", "argocd-dex")
+            .args(["gendexcfg", "--disable-tls", &file])
+            .args(self.cluster());
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let program = crate::programs::dex(crate::checkout()).unwrap();
+        assert!(program.is_file(), "no {}: run `cargo xtask argocd`", program.display());
+        let arguments = [
+            "serve".to_owned(),
+            configuration.display().to_string(),
+            format!("--web-http-addr=127.0.0.1:{port}"),
+            "--grpc-addr=127.0.0.1:0".to_owned(),
+            "--telemetry-addr=127.0.0.1:0".to_owned(),
+        ];
+        let mut dex = Daemon::run("dex", &program, self.folder.path(), &arguments);
+        eventually("Dex listens", async || {
+            dex.check();
+            std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
+        })
+        .await;
+        dex
     }
 
     fn cluster(&self) -> [String; 2] {
@@ -426,6 +516,9 @@ async fn create_repository(folder: &Path) {
     fs::create_dir_all(&app).unwrap();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello"}, "data": {"a": "1"}});
     fs::write(app.join("hello.yaml"), map.to_string()).unwrap();
+    let pod = folder.join("pod");
+    fs::create_dir(&pod).unwrap();
+    fs::write(pod.join("pod.yaml"), node::pod(POD).to_string()).unwrap();
     let identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.com"];
     for arguments in [
         &["init", "--quiet", "--initial-branch=main"][..],

@@ -15,7 +15,7 @@ use super::audit::Audit;
 use super::daemon::Daemon;
 use super::eventually;
 use super::kubectl::{Credential, Kubectl};
-use super::node::Node;
+use super::node::{self, Node};
 use crate::authority::{Authority, Pair};
 
 /// Records every request except those of the server to itself, without bodies and so without
@@ -190,6 +190,14 @@ impl Cluster {
     ///
     /// - `namespace`: must exist.
     pub async fn running_pod(&self, namespace: &str, name: &str) {
+        let mut pod = node::pod(name);
+        pod["metadata"]["namespace"] = json!(namespace);
+        self.admin.apply(&pod.to_string()).await;
+        self.start_pod(namespace, name).await;
+    }
+
+    /// Lets a pod appear to run that somebody made of [`node::pod`].
+    pub async fn start_pod(&self, namespace: &str, name: &str) {
         let node = self.node.get_or_init(|| {
             Node::start(
                 self.root.path(),

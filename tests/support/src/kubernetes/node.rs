@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
@@ -48,17 +48,8 @@ impl Node {
         Self { _kubelet: kubelet }
     }
 
-    /// Creates a pod of this node with the status of a running one.
+    /// Gives a pod of this node the status of a running one.
     pub async fn run(&self, admin: &Kubectl, namespace: &str, name: &str) {
-        let pod = json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"namespace": namespace, "name": name},
-            "spec": {"nodeName": NAME, "containers": [{
-                "name": "main", "image": "none.invalid/main", "stdin": true, "ports": [{"containerPort": 80}],
-            }]},
-        });
-        admin.apply(&pod.to_string()).await;
         let status = json!({"status": {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -72,6 +63,18 @@ impl Node {
             .succeed(&["patch", "pod", name, &namespace, "--subresource=status", &patch])
             .await;
     }
+}
+
+/// A pod of the node, without a namespace.
+pub fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"nodeName": NAME, "containers": [{
+            "name": "main", "image": "none.invalid/main", "stdin": true, "ports": [{"containerPort": 80}],
+        }]},
+    })
 }
 
 async fn register(admin: &Kubectl, port: u16) {

@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use test_support::kubernetes::daemon::Daemon;
-use test_support::kubernetes::{PATIENCE, eventually};
+use crate::kubernetes::daemon::Daemon;
+use crate::kubernetes::{PATIENCE, eventually};
 
 /// A browser with a new profile. It ends when the value is dropped.
-pub(crate) struct Chromium {
+pub struct Chromium {
     port: u16,
     _process: Daemon,
     _folder: TempDir,
@@ -25,7 +25,7 @@ impl Chromium {
     ///
     /// # Panics
     /// If Chromium is not installed. `cargo xtask setup` or `apt-get install chromium` installs it.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let profile = folder.path().join("profile");
         let program = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
@@ -67,8 +67,8 @@ impl Chromium {
         }
     }
 
-    /// Opens `url` in a new tab and waits until it is loaded.
-    pub(crate) async fn open(&self, url: &str) -> Page {
+    /// Opens a URL in a new tab and waits until the page is loaded.
+    pub async fn open(&self, url: &str) -> Page {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let new = format!("http://127.0.0.1:{}/json/new?{url}", self.port);
         let answer = client.put(new).send().await.unwrap().text().await.unwrap();
@@ -77,18 +77,17 @@ impl Chromium {
             .await
             .unwrap();
         let mut page = Page { socket, calls: 0 };
-        let loaded = json!(format!("{url}/"));
-        while page
-            .evaluate("document.readyState === 'complete' && location.href")
-            .await
-            != loaded
-        {}
+        let url = json!(url::Url::parse(url).unwrap().as_str());
+        page.until(&format!(
+            "document.readyState === 'complete' && location.href === {url}"
+        ))
+        .await;
         page
     }
 }
 
 /// A tab.
-pub(crate) struct Page {
+pub struct Page {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     calls: u64,
 }
@@ -98,13 +97,24 @@ impl Page {
     ///
     /// # Panics
     /// If the expression throws, rejects or takes too long.
-    pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
+    pub async fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let result = timeout(PATIENCE, self.call("Runtime.evaluate", &parameters))
             .await
             .unwrap_or_else(|_| panic!("{expression} did not end in time"));
         assert_eq!(result.get("exceptionDetails"), None, "{expression}: {result}");
         result["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true, also in a page that the browser goes to meanwhile.
+    ///
+    /// # Panics
+    /// If the expression throws, or does not become true.
+    pub async fn until(&mut self, expression: &str) {
+        let waiting = async { while self.evaluate(expression).await != true {} };
+        timeout(PATIENCE, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("{expression} did not become true"));
     }
 
     async fn call(&mut self, method: &str, parameters: &Value) -> Value {
