@@ -10,7 +10,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, Response};
 use serde_json::{Value, json};
 
-use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire, free_port};
+use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, READS, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout};
@@ -183,19 +183,8 @@ async fn assert_life_cycle(fixture: &Fixture, more: &[&'static str], name: &str)
 
     let direct = fixture.cli(Through::Nothing, more);
     assert!(direct.login("admin", argocd.password()).await.status.success());
-    for command in [
-        &["account", "list"][..],
-        &["account", "can-i", "sync", "applications", "*"],
-        &["proj", "list"],
-        &["proj", "get", "default"],
-        &["repo", "list"],
-        &["cluster", "list"],
-        &["cluster", "get", "https://kubernetes.default.svc"],
-        &["appset", "list"],
-        &["app", "list"],
-        &["cert", "list"],
-    ] {
-        assert_eq!(cli.succeed(command).await, direct.succeed(command).await, "{command:?}");
+    for command in READS {
+        cli.assert_same_output(&direct, command).await;
     }
     let destination = [
         "--dest-server",

@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{Fixture, Setup, free_port};
-use test_support::kubernetes::argocd::Wire;
+use super::{Fixture, Setup};
+use test_support::kubernetes::argocd::{Wire, free_port};
 use test_support::kubernetes::eventually;
 
 /// argocd-server's, and Tollgate's own.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::cluster::Cluster;
 use super::daemon::Daemon;
@@ -29,6 +29,21 @@ const NO_SIGNATURE: &str = "#!/bin/sh\nexit 0\n";
 
 /// The lowest port for servers. The kernel gives none below 32,768 to clients.
 const FIRST_PORT: u16 = 10_000;
+
+/// Commands that read.
+pub const READS: [&[&str]; 11] = [
+    &["account", "list"],
+    &["account", "can-i", "sync", "applications", "*"],
+    &["proj", "list"],
+    &["proj", "get", "default"],
+    &["repo", "list"],
+    &["cluster", "list"],
+    &["cluster", "get", "https://kubernetes.default.svc"],
+    &["app", "list"],
+    &["appset", "list"],
+    &["cert", "list"],
+    &["gpg", "list"],
+];
 
 /// The Pod in the repository. [`Cluster::start_pod`] lets it appear to run.
 pub const POD: &str = "web";
@@ -277,6 +292,24 @@ impl Cli {
     pub async fn run(&self, arguments: &[&str]) -> Run {
         let server = ["--server", &self.server];
         self.execute(&[arguments, &server].concat()).await
+    }
+
+    /// Asserts that a command prints the same here as with `other`. What it prints may change
+    /// meanwhile: controllers write the state of a cluster, for example.
+    ///
+    /// # Panics
+    /// If the outputs go on to differ.
+    pub async fn assert_same_output(&self, other: &Self, command: &[&str]) {
+        let mut outputs = [String::new(), String::new()];
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            outputs = [self.succeed(command).await, other.succeed(command).await];
+            if outputs[0] == outputs[1] {
+                return;
+            }
+        }
+        let [here, there] = outputs;
+        panic!("argocd {command:?} differs:\n{here}\n{there}");
     }
 
     /// Runs a command, which must succeed, and returns the standard output.
