@@ -18,8 +18,10 @@ use crate::forward::Body;
 use tollgate_config::{ProxyProtocol, TrustedProxies};
 
 mod client;
+mod connect;
 mod connection;
 mod connections;
+mod detection;
 mod forwarded;
 mod framing;
 mod peer;
@@ -191,6 +193,16 @@ pub trait Handler: Send + Sync + 'static {
     fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
         let _ = (head, client);
         Response::new(Body::from(format!("{refusal}\n")))
+    }
+
+    /// Whether HTTP/1.1 `CONNECT` opens a tunnel on a listener with TLS. The tunnel ends in this
+    /// server, which never connects to its target: inside, the client starts TLS again and sends
+    /// requests, whose [`Client::connect_authority`] is that target. Asked for each `CONNECT`;
+    /// every other one is refused with [`RequestReadError::Target`].
+    ///
+    /// An accepted `CONNECT` is not handed to the handler. The caller is not authenticated then.
+    fn accepts_connect(&self) -> bool {
+        false
     }
 
     /// Called when a client disconnected in the middle of a head.

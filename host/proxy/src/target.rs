@@ -4,16 +4,28 @@
 //! Security: a path is never decoded and encoded again. An upstream gets, byte for byte, what was
 //! checked.
 
-use http::header::HOST;
+use std::net::Ipv6Addr;
+
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri};
+use rustls::pki_types::ServerName;
+
+/// Longest target of a `CONNECT`.
+const CONNECT_TARGET_BYTES: usize = 255;
 
 /// Why a request's target is refused. Each is the client's mistake (400).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// `CONNECT` asks for a tunnel to anywhere.
+    /// `CONNECT` where no tunnel may be opened, or in another version than HTTP/1.1.
     #[error("method `CONNECT` is not served")]
     Connect,
+    /// The target of a `CONNECT` is not `host:port`.
+    #[error("target of `CONNECT` is not a DNS name or IP address and a port from 1 to 65535, of at most 255 bytes")]
+    ConnectTarget,
+    /// A `CONNECT` with `Transfer-Encoding`, or a `Content-Length` other than `0`.
+    #[error("`CONNECT` has content, which is not allowed")]
+    ConnectContent,
     /// Neither a path nor an absolute URI with a path, such as `*`.
     #[error("request target is not a path")]
     Target,
@@ -112,6 +124,51 @@ pub fn authority<'a>(method: &Method, uri: &'a Uri, headers: &'a HeaderMap) -> R
     };
     check_authority(named)?;
     Ok(named)
+}
+
+/// Checks the head of a `CONNECT` and returns its target, with the host in lower case.
+///
+/// The target is a DNS name, an IPv4 address or an IPv6 address in brackets, and a port from 1 to
+/// 65535 without leading zeros, in at most 255 bytes. `Host` is required once, and is the target
+/// with or without its port: the RFC's own example omits the port. Content is refused, because one
+/// reader could take it for the first bytes of the tunnel.
+///
+/// # Errors
+/// [`Error::ConnectTarget`], [`Error::HostMissing`], [`Error::HostAmbiguous`] and
+/// [`Error::ConnectContent`]. Source: RFC 9110, section 9.3.6; RFC 9112, section 3.2.3.
+pub(crate) fn connect_authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Error> {
+    let is_authority_form = uri.scheme().is_none() && uri.path_and_query().is_none();
+    let target = uri
+        .authority()
+        .filter(|target| is_authority_form && is_connect_target(target))
+        .ok_or(Error::ConnectTarget)?;
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().ok_or(Error::HostMissing)?.as_bytes();
+    let is_same = |text: &str| host.eq_ignore_ascii_case(text.as_bytes());
+    if hosts.next().is_some() || !(is_same(target.as_str()) || is_same(target.host())) {
+        return Err(Error::HostAmbiguous);
+    }
+    let is_empty = headers.get_all(CONTENT_LENGTH).iter().all(|length| length == "0");
+    if !is_empty || headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Error::ConnectContent);
+    }
+    let target = Authority::try_from(target.as_str().to_ascii_lowercase());
+    target.map_err(|_| Error::ConnectTarget)
+}
+
+fn is_connect_target(target: &Authority) -> bool {
+    let host = target.host();
+    let Some(port) = target.port_u16().filter(|port| *port > 0) else {
+        return false;
+    };
+    // Nothing else is in the target, such as a user or zeros before the port.
+    if target.as_str().len() > CONNECT_TARGET_BYTES || format!("{host}:{port}") != target.as_str() {
+        return false;
+    }
+    match host.strip_prefix('[') {
+        Some(v6) => v6.strip_suffix(']').is_some_and(|v6| v6.parse::<Ipv6Addr>().is_ok()),
+        None => !host.contains(':') && ServerName::try_from(host).is_ok(),
+    }
 }
 
 /// Checks that `text` is a host and an optional port.

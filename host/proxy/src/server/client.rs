@@ -1,13 +1,15 @@
 //! Who sent a request: the address, scheme and host of the client, also of one behind a proxy.
 //!
 //! Security: they are those of the connection, unless it is a trusted proxy's, and then those that
-//! the proxy names at the start of the connection or in each request. Only this file makes
-//! a [`Client`].
+//! the proxy names at the start of the connection or in each request. Inside a tunnel they are
+//! those of the `CONNECT` that opened it, and header fields are never believed. Only this file
+//! makes a [`Client`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::HOST;
+use http::uri::Authority;
 use http::{HeaderValue, Uri, request};
 use tokio::net::TcpStream;
 
@@ -157,7 +159,11 @@ impl Client {
     /// The client of a connection that is no trusted proxy's, and of one on which no request was
     /// read.
     pub(super) fn of_connection(peer: Arc<Peer>) -> Self {
-        let (address, transport) = (peer.address().ip().to_canonical(), peer.transport());
+        let address = match peer.tunnel() {
+            Some(tunnel) => tunnel.client.address,
+            None => peer.address().ip().to_canonical(),
+        };
+        let transport = peer.transport();
         Self::new(peer, address, transport, None)
     }
 
@@ -191,6 +197,15 @@ impl Client {
     /// The other side of the connection, which may be a proxy.
     pub fn peer_address(&self) -> SocketAddr {
         self.peer.address()
+    }
+
+    /// What the tunnel that carries the request was opened for: the target of its `CONNECT`, with
+    /// the host in lower case, and always with a port. `None` exactly for a request that came
+    /// outside of tunnels. Source: RFC 9110, section 9.3.6.
+    ///
+    /// It is the client's choice and proves nothing about it.
+    pub fn connect_authority(&self) -> Option<&Authority> {
+        self.peer.tunnel().map(|tunnel| &tunnel.authority)
     }
 
     /// Whether the client itself uses TLS, with the gateway or with a trusted proxy.

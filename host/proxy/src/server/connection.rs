@@ -7,13 +7,14 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode, Version, request};
+use http::uri::Authority;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -22,16 +23,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, ClientReader};
+use super::connect::{self, AcceptedConnect};
+use super::detection::{ProtocolDetection, handshake, sniff};
 use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket, reset};
 use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
-
-/// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Sent when a head took too long, because the parser has no response for that.
 const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -56,8 +57,8 @@ const PING: Duration = Duration::from_secs(30);
 /// What all connections of a server share.
 pub(super) struct ServerContext<H> {
     handler: Arc<H>,
-    limits: Limits,
-    tls: Option<Arc<Certificates>>,
+    pub(super) limits: Limits,
+    pub(super) tls: Option<Arc<Certificates>>,
     clients: ClientReader,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
@@ -106,6 +107,16 @@ pub(super) struct ShutdownSignals {
     pub(super) abort: CancellationToken,
 }
 
+impl ShutdownSignals {
+    /// Waits until a connection without open requests has to close.
+    pub(super) async fn closing(&self) {
+        tokio::select! {
+            () = self.drain.cancelled() => {}
+            () = self.evict.cancelled() => {}
+        }
+    }
+}
+
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
     (mut stream, address): (TcpStream, SocketAddr),
@@ -130,103 +141,69 @@ pub(super) async fn run<H: Handler>(
         Ok(Err(error)) => return tracing::debug!(%address, %error, "connection refused"),
         Err(_) => return tracing::debug!(%address, "connection refused: its PROXY protocol header did not end in time"),
     };
-    let address = source.address;
     let peer = Arc::new(Peer::new(source, transport, signals.abort.clone(), slot));
-    let _registration = shared.clients.connections().register(&peer, &signals.evict);
+    let registration = shared.clients.connections().register(&peer, &signals.evict);
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
-            Some(tls) => handshake(tls, stream, bound).await,
+            Some(tls) => handshake(tls, stream, bound, Either::Left).await,
         }
     };
     let detected = tokio::select! {
         biased;
-        () = signals.drain.cancelled() => return,
-        () = signals.evict.cancelled() => return,
+        () = signals.closing() => return,
         detected = detect => detected,
     };
+    let accepted = serve(&shared, detected, peer, &signals).await;
+    drop(registration);
+    if let Some(accepted) = accepted {
+        // Boxed: else each connection reserves memory for a tunnel.
+        Box::pin(connect::run(shared, *accepted, signals)).await;
+    }
+}
+
+/// Serves a connection whose protocol is known, until it ends or becomes the tunnel of the
+/// `CONNECT` that is returned.
+pub(super) async fn serve<H: Handler>(
+    shared: &Arc<ServerContext<H>>,
+    detected: io::Result<ProtocolDetection>,
+    peer: Arc<Peer>,
+    signals: &ShutdownSignals,
+) -> Option<Box<AcceptedConnect>> {
     let client = Arc::new(Client::of_connection(Arc::clone(&peer)));
     match detected {
         Ok(ProtocolDetection::Http1(socket, prefix)) => {
-            let io = CheckedStream::http1(socket, prefix, peer.clone(), &shared.limits);
-            serve_http1(shared.clone(), io, client, signals).await;
+            let io = CheckedStream::http1(socket, prefix, peer, &shared.limits);
+            return serve_http1(shared, io, client, signals).await;
         }
         Ok(ProtocolDetection::Http2(socket, prefix)) => {
             let io = CheckedStream::http2(socket, prefix, &shared.limits);
-            serve_http2(shared.clone(), io, client, signals).await;
+            serve_http2(shared, io, client, signals).await;
         }
         Ok(ProtocolDetection::HeadTimeout(socket)) => {
-            let refusal = RequestReadError::HeadTimeout(bound);
+            let refusal = RequestReadError::HeadTimeout(shared.limits.header_timeout);
             drop(shared.handler.refuse(refusal, None, &client));
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
         Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&client),
-        Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
+        Err(error) => tracing::debug!(address = %peer.address(), %error, "connection ended before a request"),
     }
+    None
 }
 
-/// The protocol of a connection with the bytes read to detect it, or how the connection ended
-/// before that.
-enum ProtocolDetection {
-    Http1(Socket, Bytes),
-    Http2(Socket, Bytes),
-    HeadTimeout(Socket),
-    IncompleteHead,
-}
-
-async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
-    let stream = timeout(bound, tls.acceptor().accept(stream)).await??;
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let socket = Socket::Right(Box::new(stream));
-    Ok(if http2 {
-        ProtocolDetection::Http2(socket, Bytes::new())
-    } else {
-        ProtocolDetection::Http1(socket, Bytes::new())
-    })
-}
-
-/// Reads until the bytes cannot become, or are, the preface of HTTP/2.
-async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
-    let mut read = BytesMut::with_capacity(1024);
-    let sniffing = async {
-        loop {
-            let compared = read.len().min(PREFACE.len());
-            if read.get(..compared) != PREFACE.get(..compared) {
-                return Ok(false);
-            }
-            if compared == PREFACE.len() {
-                return Ok(true);
-            }
-            if stream.read_buf(&mut read).await? == 0 {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-            }
-        }
-    };
-    let sniffed = timeout(bound, sniffing).await;
-    let silent = read.is_empty();
-    let (socket, read) = (Socket::Left(stream), read.freeze());
-    match sniffed {
-        Ok(Ok(true)) => Ok(ProtocolDetection::Http2(socket, read)),
-        Ok(Ok(false)) => Ok(ProtocolDetection::Http1(socket, read)),
-        Ok(Err(error)) if silent => Err(error),
-        Err(elapsed) if silent => Err(elapsed.into()),
-        Ok(Err(_)) => Ok(ProtocolDetection::IncompleteHead),
-        Err(_) => Ok(ProtocolDetection::HeadTimeout(socket)),
-    }
-}
-
+/// Returns the `CONNECT` whose tunnel the connection became, if it did.
 async fn serve_http1<H: Handler>(
-    shared: Arc<ServerContext<H>>,
+    shared: &Arc<ServerContext<H>>,
     io: CheckedStream,
     client: Arc<Client>,
-    signals: ShutdownSignals,
-) {
+    signals: &ShutdownSignals,
+) -> Option<Box<AcceptedConnect>> {
     let peer = client.peer();
-    let service = {
-        let (shared, client) = (shared.clone(), client.clone());
-        // Boxed: else each open connection reserves memory for it while the response streams.
-        service_fn(move |request| Box::pin(answer(shared.clone(), client.clone(), request)))
-    };
+    let accepted = OnceLock::new();
+    // SECURITY: no tunnel is opened in plain text, and none inside another.
+    let connects = (shared.tls.is_some() && peer.tunnel().is_none()).then_some(&accepted);
+    // Boxed: else each open connection reserves memory for it while the response streams.
+    let service = service_fn(|request| Box::pin(answer(shared.clone(), client.clone(), request, connects)));
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
     let ShutdownSignals { drain, evict, abort } = signals;
     let mut draining = pin!(drain.cancelled());
@@ -239,7 +216,7 @@ async fn serve_http1<H: Handler>(
             result = &mut connection => break result,
             () = evicting.as_mut(), if !shutting_down => {
                 if can_evict_now(peer) {
-                    return;
+                    return None;
                 }
                 shutting_down = true;
                 Pin::new(&mut connection).graceful_shutdown();
@@ -248,7 +225,7 @@ async fn serve_http1<H: Handler>(
                 shutting_down = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = aborting.as_mut() => return,
+            () = aborting.as_mut() => return None,
         }
     };
     // There is nothing to close if the connection became a tunnel.
@@ -256,18 +233,21 @@ async fn serve_http1<H: Handler>(
     if let Err(error) = &result {
         tracing::debug!(%error, "connection ended early");
         if let Some(io) = &io {
-            report(&shared, &client, io, error);
+            report(shared, &client, io, error);
         }
     }
-    let Some(io) = io else { return };
+    let Some(io) = io else {
+        return accepted.into_inner();
+    };
     let truncated = result.is_err_and(|error| error.is_user());
     if truncated && peer.is_http10() {
         // A regular end would make a truncated response look complete.
         reset(&io.into_socket());
-        return;
+        return None;
     }
     // Whatever the client still does, the time is bounded.
     let _ = timeout(LINGER, linger_close(io.state(), io.into_socket())).await;
+    None
 }
 
 /// Whether the connection can be closed immediately: no caller was authenticated and no request is
@@ -321,16 +301,16 @@ async fn linger_close(state: ReadState, mut socket: Socket) {
 }
 
 async fn serve_http2<H: Handler>(
-    shared: Arc<ServerContext<H>>,
+    shared: &Arc<ServerContext<H>>,
     io: CheckedStream,
     client: Arc<Client>,
-    signals: ShutdownSignals,
+    signals: &ShutdownSignals,
 ) {
     let peer = client.peer();
     let service = {
         let (shared, client) = (shared.clone(), client.clone());
         // As above, for each stream.
-        service_fn(move |request| Box::pin(answer(shared.clone(), client.clone(), request)))
+        service_fn(move |request| Box::pin(answer(shared.clone(), client.clone(), request, None)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
     let ShutdownSignals { drain, evict, abort } = signals;
@@ -379,10 +359,12 @@ async fn serve_http2<H: Handler>(
     }
 }
 
+/// - `connects`: takes the `CONNECT` that is accepted. `None` where none is.
 async fn answer<H: Handler>(
     shared: Arc<ServerContext<H>>,
     connection: Arc<Client>,
     request: Request<Incoming>,
+    connects: Option<&OnceLock<Box<AcceptedConnect>>>,
 ) -> Result<Response<InFlightBody>, Infallible> {
     let mut open = InFlightRequest::new(connection);
     let (mut head, incoming) = request.into_parts();
@@ -392,15 +374,24 @@ async fn answer<H: Handler>(
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
+    let connects = connects.filter(|_| {
+        head.method == Method::CONNECT && head.version == Version::HTTP_11 && shared.handler.accepts_connect()
+    });
     let checked = match open.peer().is_refused() {
         true => Err(RequestReadError::Ambiguous),
         false => open
             .identify(&shared.clients, &mut head)
-            .and_then(|()| check_limits(&head, &incoming, limits)),
+            .and_then(|()| check(&head, &incoming, limits, connects.is_some())),
     };
     let refused = checked.is_err();
     let mut response = match checked {
-        Ok(()) => {
+        Ok(Some(authority)) => {
+            let accepted = AcceptedConnect::new(authority, &open.client, &mut head);
+            return Ok(accepted
+                .respond(connects)
+                .map(|body| InFlightBody { body, _open: open }));
+        }
+        Ok(None) => {
             let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
             shared
                 .handler
@@ -423,8 +414,19 @@ async fn answer<H: Handler>(
     Ok(response.map(|body| InFlightBody { body, _open: open }))
 }
 
-fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), RequestReadError> {
-    crate::target::authority(&head.method, &head.uri, &head.headers)?;
+/// Checks a head, and returns the target if it is a `CONNECT`.
+fn check(
+    head: &request::Parts,
+    incoming: &Incoming,
+    limits: &Limits,
+    is_connect: bool,
+) -> Result<Option<Authority>, RequestReadError> {
+    let connect = if is_connect {
+        Some(crate::target::connect_authority(&head.uri, &head.headers)?)
+    } else {
+        crate::target::authority(&head.method, &head.uri, &head.headers)?;
+        None
+    };
     let (count, allowed) = (head.headers.len(), limits.header_count);
     if count > allowed {
         return Err(RequestReadError::TooManyFields { count, allowed });
@@ -433,7 +435,7 @@ fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> 
     if bytes > allowed {
         return Err(RequestReadError::ContentTooLong { bytes, allowed });
     }
-    Ok(())
+    Ok(connect)
 }
 
 struct InFlightRequest {

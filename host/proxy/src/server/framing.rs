@@ -12,6 +12,9 @@
 /// Begins the preface of HTTP/2. Source: RFC 9113, section 3.4.
 const HTTP2_LINE: &[u8] = b"PRI * HTTP/2.0";
 
+/// Begins a request for a tunnel.
+const CONNECT: &[u8] = b"CONNECT ";
+
 /// Bytes of a chunk-size line with its extensions.
 const CHUNK_LINE_BYTES: usize = 4096;
 
@@ -52,6 +55,7 @@ enum State {
 struct Framing {
     length: Option<u64>,
     chunked: bool,
+    /// The head asks for another protocol after it, by `Upgrade` or `CONNECT`.
     upgrade: bool,
 }
 
@@ -184,7 +188,10 @@ impl FramingValidator {
             (State::RequestLine, true) => State::RequestLine,
             // Another protocol's first line, which the parser would not answer.
             (State::RequestLine, false) if line == HTTP2_LINE => return None,
-            (State::RequestLine, false) => State::Field,
+            (State::RequestLine, false) => {
+                self.framing.upgrade = line.starts_with(CONNECT);
+                State::Field
+            }
             (State::Field, true) => self.content(),
             (State::Field, false) => {
                 let (name, value) = field(line)?;
@@ -215,7 +222,7 @@ impl FramingValidator {
     fn content(&mut self) -> State {
         self.heads += 1;
         match self.framing {
-            // The server closes the connection unless the protocol is switched.
+            // The server closes the connection unless the protocol is switched or a tunnel opened.
             Framing { upgrade: true, .. } => State::Unchecked,
             Framing { chunked: true, .. } => State::ChunkSize,
             Framing {

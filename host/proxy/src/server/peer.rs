@@ -2,7 +2,8 @@
 //! time by which they must end.
 //!
 //! Security: the address is that of the socket, or of the header with which a trusted proxy begins
-//! the connection. [`super::Client`] is who sent a request over it.
+//! the connection. [`super::Client`] is who sent a request over it. The inside of a tunnel that
+//! `CONNECT` opened is a connection of its own, from the same address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,11 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use http::uri::Authority;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ConnectionSlot;
-use super::client::ConnectionSource;
+use super::client::{Client, ConnectionSource};
 use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
 /// A logical clock of what happens to peers. Only the order matters, to know which of two was idle
@@ -41,8 +43,20 @@ pub(crate) struct Peer {
     /// Deadlines of open exchanges, with their number. Used only where the connection itself would
     /// not notice.
     deadlines: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
-    /// Given back when the connection and all its tunnels ended.
+    /// Given back when the connection and all its tunnels ended. Absent inside a tunnel, which
+    /// holds the peer of the connection that carries it.
     _slot: Option<ConnectionSlot>,
+    /// Present exactly inside a tunnel. Boxed, because tunnels are rare.
+    tunnel: Option<Box<ConnectTunnel>>,
+}
+
+/// The `CONNECT` that opened a tunnel.
+#[derive(Debug)]
+pub(super) struct ConnectTunnel {
+    /// What the tunnel was opened for.
+    pub(super) authority: Authority,
+    /// Who opened it.
+    pub(super) client: Arc<Client>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +89,17 @@ impl Peer {
         }
     }
 
+    /// The peer inside a tunnel. What it says of its clients is not believed, because it is not
+    /// the proxy that passed on the `CONNECT`.
+    pub(super) fn in_tunnel(tunnel: ConnectTunnel) -> Self {
+        let outer = Arc::clone(tunnel.client.peer());
+        Self {
+            closing: outer.closing.clone(),
+            tunnel: Some(Box::new(tunnel)),
+            ..Self::unlimited(outer.address, Transport::Tls)
+        }
+    }
+
     /// A peer that no connection limit counts.
     pub(crate) fn unlimited(address: SocketAddr, transport: Transport) -> Self {
         Self {
@@ -90,6 +115,7 @@ impl Peer {
             http10: AtomicBool::new(false),
             deadlines: OnceLock::new(),
             _slot: None,
+            tunnel: None,
         }
     }
 
@@ -102,6 +128,11 @@ impl Peer {
     /// The other side's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// `None` outside of tunnels.
+    pub(super) fn tunnel(&self) -> Option<&ConnectTunnel> {
+        self.tunnel.as_deref()
     }
 
     pub(super) fn transport(&self) -> Transport {

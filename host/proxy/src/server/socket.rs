@@ -26,7 +26,10 @@ const INVALID_LINE: &[u8] = b"\0\r\n\r\n";
 /// make the response. The request is marked before, and is never forwarded.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
-pub(super) type Socket = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+/// Plain text, TLS, or TLS inside a tunnel.
+pub(super) type Socket = Either<TcpStream, TlsSocket>;
+
+pub(super) type TlsSocket = Either<Box<TlsStream<TcpStream>>, Box<TlsStream<CheckedStream>>>;
 
 /// Whether a connection is readable, and if not, why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,18 @@ impl CheckedStream {
 
     pub(super) fn into_socket(self) -> Socket {
         self.socket
+    }
+
+    /// The same transport without checks of requests, as which it carries a tunnel.
+    ///
+    /// - `read`: what the parser read and did not use.
+    pub(super) fn into_tunnel(self, read: Bytes, limits: &Limits) -> Self {
+        let prefix = if self.prefix.is_empty() {
+            read
+        } else {
+            [read, self.prefix].concat().into()
+        };
+        Self::http2(self.socket, prefix, limits)
     }
 
     /// Reads bytes of the transport, unchecked.
@@ -232,7 +247,8 @@ impl AsyncWrite for CheckedStream {
 pub(super) fn reset(socket: &Socket) {
     let stream = match socket {
         Either::Left(stream) => stream,
-        Either::Right(stream) => stream.get_ref().0,
+        Either::Right(Either::Left(stream)) => stream.get_ref().0,
+        Either::Right(Either::Right(stream)) => return reset(&stream.get_ref().0.socket),
     };
     // If the option cannot be set, the socket still closes without the closing message of TLS.
     let _ = stream.set_zero_linger();

@@ -9,6 +9,7 @@ use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, s
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 
+mod connect;
 mod proxies;
 
 const GET: &str = "GET /extensions/metrics/x";
@@ -374,6 +375,23 @@ fn write_certificate(
     (files, signed.cert.der().clone())
 }
 
+fn connector(trusted: &rustls::pki_types::CertificateDer<'static>, protocols: &[&[u8]]) -> tokio_rustls::TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    tokio_rustls::TlsConnector::from(Arc::new(config))
+}
+
+fn localhost() -> rustls::pki_types::ServerName<'static> {
+    "localhost".try_into().unwrap()
+}
+
 /// Sends one request over TLS; returns the status and the protocol that ALPN chose.
 async fn over_tls(
     address: std::net::SocketAddr,
@@ -390,21 +408,9 @@ async fn over_tls_after(
     trusted: &rustls::pki_types::CertificateDer<'static>,
     protocols: &[&[u8]],
 ) -> std::io::Result<(StatusCode, Option<Vec<u8>>)> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(trusted.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(before).await?;
-    let name = "localhost".try_into().unwrap();
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
+    let stream = connector(trusted, protocols).connect(localhost(), stream).await?;
     let chosen = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
     let get = http::Request::get("https://localhost/extensions/metrics/x").header("host", "localhost");
     let get = get.body(Empty::<Bytes>::new()).unwrap();

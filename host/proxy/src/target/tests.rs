@@ -151,3 +151,85 @@ fn exactly_one_valid_authority_is_required() {
         assert_eq!(check(method, uri, hosts), Err(error), "{uri} {hosts:?}");
     }
 }
+
+#[test]
+fn a_connect_names_a_host_and_a_port() {
+    let check = |target: &str, fields: &[(&'static str, &str)]| {
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let headers: HeaderMap = fields.collect();
+        connect_authority(&target.parse().unwrap(), &headers).map(|authority| authority.to_string())
+    };
+    for (target, authority) in [
+        ("prod.example:6443", "prod.example:6443"),
+        ("PROD.Example:1", "prod.example:1"),
+        ("kubernetes.default.svc:443", "kubernetes.default.svc:443"),
+        ("a_b-c.example.:65535", "a_b-c.example.:65535"),
+        ("192.0.2.1:443", "192.0.2.1:443"),
+        ("[2001:DB8::1]:443", "[2001:db8::1]:443"),
+        ("[::ffff:192.0.2.1]:443", "[::ffff:192.0.2.1]:443"),
+    ] {
+        let host = target.rsplit_once(':').unwrap().0;
+        for host in [target, host, &target.to_ascii_uppercase(), &host.to_ascii_lowercase()] {
+            assert_eq!(
+                check(target, &[("host", host)]),
+                Ok(authority.to_owned()),
+                "{target} {host}"
+            );
+        }
+    }
+    // The longest one, and one byte more.
+    let of_length = |last: usize| format!("{0}.{0}.{0}.{1}:65535", "a".repeat(62), "a".repeat(last));
+    let (longest, too_long) = (of_length(60), of_length(61));
+    assert_eq!(check(&longest, &[("host", &longest)]), Ok(longest.clone()));
+    for target in [
+        "prod.example",
+        "prod.example:0",
+        "prod.example:0443",
+        "prod.example:65536",
+        "user@prod.example:443",
+        "user:secret@prod.example:443",
+        "http://prod.example:443",
+        "https://prod.example:443/",
+        "/prod.example:443",
+        "*",
+        "prod..example:443",
+        ".example:443",
+        "-a.example:443",
+        "a,b:443",
+        "127.1:443",
+        "192.0.2.256:443",
+        "[::1]",
+        "[192.0.2.1]:443",
+        "[v1.a]:443",
+        "[]:443",
+        &too_long,
+    ] {
+        assert_eq!(
+            check(target, &[("host", target)]),
+            Err(Error::ConnectTarget),
+            "{target}"
+        );
+    }
+    for (fields, error) in [
+        (&[][..], Error::HostMissing),
+        (&[("host", "a:1"), ("host", "a:1")], Error::HostAmbiguous),
+        (&[("host", "b:1")], Error::HostAmbiguous),
+        (&[("host", "a:2")], Error::HostAmbiguous),
+        (&[("host", "a:")], Error::HostAmbiguous),
+        (&[("host", "")], Error::HostAmbiguous),
+        (&[("host", "a:1"), ("content-length", "1")], Error::ConnectContent),
+        (&[("host", "a:1"), ("content-length", "00")], Error::ConnectContent),
+        (
+            &[("host", "a:1"), ("transfer-encoding", "chunked")],
+            Error::ConnectContent,
+        ),
+    ] {
+        assert_eq!(check("a:1", fields), Err(error), "{fields:?}");
+    }
+    assert_eq!(
+        check("a:1", &[("host", "a:1"), ("content-length", "0")]),
+        Ok("a:1".to_owned())
+    );
+}

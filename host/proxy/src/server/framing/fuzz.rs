@@ -35,6 +35,7 @@ fn seeds() -> Vec<Vec<u8>> {
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nDigest: x\r\n\r\nGET / HTTP/1.1\r\n\r\n",
         "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.0\r\nContent-Length: 1\r\n\r\nx",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "\r\n\r\nGET / HTTP/1.1\r\nA:b\r\n c\r\n\r\n",

@@ -18,6 +18,8 @@ fn well_framed_requests_pass() {
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na\rb",
+        // What follows is not HTTP: the tunnel, or nothing, because the connection is closed.
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01\n\r\x00",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
         "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked \r\n\r\n3\r\n\n\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
         "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nA;x=y\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n",
