@@ -297,6 +297,34 @@ async fn a_tunnel_carries_both_versions_with_its_target() {
 }
 
 #[tokio::test]
+async fn a_client_that_agreed_on_http2_may_open_a_tunnel_with_http1() {
+    let server = Listening::start(Limits {
+        header_timeout: ENOUGH_FOR_A_HEAD,
+        ..limits()
+    })
+    .await;
+    let outer = server.outer(&[b"h2", b"http/1.1"]).await;
+    assert_eq!(outer.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let carried = carry(outer, connect("prod.example:6443", ""), FirstBytes::AfterResponse);
+    let inner = connector(&server.certificate, &[b"h2"])
+        .connect(localhost(), carried)
+        .await
+        .unwrap();
+    let get = http::Request::get("https://gateway/").body(Empty::new()).unwrap();
+    let response = http2_on(inner).await.send_request(get).await.unwrap();
+    let content = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(content, "prod.example:6443 127.0.0.1 https");
+    // Nothing else is read as HTTP/1.1, and the wait for the first bytes is bounded.
+    for (bytes, answer) in [(&last("/hidden")[..], None), (b"", Some("")), (b"CONNE", Some(""))] {
+        let mut outer = server.outer(&[b"h2"]).await;
+        let got = sent(&mut outer, bytes).await;
+        assert!(!got.contains("HTTP/1.1"), "{got}");
+        assert!(answer.is_none_or(|answer| answer == got), "{got}");
+    }
+    assert_eq!(server.seen(), ["/"]);
+}
+
+#[tokio::test]
 async fn what_follows_a_connect_is_no_request_of_its_connection() {
     let server = Listening::start(limits()).await;
     for before in [
