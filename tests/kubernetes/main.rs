@@ -19,6 +19,7 @@ mod browser;
 mod control_plane;
 mod credentials;
 mod deployment;
+mod enrolled;
 mod escalation;
 mod kubelet;
 mod least_privilege;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use tokio::time::Instant;
 
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
@@ -95,6 +96,15 @@ pub enum ClusterLookup<'a> {
 pub struct Clusters {
     by_server: BTreeMap<String, Arc<ClusterAccess>>,
     by_name: BTreeMap<String, Vec<Arc<ClusterAccess>>>,
+    /// Those that Argo CD reaches through the gateway, by host and port of the server.
+    enrolled: BTreeMap<String, Vec<EnrolledCluster>>,
+}
+
+#[derive(Debug)]
+struct EnrolledCluster {
+    /// Path of the server, without a slash at its end.
+    path: String,
+    access: Arc<ClusterAccess>,
 }
 
 impl Clusters {
@@ -145,6 +155,14 @@ impl Clusters {
             .entry(cluster.name.clone())
             .or_default()
             .push(Arc::clone(&access));
+        if access.config.is_enrolled
+            && let Some((authority, path)) = authority_and_path(&cluster.server)
+        {
+            self.enrolled.entry(authority).or_default().push(EnrolledCluster {
+                path,
+                access: Arc::clone(&access),
+            });
+        }
         self.by_server.insert(cluster.server.clone(), access);
     }
 
@@ -171,6 +189,22 @@ impl Clusters {
         self.by_server
             .get(server)
             .or_else(|| self.by_server.get(server.trim_end_matches('/')))
+    }
+
+    /// The cluster that Argo CD reaches through the gateway at this host and port, and the part of
+    /// `path` below its server. Of several there, the one with the longest path decides.
+    ///
+    /// - `authority`: host and port, the host in lower case.
+    /// - `path`: encoded, beginning with `/`. It is compared byte for byte.
+    pub fn find_enrolled<'p>(&self, authority: &str, path: &'p str) -> Option<(&Arc<ClusterAccess>, &'p str)> {
+        let rest_of = |cluster: &EnrolledCluster| {
+            let rest = path.strip_prefix(cluster.path.as_str())?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+        };
+        let at_authority = self.enrolled.get(authority).map_or(&[][..], Vec::as_slice).iter();
+        let matching = at_authority.filter_map(|cluster| Some((cluster, rest_of(cluster)?)));
+        let (cluster, rest) = matching.max_by_key(|(cluster, _)| cluster.path.len())?;
+        Some((&cluster.access, rest))
     }
 
     /// Every cluster, in the order of servers.
@@ -258,6 +292,7 @@ impl ClusterAccess {
                 secret_name: None,
                 resource_version: None,
                 location: None,
+                is_enrolled: false,
             }),
             label: "prod".into(),
             provider: "anonymous".into(),
@@ -406,6 +441,20 @@ impl ClusterAccess {
     pub fn backend(&self) -> Option<&Arc<ClusterBackend>> {
         self.backend.as_ref()
     }
+}
+
+/// Host and port of a server, the host in lower case, and its path without a slash at the end.
+/// `None` if it is no URL of `https` or `http`.
+fn authority_and_path(server: &str) -> Option<(String, String)> {
+    let uri: Uri = server.parse().ok()?;
+    let port = match (uri.port_u16(), uri.scheme_str()?) {
+        (Some(port), _) => port,
+        (None, "https") => 443,
+        (None, "http") => 80,
+        (None, _) => return None,
+    };
+    let authority = format!("{}:{port}", uri.host()?.to_ascii_lowercase());
+    Some((authority, uri.path().trim_end_matches('/').to_owned()))
 }
 
 pub(crate) fn after(wait: Duration) -> Instant {

@@ -14,6 +14,7 @@ use tollgate_core::diagnostic::Location;
 
 mod application_sets;
 mod argocd;
+mod control_plane;
 pub mod duration;
 mod egress;
 mod kubernetes;
@@ -25,6 +26,7 @@ pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
 pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
+pub use control_plane::{ControlPlane, ControlPlaneCaller, ReaderAccount};
 pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
@@ -65,6 +67,8 @@ pub struct Config {
     pub kubernetes: Option<Kubernetes>,
     /// The Applications front; it is closed when absent.
     pub applications: Option<Applications>,
+    /// The front of Argo CD's own components; it is closed when absent.
+    pub control_plane: Option<ControlPlane>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where everything goes that is not Tollgate's own; answered with 404 when absent.

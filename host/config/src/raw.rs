@@ -22,6 +22,7 @@ use tollgate_core::yaml;
 mod application_sets;
 mod argocd;
 mod authentication;
+mod control_plane;
 mod kubernetes;
 mod plugins;
 mod proxies;
@@ -56,6 +57,7 @@ struct RawConfig {
     applications: Option<RawApplications>,
     application_sets: Option<application_sets::RawApplicationSets>,
     argocd: Option<argocd::RawArgocd>,
+    control_plane: Option<control_plane::RawControlPlane>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -258,7 +260,14 @@ impl<'a> SettingsValidator<'a> {
             self.error("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
         let control_plane_namespace = raw.state.namespace.clone();
-        let state = raw.state.check(self);
+        let mut state = raw.state.check(self);
+        let surroundings = control_plane::Surroundings {
+            has_tls: raw.tls.is_some(),
+            has_applications: raw.applications.is_some(),
+            namespace: &control_plane_namespace,
+            state: &mut state,
+        };
+        let control_plane = raw.control_plane.and_then(|raw| raw.check(surroundings, self));
         let (argocd, argocd_redis) = raw.argocd.map_or((None, None), |raw| raw.check(self));
         let authentication = Authentication {
             argocd_server: argocd.clone(),
@@ -294,6 +303,7 @@ impl<'a> SettingsValidator<'a> {
                 mode: None,
                 gateway_identity: raw.gateway_identity,
             }),
+            control_plane,
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
             argocd,
             argocd_redis,

@@ -21,6 +21,9 @@ pub struct KubernetesState {
     pub context: Option<String>,
     /// Where Applications are looked for.
     pub applications: ApplicationNamespaces,
+    /// Namespace of the Secrets by which the gateway reaches clusters that Argo CD reaches through
+    /// it; none are read when absent.
+    pub credentials_namespace: Option<String>,
 }
 
 /// Namespaces in which Applications are looked for. The control plane's is always among them.

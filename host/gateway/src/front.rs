@@ -73,6 +73,8 @@ pub(crate) enum FrontKind {
     Agents,
     /// The clusters of Applications.
     Applications,
+    /// The clusters that Argo CD's own components reach in tunnels.
+    ControlPlane,
     ApplicationSets,
     /// A call of gRPC, about ApplicationSets or for argocd-server.
     Grpc(Transport),
@@ -84,7 +86,10 @@ pub(crate) enum FrontKind {
 }
 
 impl FrontKind {
-    pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, client: &Client, head: Option<&request::Parts>) -> Self {
+        if client.connect_authority().is_some() {
+            return Self::ControlPlane;
+        }
         let mut uri = head.map_or_else(Uri::default, |head| head.uri.clone());
         let fallback = Fallback::take(&snapshot.policies.config, &mut uri);
         let path = head.map_or("", |_| uri.path());
@@ -111,7 +116,7 @@ impl FrontKind {
 
     fn error_format(self) -> ErrorFormat {
         match self {
-            Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
+            Self::Agents | Self::Applications | Self::ControlPlane => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) | Self::Argocd => ErrorFormat::ApplicationSets,
             Self::ArgocdPage => ErrorFormat::Page,
             Self::Other(format) => format,

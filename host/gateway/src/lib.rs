@@ -6,7 +6,7 @@
 //! | module | does |
 //! |---|---|
 //! | `route` | finds the front of a path |
-//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
+//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`control_plane`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
@@ -25,6 +25,7 @@ mod bypasses;
 pub mod caller;
 mod cluster_request;
 pub mod clusters;
+pub mod control_plane;
 pub mod extensions;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]

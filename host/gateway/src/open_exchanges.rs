@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::applications::ApplicationReauthorization;
 use crate::argocd::permit::ArgocdReauthorization;
 use crate::clusters::ClusterReauthorization;
+use crate::control_plane::ControlPlaneReauthorization;
 use crate::extensions::ExtensionReauthorization;
 use crate::kubernetes::KubernetesReauthorization;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
@@ -44,6 +45,8 @@ pub(crate) enum Reauthorization {
     /// A request through an agent.
     Kubernetes(KubernetesReauthorization),
     Application(ApplicationReauthorization),
+    /// A request of one of Argo CD's own components.
+    ControlPlane(ControlPlaneReauthorization),
     /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
     /// authorized by itself.
     ApplicationSets(PtrEqArc<Principal>),
@@ -82,6 +85,7 @@ impl Reauthorization {
             Self::Cluster(reauthorization) => reauthorization.is_still_allowed(now),
             Self::Kubernetes(reauthorization) => reauthorization.is_still_allowed(now),
             Self::Application(reauthorization) => reauthorization.is_still_allowed(now),
+            Self::ControlPlane(reauthorization) => reauthorization.is_still_allowed(now),
             Self::ApplicationSets(PtrEqArc(principal)) => {
                 now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
             }
@@ -97,6 +101,7 @@ impl Reauthorization {
             Self::Extension(reauthorization) => Some(reauthorization.principal()),
             Self::Cluster(reauthorization) => Some(reauthorization.principal()),
             Self::Application(reauthorization) => Some(reauthorization.principal()),
+            Self::ControlPlane(reauthorization) => Some(reauthorization.principal()),
             Self::ApplicationSets(PtrEqArc(principal)) => Some(principal),
             Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.principal(),
             Self::Kubernetes(_) => None,
@@ -108,7 +113,7 @@ impl Reauthorization {
             Self::Extension(_) => unchanged.extensions,
             Self::Cluster(_) => unchanged.clusters,
             Self::Kubernetes(_) => unchanged.kubernetes,
-            Self::Application(_) => unchanged.applications,
+            Self::Application(_) | Self::ControlPlane(_) => unchanged.applications,
             Self::ApplicationSets(_) => unchanged.callers,
             Self::Argocd(_) => unchanged.argocd,
         }

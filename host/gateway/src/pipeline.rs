@@ -9,6 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use http::uri::Authority;
 use http::{HeaderValue, Request, Response, request};
 
 use crate::applications::ApplicationsFrontState;
@@ -16,6 +17,7 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
 use crate::argocd::{self, MethodIndex};
+use crate::control_plane::route::ControlPlanePath;
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
@@ -157,6 +159,11 @@ impl Gateway {
         snapshot: &Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
+        if let Some(authority) = client.connect_authority() {
+            return self
+                .serve_tunneled((head, body), (client, authority), snapshot, record)
+                .await;
+        }
         let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri);
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
@@ -232,6 +239,29 @@ impl Gateway {
         }
     }
 
+    /// Runs the stages of a request in a tunnel of Argo CD's own components. Nothing else is served
+    /// there.
+    async fn serve_tunneled(
+        &self,
+        (head, body): (request::Parts, Body),
+        (client, authority): (&Arc<Client>, &Authority),
+        snapshot: &Arc<Snapshot>,
+        record: &mut OpenRecord,
+    ) -> Result<Response<Body>, Rejection> {
+        let uri = head.uri.clone();
+        let path = ControlPlanePath::read(authority, &uri)?;
+        let safety = path.safety(&head.method);
+        let principal = self.authenticate(&head, safety, (client, snapshot), record).await?;
+        let context = RequestContext {
+            gateway: self,
+            client,
+            snapshot,
+            principal: &principal,
+            record,
+        };
+        path.serve(context, (head, body)).await
+    }
+
     pub(crate) async fn authenticate(
         &self,
         head: &request::Parts,
@@ -272,7 +302,7 @@ impl Handler for Gateway {
         let snapshot = self.current.load_full();
         let (head, body) = request.into_parts();
         let record = self.open_record(Some(&head), (client, &snapshot));
-        let front_kind = FrontKind::of(&snapshot, Some(&head));
+        let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
         let mut response = match front_kind.cors(&snapshot, &head) {
             Some(Err(error)) => {
@@ -306,7 +336,7 @@ impl Handler for Gateway {
         let snapshot = self.current.load();
         let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
-        let front_kind = FrontKind::of(&snapshot, head);
+        let front_kind = FrontKind::of(&snapshot, client, head);
         let mut response = front_kind.refuse(&Rejection::Server(refusal), record);
         // A page that is allowed to call may read why a request was refused.
         if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head)) {
@@ -314,6 +344,10 @@ impl Handler for Gateway {
         }
         set_decision_header(&mut response, decision);
         response
+    }
+
+    fn accepts_connect(&self) -> bool {
+        self.current.load().policies.config.control_plane.is_some()
     }
 
     fn on_incomplete_head(&self, client: &Arc<Client>) {

@@ -8,10 +8,12 @@ use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::{CallTarget, ExtensionEvaluationCache};
 use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
+use tollgate_core::user::Identity;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::Bundle;
 use tollgate_state::Resources;
@@ -40,6 +42,8 @@ pub struct Policies {
     pub(crate) argocd: Option<Arc<Bundle>>,
     /// The digest of `argocd`, for records.
     pub(crate) argocd_digest: Option<Arc<str>>,
+    /// Who reads in clusters for Argo CD's own components, if they may come.
+    pub(crate) reader: Option<Arc<Impersonation>>,
     callers: CallerCache,
     pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     pub(crate) extension_evaluations: ExtensionEvaluationCache,
@@ -89,6 +93,12 @@ impl Policies {
             application_sets: fronts.application_sets,
             argocd_digest: fronts.argocd.as_ref().map(|bundle| Arc::from(bundle.digest())),
             argocd: fronts.argocd,
+            reader: config.control_plane.as_ref().map(|settings| {
+                Arc::new(Impersonation::As(Identity {
+                    username: settings.reader.username(),
+                    ..Identity::default()
+                }))
+            }),
             callers: CallerCache::default(),
             call_targets: moka::sync::Cache::builder()
                 .weigher(|_, target: &Arc<CallTarget>| target.list_entries)

@@ -94,6 +94,8 @@ pub(crate) enum Rejection {
     #[error(transparent)]
     Application(#[from] crate::applications::permit::Error),
     #[error(transparent)]
+    ControlPlane(#[from] crate::control_plane::permit::Error),
+    #[error(transparent)]
     Discovery(#[from] tollgate_cluster::discovery::Error),
     #[error(transparent)]
     Platform(#[from] api::Error),
@@ -201,6 +203,7 @@ impl Rejection {
             Self::ClientImpersonates(_) => denied(StatusCode::BAD_REQUEST, "client_impersonates", text()),
             Self::Kubernetes(error) => kubernetes::kubernetes_error(error),
             Self::Application(error) => kubernetes::application_error(error),
+            Self::ControlPlane(error) => kubernetes::control_plane_error(error),
             Self::Discovery(error) => kubernetes::discovery_error(error),
             Self::Audit(_) => {
                 let text = "the request cannot be written down right now, try again later";

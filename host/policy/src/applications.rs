@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxBuildHasher;
 
+use crate::impersonate::Impersonation;
 use crate::impersonate::service_account::{
     self, DeployTarget, DerivedAccount, DestinationServiceAccounts, EvaluatedEntry, Fallback,
 };
@@ -47,7 +48,11 @@ pub struct ApplicationIndex {
     by_namespace: HashMap<String, ApplicationsByName, FxBuildHasher>,
     /// What is wrong with settings in `argocd-cm`.
     findings: Vec<Diagnostic>,
+    /// The accounts that act in each cluster, by server and username. Made when first asked for.
+    acting: OnceLock<AccountsByServer>,
 }
+
+type AccountsByServer = HashMap<String, HashMap<String, Arc<Impersonation>, FxBuildHasher>, FxBuildHasher>;
 
 /// An Application with its project, its destination cluster and its account.
 #[derive(Debug)]
@@ -113,6 +118,34 @@ impl ApplicationIndex {
     /// Every Application, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<IndexedApplication>> {
         self.by_namespace.values().flat_map(|members| &members.0)
+    }
+
+    /// The identity of a service account, if it acts in the cluster of this server for an Application
+    /// whose project permits the destination.
+    ///
+    /// - `server`: as the cluster's Secret spells it.
+    /// - `username`: the account's, such as `system:serviceaccount:shop:deployer`.
+    pub fn acting_in(&self, server: &str, username: &str) -> Option<Arc<Impersonation>> {
+        let accounts = self.acting.get_or_init(|| self.accounts_by_server());
+        accounts.get(server)?.get(username).map(Arc::clone)
+    }
+
+    fn accounts_by_server(&self) -> AccountsByServer {
+        let mut accounts = AccountsByServer::default();
+        for indexed in self.iter() {
+            let (Some(project), Ok(cluster), Ok(derived)) =
+                (&indexed.project, &indexed.destination, &indexed.derived_account)
+            else {
+                continue;
+            };
+            let namespace = &indexed.application.destination.namespace;
+            let Some(account) = &derived.account else { continue };
+            if destination::permitted(project, cluster, namespace, &self.clusters) {
+                let of_cluster = accounts.entry(cluster.server.clone()).or_default();
+                of_cluster.insert(account.username(), Arc::clone(&derived.impersonation));
+            }
+        }
+        accounts
     }
 
     /// The project of this name, merged with its global projects.

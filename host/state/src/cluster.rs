@@ -34,6 +34,10 @@ pub struct ClusterConfig {
     pub resource_version: Option<String>,
     /// Where the Secret starts.
     pub location: Option<Location>,
+    /// Whether Argo CD reaches the cluster through the gateway: its Secret has a `proxyUrl`. What
+    /// else is in `config` there is for the gateway; the cluster's own credential is in a Secret of
+    /// the gateway's.
+    pub is_enrolled: bool,
 }
 
 /// How the gateway authenticates. A cluster has exactly one authentication.

@@ -39,6 +39,8 @@ struct Collector<'p> {
     seen: HashMap<(ObjectKind, &'p ObjectName), &'p Location, FxBuildHasher>,
     applications: Vec<(ObjectName, Arc<Application>)>,
     found_clusters: Vec<(Cluster, Location)>,
+    /// How the gateway reaches clusters that are enrolled, with their servers.
+    credentials: Vec<(String, Arc<ClusterConfig>)>,
     agents: agent::Unresolved,
     people: Vec<Arc<people::Unresolved>>,
     /// Second definitions of tenants' objects. Neither definition is used.
@@ -70,6 +72,64 @@ pub(crate) struct LoadMemo {
     agents: BTreeMap<String, Arc<AgentObject>>,
     /// How the control plane's own cluster is reached when it has no Secret.
     in_cluster: Option<Arc<ClusterConfig>>,
+    /// Clusters that are enrolled, by server.
+    enrolled: BTreeMap<String, EnrolledCluster>,
+}
+
+/// How a cluster that is enrolled is reached, and what that was made of.
+#[derive(Clone, Debug)]
+struct EnrolledCluster {
+    secret: Arc<ClusterConfig>,
+    credential: Option<Arc<ClusterConfig>>,
+    joined: Arc<ClusterConfig>,
+}
+
+/// Replaces what the Secrets of enrolled clusters say by the gateway's own Secrets. What has not
+/// changed since the last load is taken over.
+fn join_credentials(
+    configs: &mut BTreeMap<String, Arc<ClusterConfig>>,
+    credentials: &[(String, Arc<ClusterConfig>)],
+    (memo, findings): (&mut BTreeMap<String, EnrolledCluster>, &mut Vec<Diagnostic>),
+) {
+    let mut before = std::mem::take(memo);
+    for (server, config) in configs.iter_mut().filter(|(_, config)| config.is_enrolled) {
+        let mut of_server = credentials.iter().filter(|(of, _)| of == server);
+        let credential = match (of_server.next(), of_server.next()) {
+            // SECURITY: it is ambiguous which of several is meant.
+            (Some((_, credential)), None) => Some(Arc::clone(credential)),
+            (Some((_, first)), Some((_, second))) => {
+                let (at, other) = (second.location.clone(), first.location.as_ref());
+                let other = other.map(ToString::to_string).unwrap_or_default();
+                let message = format!("two secrets say how the gateway reaches `{server}`, the other at {other}");
+                findings.push(Diagnostic::warning(at, message).with_hint("the cluster is not used until one is gone"));
+                None
+            }
+            (None, _) => {
+                let message = format!("Argo CD reaches `{server}` through the gateway, which has no secret for it");
+                let hint = format!(
+                    "create one with the label `{}: {}` in a namespace of the gateway's own",
+                    cluster::CREDENTIAL_LABEL,
+                    cluster::CREDENTIAL_TYPE
+                );
+                findings.push(Diagnostic::warning(config.location.clone(), message).with_hint(hint));
+                None
+            }
+        };
+        let is_same = |one: &Option<Arc<ClusterConfig>>| match (one, &credential) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let known = before.remove(server);
+        let known = known.filter(|known| Arc::ptr_eq(&known.secret, config) && is_same(&known.credential));
+        let known = known.unwrap_or_else(|| EnrolledCluster {
+            joined: Arc::new(cluster::with_own_credential(config, credential.as_deref())),
+            secret: Arc::clone(config),
+            credential,
+        });
+        *config = Arc::clone(&known.joined);
+        memo.insert(server.clone(), known);
+    }
 }
 
 impl<'p> Collector<'p> {
@@ -158,6 +218,9 @@ impl<'p> Collector<'p> {
                     self.found_clusters.push((cluster.clone(), secret.location.clone()));
                 }
                 resources.secrets.insert(name.name.clone(), Arc::clone(secret));
+            }
+            ObjectContent::ClusterCredential(server, config) => {
+                self.credentials.push((server.clone(), Arc::clone(config)));
             }
             ObjectContent::Project(project) => {
                 resources.projects.insert(name.name.clone(), Arc::clone(project));
@@ -291,6 +354,7 @@ impl<'p> Collector<'p> {
         self.resources.clusters = known;
         let configs = &mut self.resources.cluster_configs;
         configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));
+        join_credentials(configs, &self.credentials, (&mut memo.enrolled, &mut self.findings));
         let in_cluster = memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()));
         for known in &self.resources.clusters {
             let config = configs.entry(known.server.clone());

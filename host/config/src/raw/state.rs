@@ -70,6 +70,7 @@ impl RawKubernetesState {
             kubeconfig: self.kubeconfig.map(|file| validator.base.join(file)),
             context: self.context,
             applications: namespaces(self.application_namespaces.unwrap_or_default(), validator),
+            credentials_namespace: None,
         }
     }
 }

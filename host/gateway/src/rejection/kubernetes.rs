@@ -5,7 +5,7 @@
 use http::StatusCode;
 
 use super::{ErrorResponse, denied, failed};
-use crate::{applications, kubernetes};
+use crate::{applications, control_plane, kubernetes};
 use tollgate_cluster::discovery;
 use tollgate_identity::access;
 use tollgate_identity::authenticate::k8s_proxy;
@@ -60,6 +60,19 @@ pub(super) fn application_error(error: &applications::permit::Error) -> ErrorRes
         }
         Error::Policy { .. } => failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
+}
+
+pub(super) fn control_plane_error(error: &control_plane::permit::Error) -> ErrorResponse {
+    use control_plane::permit::Error;
+    let reason = match error {
+        Error::NotVisible(_) => "permission_denied",
+        Error::Impersonation(_) => "client_impersonates",
+        Error::NoApplication(_) => "account_of_no_application",
+        Error::WithoutAccount(_) => "write_without_account",
+        Error::Subresource(_) => "subresource_refused",
+        Error::NoReader(_) => "unusable_identity",
+    };
+    denied(StatusCode::FORBIDDEN, reason, error.to_string())
 }
 
 pub(super) fn discovery_error(error: &discovery::Error) -> ErrorResponse {

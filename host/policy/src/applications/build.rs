@@ -4,7 +4,7 @@
 //! are the same as before.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
@@ -85,6 +85,7 @@ impl ApplicationIndex {
             projects,
             by_namespace,
             findings,
+            acting: OnceLock::new(),
         }
     }
 }

@@ -64,15 +64,21 @@ const OWN_VALUES: [&str; 7] = [
     "shard",
 ];
 
+/// Label of the Secrets that hold how the gateway itself reaches a cluster that is enrolled. They have
+/// the shape of Argo CD's cluster Secrets.
+pub(super) const CREDENTIAL_LABEL: &str = "tollgate.dev/secret-type";
+
+/// Its value.
+pub(super) const CREDENTIAL_TYPE: &str = "cluster";
+
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";
 
 pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) -> ClusterConfig {
     let mistakes = Mistakes::default();
-    let text = secret.text("config");
-    let (auth, tls) = match text.trim() {
-        "" => (ClusterAuth::Anonymous, ClusterTls::default()),
-        _ => settings(text, &mistakes),
+    let Settings { auth, tls, is_enrolled } = match secret.text("config").trim() {
+        "" => Settings::default(),
+        text => settings(text, &mistakes),
     };
     let name = &object.name.name;
     if tls.verification == TlsVerification::Off {
@@ -101,6 +107,29 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
         secret_name: Some(name.clone()),
         resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion")),
         location: Some(secret.location.clone()),
+        is_enrolled,
+    }
+}
+
+/// How a cluster is reached that Argo CD reaches through the gateway.
+///
+/// - `own`: the Secret of the gateway's for the cluster's server, if there is one.
+pub(super) fn with_own_credential(enrolled: &ClusterConfig, own: Option<&ClusterConfig>) -> ClusterConfig {
+    let Some(own) = own else {
+        return ClusterConfig {
+            auth: ClusterAuth::Unusable {
+                reason: format!("no Secret with the label `{CREDENTIAL_LABEL}: {CREDENTIAL_TYPE}` is for its server"),
+            },
+            ..enrolled.clone()
+        };
+    };
+    ClusterConfig {
+        auth: own.auth.clone(),
+        tls: own.tls.clone(),
+        values: own.values.clone(),
+        resource_version: own.resource_version.clone(),
+        location: own.location.clone(),
+        ..enrolled.clone()
     }
 }
 
@@ -129,14 +158,26 @@ fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {
     others
 }
 
-fn settings(text: &str, mistakes: &Mistakes) -> (ClusterAuth, ClusterTls) {
+/// What `config` says.
+#[derive(Default)]
+struct Settings {
+    auth: ClusterAuth,
+    tls: ClusterTls,
+    is_enrolled: bool,
+}
+
+fn settings(text: &str, mistakes: &Mistakes) -> Settings {
     let Some(object) = RawObject::open(text, "", &KEYS, mistakes) else {
-        return (ClusterAuth::Anonymous, ClusterTls::default());
+        return Settings::default();
     };
     // Bodies are passed unchanged, so either value has the same effect.
     object.boolean("disableCompression");
+    // SECURITY: whatever else is in it is how Argo CD comes to the gateway, and no cluster gets that.
     if object.text("proxyUrl").is_some() {
-        object.mistake("`proxyUrl` is not used; clusters are reached directly");
+        return Settings {
+            is_enrolled: true,
+            ..Settings::default()
+        };
     }
     let (server, client) = tls::tls(&object);
     let client = client.map(|(chain_pem, key_pem)| {
@@ -155,8 +196,11 @@ fn settings(text: &str, mistakes: &Mistakes) -> (ClusterAuth, ClusterTls) {
         let named = names.join("`, `");
         object.mistake(format!("`{named}` are several ways of authentication; keep one"));
     }
-    let auth = methods.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth);
-    (auth, server)
+    Settings {
+        auth: methods.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth),
+        tls: server,
+        is_enrolled: false,
+    }
 }
 
 /// An authentication and the key that selects it.

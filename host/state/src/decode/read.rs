@@ -149,6 +149,8 @@ pub(crate) enum ObjectContent {
         cluster: Option<(Cluster, Arc<ClusterConfig>)>,
         repository: Option<Arc<Repository>>,
     },
+    /// A Secret of the gateway's, with the server of a cluster and how it is reached.
+    ClusterCredential(String, Arc<ClusterConfig>),
     Project(Arc<Project>),
     Application(Arc<Application>),
     ApplicationSet(Arc<Value>),
@@ -278,7 +280,19 @@ impl<'n> ObjectDecoder<'n> {
             }
             return self.findings.borrow_mut().append(&mut findings);
         };
-        if !kind.allows_any_namespace() && object.name.namespace != self.namespace {
+        let is_control_planes = object.name.namespace == self.namespace;
+        let is_credential = kind == ObjectKind::Secret && is_cluster_credential(&object);
+        if is_credential && is_control_planes {
+            // SECURITY: Argo CD reads all Secrets of its namespace.
+            let label = cluster::CREDENTIAL_LABEL;
+            let message = format!(
+                "the secret `{}` has the label `{label}` and is not used, because Argo CD can read it",
+                object.name.name
+            );
+            let finding = Diagnostic::warning(location, message);
+            return self.report(finding.with_hint("keep it in a namespace of the gateway's own"));
+        }
+        if !kind.allows_any_namespace() && !is_control_planes && !is_credential {
             tracing::debug!(kind = kind.as_str(), namespace = %object.name.namespace, %location, "object of another namespace");
             return;
         }
@@ -421,9 +435,34 @@ fn config_map(object: &Object<'_>) -> ObjectContent {
     content(ConfigMap { data })
 }
 
+fn is_cluster_credential(object: &Object<'_>) -> bool {
+    let label = object.labels.get(cluster::CREDENTIAL_LABEL);
+    label.is_some_and(|value| value == cluster::CREDENTIAL_TYPE)
+}
+
+/// A Secret that says how the gateway reaches a cluster. Another one with its name, in the control
+/// plane's namespace, has nothing to do with it.
+fn cluster_credential(secret: &Secret, object: &Object<'_>) -> ObjectContent {
+    let Some(cluster) = secret::cluster(secret, object) else {
+        return ObjectContent::Unused;
+    };
+    let config = cluster::config(object, secret, &cluster);
+    if config.is_enrolled {
+        let name = &object.name.name;
+        object.warn(format!(
+            "the secret `{name}` is not used: the gateway reaches clusters without `proxyUrl`"
+        ));
+        return ObjectContent::Unused;
+    }
+    ObjectContent::ClusterCredential(cluster.server, Arc::new(config))
+}
+
 fn secret(object: &Object<'_>) -> ObjectContent {
     let (mut secret, bytes) = secret::secret(object);
     check_size("Secret", bytes, object);
+    if is_cluster_credential(object) {
+        return cluster_credential(&secret, object);
+    }
     let name = &object.name.name;
     let secret_type = object.labels.get(secret::TYPE_LABEL).map_or("", String::as_str);
     let repository = repository::kind(secret_type)

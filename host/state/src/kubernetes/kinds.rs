@@ -11,6 +11,9 @@ use tollgate_config::{ApplicationNamespaces, KubernetesState};
 /// time, and resuming costs the server almost nothing.
 pub(super) const WATCH_SECONDS: u32 = 60;
 
+/// Selects the Secrets by which the gateway reaches clusters.
+const CREDENTIALS: &str = "tollgate.dev/secret-type=cluster";
+
 /// Whether the gateway can do without a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchRequirement {
@@ -27,6 +30,8 @@ pub(super) struct WatchSpec {
     pub(super) namespace: Option<String>,
     /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,
+    /// The label that is asked for; `None` for all.
+    pub(super) label: Option<&'static str>,
     pub(super) requirement: WatchRequirement,
 }
 
@@ -37,6 +42,7 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
         kind,
         namespace: Some(namespace.to_owned()),
         name,
+        label: None,
         requirement,
     };
     let mut all = vec![
@@ -52,6 +58,13 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
         here(ObjectKind::Ingress, None, Optional),
         here(ObjectKind::NetworkPolicy, None, Optional),
     ];
+    if let Some(namespace) = &settings.credentials_namespace {
+        all.push(WatchSpec {
+            namespace: Some(namespace.clone()),
+            label: Some(CREDENTIALS),
+            ..here(ObjectKind::Secret, None, OneOfSeveral)
+        });
+    }
     let mut applications = |namespace: Option<&str>, requirement| {
         for (kind, requirement) in [
             (ObjectKind::Application, requirement),
@@ -61,6 +74,7 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
                 kind,
                 namespace: namespace.map(str::to_owned),
                 name: None,
+                label: None,
                 requirement,
             });
         }
@@ -107,6 +121,10 @@ impl WatchSpec {
     /// that no object of ours refers to.
     pub(super) fn config(&self) -> watcher::Config {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let config = match self.label {
+            Some(label) => config.labels(label),
+            None => config,
+        };
         match (self.name, self.kind) {
             (Some(name), _) => config.fields(&format!("metadata.name={name}")),
             (None, ObjectKind::Secret) => config.fields("type!=helm.sh/release.v1"),

@@ -237,7 +237,6 @@ fn invalid_configs_have_specific_errors_without_secret_values() {
             json!({ "tlsClientConfig": { "caData": "aGVsbG8=", "insecure": true } }),
             "`insecure`, which excludes it",
         ),
-        (json!({ "proxyUrl": "http://p4ssw0rd@proxy" }), "`proxyUrl` is not used"),
         (json!([]), "`config` is not a JSON object"),
     ] {
         let lines = bad(&config);
@@ -402,4 +401,94 @@ fn debug_output_and_findings_show_no_secret_value() {
             assert!(!shown.contains(value), "{method}: `{value}`");
         }
     }
+}
+
+/// How the gateway itself reaches a cluster that is enrolled.
+fn credential(name: &str, namespace: &str, config: &Value) -> String {
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name, "namespace": namespace, "resourceVersion": "7",
+            "labels": { "tollgate.dev/secret-type": "cluster" },
+        },
+        "stringData": { "server": format!("{SERVER}/"), "config": config.to_string() },
+    });
+    format!("{object}\n---\n")
+}
+
+/// What Argo CD reads: a way to the gateway, with its own token for it.
+fn enrolled() -> String {
+    manifest(
+        "prod",
+        SERVER,
+        &json!({ "proxyUrl": "https://tollgate.argocd.svc", "bearerToken": "f0r-us" }),
+    )
+}
+
+#[test]
+fn an_enrolled_cluster_is_reached_by_the_gateways_own_secret() {
+    let own = json!({ "bearerToken": "0wn", "tlsClientConfig": { "serverName": "kube" } });
+    let (resources, lines) = load(&format!("{}{}", enrolled(), credential("prod", "tollgate", &own)));
+    assert_eq!(lines, [""; 0]);
+    let config = &resources.cluster_configs[SERVER];
+    let ClusterAuth::Bearer(token) = &config.auth else {
+        panic!("{config:?}");
+    };
+    assert_eq!(token.expose_secret(), "0wn");
+    assert!(config.is_enrolled);
+    assert_eq!(config.tls.server_name.as_deref(), Some("kube"));
+    assert_eq!(
+        (config.secret_name.as_deref(), config.resource_version.as_deref()),
+        (Some("prod"), Some("7"))
+    );
+    assert_eq!(
+        resources
+            .clusters
+            .iter()
+            .filter(|cluster| cluster.name == "prod")
+            .count(),
+        1
+    );
+    // A Secret of Argo CD's own with the same name is another one.
+    assert_eq!(resources.secrets["prod"].text("name"), "prod");
+}
+
+#[test]
+fn what_argo_cd_could_read_or_is_ambiguous_reaches_no_enrolled_cluster() {
+    let own = json!({ "bearerToken": "0wn" });
+    let proxied = json!({ "proxyUrl": "https://elsewhere", "bearerToken": "0wn" });
+    for (secrets, expected) in [
+        (String::new(), "which has no secret for it"),
+        (credential("prod", "argocd", &own), "Argo CD can read it"),
+        (
+            credential("prod", "tollgate", &proxied),
+            "reaches clusters without `proxyUrl`",
+        ),
+        (
+            format!(
+                "{}{}",
+                credential("a", "tollgate", &own),
+                credential("b", "tollgate", &own)
+            ),
+            "two secrets say how the gateway reaches",
+        ),
+    ] {
+        let (resources, lines) = load(&format!("{}{secrets}", enrolled()));
+        let config = &resources.cluster_configs[SERVER];
+        assert!(
+            config.is_enrolled && matches!(config.auth, ClusterAuth::Unusable { .. }),
+            "{config:?}"
+        );
+        let lines = lines.join("\n");
+        assert!(lines.contains(expected), "{lines}");
+        assert!(!lines.contains("0wn") && !lines.contains("f0r-us"), "{lines}");
+    }
+    // Without enrolment it means nothing.
+    let direct = manifest("prod", SERVER, &json!({ "bearerToken": "b34r3r" }));
+    let (resources, _) = load(&format!("{direct}{}", credential("prod", "tollgate", &own)));
+    let ClusterAuth::Bearer(token) = &resources.cluster_configs[SERVER].auth else {
+        panic!("another authentication");
+    };
+    assert_eq!(token.expose_secret(), "b34r3r");
 }

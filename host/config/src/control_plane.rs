@@ -1,0 +1,38 @@
+//! Settings of the front through which Argo CD's own components reach clusters.
+
+use serde::Deserialize;
+
+/// How Argo CD's application controller and server reach clusters through the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlPlane {
+    /// Who they are. Nobody else may use the front; at least one.
+    pub callers: Vec<ControlPlaneCaller>,
+    /// The service account that reads in each cluster where they do not impersonate.
+    pub reader: ReaderAccount,
+}
+
+/// A credential of Argo CD's components.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ControlPlaneCaller {
+    /// `iss` of its tokens: `argocd` for an account of Argo CD, or an issuer of the settings.
+    pub issuer: String,
+    /// The account's name, or the username that the issuer's mapping gives.
+    pub user: String,
+}
+
+/// A service account that every cluster has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderAccount {
+    /// A name that a namespace can have.
+    pub namespace: String,
+    /// A name that a service account can have.
+    pub name: String,
+}
+
+impl ReaderAccount {
+    /// Its username: `system:serviceaccount:<namespace>:<name>`.
+    pub fn username(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}

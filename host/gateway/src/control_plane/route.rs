@@ -1,0 +1,31 @@
+//! Requests inside a tunnel (`CONNECT`) to a cluster's API server: the authority that the tunnel was
+//! opened for, and the raw path. Refusals get 400.
+//!
+//! Security: the API server reads the path exactly as the permit did.
+
+use http::Uri;
+use http::uri::Authority;
+
+use tollgate_proxy::target::{Error, check_path};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ControlPlanePath<'a> {
+    /// Host and port of the cluster's server, the host in lower case.
+    pub(crate) authority: &'a Authority,
+    /// The whole path, encoded as the client sent it. It begins with the path of the cluster's
+    /// server, if that has one.
+    pub(crate) path: &'a str,
+    /// What follows `?`, as the client sent it.
+    pub(crate) query: Option<&'a str>,
+}
+
+impl<'a> ControlPlanePath<'a> {
+    pub(crate) fn read(authority: &'a Authority, uri: &'a Uri) -> Result<Self, Error> {
+        check_path(uri.path())?;
+        Ok(Self {
+            authority,
+            path: uri.path(),
+            query: uri.query(),
+        })
+    }
+}
