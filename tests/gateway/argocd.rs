@@ -1,6 +1,10 @@
 //! The argocd front: what argocd-server sees of a request, and what the client sees of its answer.
 //! The backend stands for argocd-server, and records every byte.
 
+mod http2;
+
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 
 use crate::wire::{put_argocd_cm, reason};
@@ -11,8 +15,14 @@ use test_support::world::{SESSION_KEY, Setup, World, map};
 
 /// A gateway in front of `backend`, with the ApplicationSet front open.
 async fn world(backend: &Backend) -> World {
+    world_at(backend.address, "").await
+}
+
+/// A gateway in front of what listens at `argocd` and serves below `root_path`, with the
+/// ApplicationSet front open.
+async fn world_at(argocd: SocketAddr, root_path: &str) -> World {
     let settings = json!({
-        "argocd": {"server": format!("http://{}", backend.address)},
+        "argocd": {"server": format!("http://{argocd}{root_path}")},
         "applicationSets": {},
     });
     let setup = Setup {
@@ -31,7 +41,11 @@ fn head(method: &str, path: &str, fields: &str) -> Vec<u8> {
 }
 
 fn bearer(user: &str) -> String {
-    format!("authorization: Bearer {}\r\n", token::session(SESSION_KEY, user))
+    format!("authorization: {}\r\n", bearer_token(user))
+}
+
+fn bearer_token(user: &str) -> String {
+    format!("Bearer {}", token::session(SESSION_KEY, user))
 }
 
 async fn send(world: &World, request: &[u8]) -> Answer {
@@ -301,15 +315,7 @@ async fn a_stream_ends_when_its_callers_account_is_withdrawn() {
 
 /// A gateway in front of a `backend` that serves below `/argo-cd`.
 async fn below_root_path(backend: &Backend) -> World {
-    let settings = json!({
-        "argocd": {"server": format!("http://{}/argo-cd", backend.address)},
-        "applicationSets": {},
-    });
-    let setup = Setup {
-        settings,
-        ..Setup::default()
-    };
-    setup.start().await
+    world_at(backend.address, "/argo-cd").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,7 @@ mod cross_site;
 mod expiry;
 mod extension_objects;
 mod grpc;
+mod http2;
 mod limits;
 mod memory;
 mod platform;

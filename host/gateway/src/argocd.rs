@@ -37,7 +37,7 @@ pub(crate) use api_request::Error as RequestError;
 pub(crate) use api_request::Operation;
 pub(crate) use methods::MethodIndex;
 
-use route::{ArgocdRoute, SignIn};
+use route::{ArgocdRoute, RootPath, SignIn};
 
 /// Reads the authorities of argocd-server, and makes its connections. Connects nowhere.
 ///
@@ -87,11 +87,15 @@ impl ArgocdRoute {
     /// which argocd-server recognizes.
     ///
     /// # Errors
-    /// [`grpc::Error::Http1`] and [`grpc::Error::Token`].
+    /// [`grpc::Error::NoMethod`], [`grpc::Error::Http1`] and [`grpc::Error::Token`].
     pub(crate) fn prepare(self, head: &mut request::Parts) -> Result<(), grpc::Error> {
         let Some(transport) = self.transport else {
             return Ok(());
         };
+        if (transport, self.root_path) == (Transport::Grpc, RootPath::Removed) {
+            let path = head.uri.path().trim_start_matches('/').to_owned();
+            return Err(grpc::Error::NoMethod { path });
+        }
         grpc::token_as_bearer(&mut head.headers)?;
         if transport == Transport::Grpc {
             if head.version < Version::HTTP_2 {
@@ -120,6 +124,7 @@ impl RouteHandler<()> for ArgocdRoute {
         } = context;
         record.note(|record| record.front = "argocd");
         let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
+        api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
         self.prepare(&mut head)?;
         let principal = self.authenticate(&head, gateway, (client, snapshot), record).await?;
         let principal = principal.as_ref();

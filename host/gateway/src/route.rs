@@ -7,7 +7,7 @@
 use crate::applications::route::{ApplicationPath, is_application};
 use crate::applicationsets::grpc::{Call, Transport};
 use crate::applicationsets::route::ApplicationSetRoute;
-use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, argocd, is_argocd};
+use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, RootPath, argocd, is_argocd};
 use crate::clusters::route::{ClusterRoute, is_forwarded};
 use crate::kubernetes::route::KubernetesPath;
 use crate::platform::route::PlatformRoute;
@@ -63,6 +63,8 @@ pub(crate) enum Fallback {
     /// Nothing: they get 404.
     NotFound,
     Argocd(ApplicationSetsServer),
+    /// argocd-server, which serves no gRPC below its root path.
+    ArgocdBelowRoot(ApplicationSetsServer),
     /// argocd-server, which serves only gRPC outside its root path.
     ArgocdCalls(ApplicationSetsServer),
 }
@@ -86,7 +88,7 @@ impl Fallback {
         match below(root_path, uri) {
             Some(inner) => {
                 *uri = inner;
-                Self::Argocd(sets)
+                Self::ArgocdBelowRoot(sets)
             }
             None => Self::ArgocdCalls(sets),
         }
@@ -96,7 +98,7 @@ impl Fallback {
     pub(crate) fn serves(self, path: &str) -> bool {
         match self {
             Self::NotFound => false,
-            Self::Argocd(sets) | Self::ArgocdCalls(sets) => {
+            Self::Argocd(sets) | Self::ArgocdBelowRoot(sets) | Self::ArgocdCalls(sets) => {
                 let is_into_cluster = is_forwarded(path) || is_application(path);
                 !is_into_cluster && is_argocd(path, sets)
             }
@@ -140,6 +142,12 @@ pub(crate) fn route<'a>(
         Fallback::Argocd(sets) => {
             if let Some(route) = argocd((method, uri, headers), sets)? {
                 return Ok(Route::Argocd(route));
+            }
+        }
+        Fallback::ArgocdBelowRoot(sets) => {
+            if let Some(route) = argocd((method, uri, headers), sets)? {
+                let root_path = RootPath::Removed;
+                return Ok(Route::Argocd(ArgocdRoute { root_path, ..route }));
             }
         }
         Fallback::ArgocdCalls(sets) => {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{Method, request};
+use http::{HeaderMap, Method, request};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
@@ -159,6 +159,15 @@ impl UnknownOperation {
 // SECURITY: callers choose these texts, and thousands of records are kept.
 fn start(text: &str) -> String {
     text.chars().take(MAX_UNKNOWN_LETTERS).collect()
+}
+
+/// Refuses a request whose `Content-Type` is given more than once.
+// SECURITY: the type tells a call from everything else, so both servers must read the same one.
+pub(super) fn check_content_type(fields: &HeaderMap) -> Result<(), Error> {
+    match fields.get_all(CONTENT_TYPE).iter().nth(1) {
+        Some(_) => Err(message::Error::Duplicate("Content-Type").into()),
+        None => Ok(()),
+    }
 }
 
 fn is_form(head: &request::Parts) -> bool {

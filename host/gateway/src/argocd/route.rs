@@ -64,6 +64,15 @@ pub(crate) struct ArgocdRoute {
     pub(crate) sign_in: SignIn,
     /// How it carries a call of gRPC or gRPC-Web, if it is one.
     pub(crate) transport: Option<Transport>,
+    pub(crate) root_path: RootPath,
+}
+
+/// Whether the client's path began with the root path of argocd-server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootPath {
+    Absent,
+    /// It did. The path that is judged is what follows.
+    Removed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +121,11 @@ pub(crate) fn argocd(
         true => SignIn::Required,
         false => SignIn::NotRequired,
     };
-    Ok(Some(ArgocdRoute { sign_in, transport }))
+    Ok(Some(ArgocdRoute {
+        sign_in,
+        transport,
+        root_path: RootPath::Absent,
+    }))
 }
 
 /// Refuses paths of the API that argocd-server would read in another way.
