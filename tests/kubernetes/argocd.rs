@@ -1,7 +1,7 @@
 //! A whole Argo CD behind the gateway: the same commands of its CLI through the gateway and
 //! straight to argocd-server.
 //!
-//! `sessions` has sign-in, sign-out and accounts.
+//! `sessions` has sign-in, sign-out and accounts; `wire` has HTTP/2, WebSockets and root paths.
 //!
 //! Needs the programs of Kubernetes (`cargo xtask kubernetes`), Argo CD (`cargo xtask argocd`) and
 //! Redis.
@@ -20,6 +20,7 @@ use test_support::token;
 mod crashes;
 mod sessions;
 mod sets;
+mod wire;
 
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
 pub(crate) const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
