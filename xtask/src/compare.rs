@@ -1,8 +1,9 @@
 //! `cargo xtask compare`: measures Tollgate and its peers on the same machine in the same run,
 //! prints tables and writes them between the markers of docs/performance.md.
 //!
-//! It has three parts: proxies under load ([`load`]), single decisions of the peers ([`micro`]),
-//! and our criterion benches, which answer the same questions ([`criterion`]).
+//! It has four parts: proxies under load ([`load`]), open streams ([`streams`]), single decisions of
+//! the peers ([`micro`]), and our criterion benches, which answer the same questions
+//! ([`criterion`]).
 //!
 //! Security: the measured servers listen only on loopback.
 
@@ -14,13 +15,20 @@ use anyhow::{Context, Result, ensure};
 use crate::setup;
 
 mod criterion;
+mod exchange;
 mod load;
 mod machine;
 mod micro;
 mod peers;
 mod report;
 mod servers;
+mod streams;
 mod world;
+
+use exchange::Exchange;
+use load::Target;
+use servers::Server;
+use world::{Settings, World};
 
 /// Measures Tollgate and its peers.
 #[derive(Debug, clap::Args)]
@@ -47,6 +55,8 @@ struct Effort {
     question: Duration,
     /// Sizes of the RBAC policy.
     rows: &'static [usize],
+    /// Streams of each kind that are open at once.
+    streams: usize,
 }
 
 impl Effort {
@@ -55,21 +65,34 @@ impl Effort {
         load: Duration::from_secs(8),
         question: Duration::from_secs(2),
         rows: &[10, 1_000, 10_000, 100_000],
+        streams: 5_000,
     };
     const QUICK: Self = Self {
         rounds: 1,
         load: Duration::from_secs(2),
         question: Duration::from_millis(200),
         rows: &[10, 10_000],
+        streams: 200,
     };
 }
 
 /// All measurements of one run.
 #[derive(Debug)]
 struct Findings {
-    proxies: Vec<load::Measured>,
+    servers: Servers,
     peers: Vec<micro::Answer>,
     benches: Vec<criterion::Bench>,
+}
+
+/// Measurements of running servers.
+#[derive(Debug)]
+struct Servers {
+    /// Proxies of calls of an extension.
+    extensions: Vec<load::Measured>,
+    /// Proxies of lists of applications.
+    applications: Vec<load::Measured>,
+    /// Open streams of the argocd front.
+    streams: Vec<streams::Measured>,
 }
 
 impl Compare {
@@ -89,7 +112,7 @@ impl Compare {
         let binaries = peers::build(root, gateway)?;
         let folder = tempfile::tempdir()?;
         let findings = Findings {
-            proxies: proxies(root, &binaries, folder.path(), effort).await?,
+            servers: measure_servers(root, &binaries, folder.path(), effort).await?,
             peers: micro::ask(root, &binaries, folder.path(), effort)?,
             benches: self.benches(root)?,
         };
@@ -126,31 +149,44 @@ impl Compare {
     }
 }
 
-/// Starts the backend and the proxies, and loads each in turn.
-async fn proxies(
-    root: &Path,
-    binaries: &peers::Binaries,
-    folder: &Path,
-    effort: Effort,
-) -> Result<Vec<load::Measured>> {
-    let backend = servers::Server::backend(folder)?;
-    let world = world::World::create(folder, root, backend.address)?;
-    let argocd = servers::Server::argocd(&binaries.argocd, &world)?;
-    let nginx = servers::Server::nginx(folder, backend.address)?;
+/// Starts the backend and the proxies, and measures them in turn.
+async fn measure_servers(root: &Path, binaries: &peers::Binaries, folder: &Path, effort: Effort) -> Result<Servers> {
+    let (extension, applications) = (Exchange::extension(), Exchange::applications());
+    let backend = Server::backend(folder, &extension, &applications)?;
+    let world = World::create(folder, root, backend.address)?;
+    let argocd = Server::argocd(&binaries.argocd, &world)?;
+    let nginx = Server::nginx(folder, backend.address)?;
     let token = argocd
         .token
-        .clone()
+        .as_deref()
         .context("Argo CD's proxy printed no session token")?;
-    let mut proxies = vec![
-        load::Target::direct(backend.address),
-        load::Target::unauthenticated(report::NGINX, nginx),
-    ];
-    if let Some(binary) = &binaries.gateway {
-        let server = servers::Server::gateway(binary, &world)?;
-        proxies.push(load::Target::authenticated(report::TOLLGATE, server, &token));
-    }
-    proxies.push(load::Target::authenticated(report::ARGOCD, argocd, &token));
-    load::measure(&proxies, effort).await
+    let start = |settings: Settings| {
+        let binary = binaries.gateway.as_ref();
+        binary.map(|binary| Server::gateway(binary, &settings)).transpose()
+    };
+    let (extensions, passing) = (start(world.extensions()?)?, start(world.argocd(backend.address)?)?);
+    let targets = |gateway: &Option<Server>| {
+        let mut targets = vec![
+            Target::unauthenticated(report::DIRECT, &backend),
+            Target::unauthenticated(report::NGINX, &nginx),
+        ];
+        targets.extend(
+            gateway
+                .as_ref()
+                .map(|server| Target::authenticated(report::TOLLGATE, server, token)),
+        );
+        targets
+    };
+    let mut proxies = targets(&extensions);
+    proxies.push(Target::authenticated(report::ARGOCD, &argocd, token));
+    Ok(Servers {
+        extensions: load::measure(&extension, &proxies, effort).await?,
+        applications: load::measure(&applications, &targets(&passing), effort).await?,
+        streams: match &binaries.gateway {
+            Some(binary) => streams::measure(binary, &world, token, effort.streams).await?,
+            None => Vec::new(),
+        },
+    })
 }
 
 /// Builds the gateway with the profile of releases.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 mod argocd;
+mod certificate;
 mod compare;
 mod demo;
 mod differential;

@@ -12,24 +12,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Effort;
-use super::report;
-use super::servers::{LOAD_CORE, Server, body, pinned};
-use super::world::{PATH, SCOPE};
+use super::exchange::Exchange;
+use super::servers::{LOAD_CORE, START, Server, pinned};
 
 /// Connections the load generator keeps busy.
 const CONNECTIONS: usize = 32;
 /// Load before the first round, so that caches and pools are warm.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How long a server may take to answer its first request.
-const START: Duration = Duration::from_secs(30);
 
 /// One server to load.
 #[derive(Debug)]
 pub(super) struct Target {
     name: &'static str,
     address: SocketAddr,
-    /// Dropping it stops the server.
-    _server: Option<Server>,
     session: Session,
 }
 
@@ -54,45 +49,33 @@ pub(super) struct Measured {
 }
 
 impl Target {
-    /// The backend itself; the caller keeps it running.
-    pub(super) fn direct(backend: SocketAddr) -> Self {
-        Self {
-            name: report::DIRECT,
-            address: backend,
-            _server: None,
-            session: Session::Ignored,
-        }
-    }
-
-    /// A proxy that requires no session.
-    pub(super) fn unauthenticated(name: &'static str, server: Server) -> Self {
+    /// The backend, or a proxy that requires no session.
+    pub(super) fn unauthenticated(name: &'static str, server: &Server) -> Self {
         Self {
             name,
             address: server.address,
-            _server: Some(server),
             session: Session::Ignored,
         }
     }
 
     /// A proxy that refuses requests without a session.
-    pub(super) fn authenticated(name: &'static str, server: Server, token: &str) -> Self {
+    pub(super) fn authenticated(name: &'static str, server: &Server, token: &str) -> Self {
         Self {
             name,
             address: server.address,
-            _server: Some(server),
             session: Session::Required(format!("argocd.token={token}")),
         }
     }
 
-    fn url(&self) -> String {
-        format!("http://{}{PATH}", self.address)
+    fn url(&self, exchange: &Exchange) -> String {
+        format!("http://{}{}", self.address, exchange.path)
     }
 
     /// Sends one request; returns status and body.
-    async fn send(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
-        let mut request = client.get(self.url());
-        for (name, value) in SCOPE {
-            request = request.header(name, value);
+    async fn send(&self, exchange: &Exchange, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
+        let mut request = client.get(self.url(exchange));
+        for (name, value) in exchange.fields {
+            request = request.header(*name, *value);
         }
         if let Some(cookie) = cookie {
             request = request.header("Cookie", cookie);
@@ -103,14 +86,14 @@ impl Target {
 
     /// Waits until the target answers, and checks its response; where a session is required, also
     /// that a request without one is refused.
-    async fn check(&self, client: &reqwest::Client) -> Result<()> {
+    async fn check(&self, exchange: &Exchange, client: &reqwest::Client) -> Result<()> {
         let cookie = match &self.session {
             Session::Ignored => None,
             Session::Required(cookie) => Some(cookie.as_str()),
         };
         let started = Instant::now();
         let (status, text) = loop {
-            match self.send(client, cookie).await {
+            match self.send(exchange, client, cookie).await {
                 // 503: it is still starting.
                 Ok(answer) if answer.0 != 503 || started.elapsed() > START => break answer,
                 Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -121,12 +104,12 @@ impl Target {
             }
         };
         ensure!(
-            status == 200 && text == body(),
+            status == 200 && text == exchange.content,
             "{} answered {status}: {text}",
             self.name
         );
         if cookie.is_some() {
-            let (status, _) = self.send(client, None).await?;
+            let (status, _) = self.send(exchange, client, None).await?;
             ensure!(
                 (400..500).contains(&status),
                 "{} answered {status} to a request without a session",
@@ -137,36 +120,37 @@ impl Target {
     }
 
     /// Runs one round of load.
-    fn load(&self, duration: Duration) -> Result<Measured> {
+    fn load(&self, exchange: &Exchange, duration: Duration) -> Result<Measured> {
         let mut command = pinned(LOAD_CORE, Path::new("wrk"));
         command.args(["--threads", "1", "--latency"]);
         command.arg("--connections").arg(CONNECTIONS.to_string());
         command.arg("--duration").arg(format!("{}s", duration.as_secs()));
-        for (name, value) in SCOPE {
+        for (name, value) in exchange.fields {
             command.arg("--header").arg(format!("{name}: {value}"));
         }
         if let Session::Required(cookie) = &self.session {
             command.arg("--header").arg(format!("Cookie: {cookie}"));
         }
-        read(self.name, command.arg(self.url()))
+        read(self.name, command.arg(self.url(exchange)))
     }
 }
 
-/// Checks and warms up every target, then loads them in turn; returns the medians of the rounds.
-pub(super) async fn measure(targets: &[Target], effort: Effort) -> Result<Vec<Measured>> {
+/// Checks and warms up every target, then loads them in turn with one request; returns the medians
+/// of the rounds.
+pub(super) async fn measure(exchange: &Exchange, targets: &[Target], effort: Effort) -> Result<Vec<Measured>> {
     let client = reqwest::Client::builder()
         .no_proxy()
         .timeout(Duration::from_secs(5))
         .build()?;
     for target in targets {
-        target.check(&client).await?;
-        target.load(WARM_UP)?;
+        target.check(exchange, &client).await?;
+        target.load(exchange, WARM_UP)?;
     }
     let mut rounds: Vec<Vec<Measured>> = targets.iter().map(|_| Vec::new()).collect();
     for round in 1..=effort.rounds {
         for (target, measured) in targets.iter().zip(&mut rounds) {
-            println!("round {round} of {}: {}", effort.rounds, target.name);
-            measured.push(target.load(effort.load)?);
+            println!("round {round} of {}: {} {}", effort.rounds, target.name, exchange.path);
+            measured.push(target.load(exchange, effort.load)?);
         }
     }
     targets

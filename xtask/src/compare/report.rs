@@ -12,6 +12,7 @@ use super::criterion::Bench;
 use super::load::Measured;
 use super::machine::Machine;
 use super::micro::{Answer, Peer};
+use super::streams::{self, StreamKind};
 
 /// Name of Tollgate's row.
 pub(super) const TOLLGATE: &str = "Tollgate";
@@ -56,8 +57,10 @@ const CONTROL: [&str; 2] = ["call/control, 1 threads", "call/control, 2 threads"
 /// Least ratio of the throughput of two threads to that of one.
 const THREADS: f64 = 1.6;
 
-/// Least ratios of Tollgate's throughput to that of another row.
+/// Least ratios of Tollgate's throughput with calls of an extension to that of another row.
 const RATIOS: [(&str, f64); 2] = [(NGINX, 0.7), (ARGOCD, 3.0)];
+/// Least ratio of its throughput with lists of applications to that of nginx.
+const APPLICATIONS: f64 = 0.6;
 
 /// The finished tables.
 #[derive(Debug)]
@@ -102,14 +105,6 @@ impl<'a> Report<'a> {
             .map(|bench| bench.nanoseconds)
     }
 
-    fn rate(&self, name: &str) -> Option<f64> {
-        self.findings
-            .proxies
-            .iter()
-            .find(|proxy| proxy.name == name)
-            .map(|proxy| proxy.requests_per_second)
-    }
-
     fn heading(&self) -> String {
         format!(
             "Made by `{}` at commit {} on {}.\n",
@@ -118,35 +113,53 @@ impl<'a> Report<'a> {
     }
 
     fn compared(&self) -> String {
-        let parts = [self.heading(), self.proxies(), self.decisions(), self.goals()];
+        let parts = [
+            self.heading(),
+            self.extensions(),
+            self.applications(),
+            self.streams(),
+            self.decisions(),
+            self.goals(),
+        ];
         parts.join("\n")
     }
 
-    fn proxies(&self) -> String {
+    fn extensions(&self) -> String {
         let mut table = "| under load | requests/s | of direct | of nginx | of Argo CD's | p50 | p99 |\n\
             |---|---:|---:|---:|---:|---:|---:|\n"
             .to_owned();
-        for Measured {
-            name,
-            requests_per_second,
-            p50,
-            p99,
-        } in &self.findings.proxies
+        for proxy in &self.findings.servers.extensions {
+            let of = [DIRECT, NGINX, ARGOCD];
+            row(&mut table, &load_cells(proxy, &self.findings.servers.extensions, &of));
+        }
+        table
+    }
+
+    fn applications(&self) -> String {
+        let mut table = "| list of applications, 50 KiB | requests/s | of direct | of nginx | p50 | p99 |\n\
+            |---|---:|---:|---:|---:|---:|\n"
+            .to_owned();
+        for proxy in &self.findings.servers.applications {
+            let of = [DIRECT, NGINX];
+            row(&mut table, &load_cells(proxy, &self.findings.servers.applications, &of));
+        }
+        table
+    }
+
+    fn streams(&self) -> String {
+        let mut table =
+            "| open streams of the front `argocd` | streams | memory for each |\n|---|---:|---:|\n".to_owned();
+        for streams::Measured {
+            kind,
+            count,
+            bytes_each,
+        } in &self.findings.servers.streams
         {
-            let of = |other| {
-                self.rate(other)
-                    .map_or(String::new(), |rate| format!("{:.2}", requests_per_second / rate))
-            };
-            let cells = [
-                (*name).to_owned(),
-                thousands(*requests_per_second),
-                of(DIRECT),
-                of(NGINX),
-                of(ARGOCD),
-                time(*p50),
-                time(*p99),
-            ];
-            row(&mut table, &cells);
+            let count = thousands(*count as f64);
+            row(
+                &mut table,
+                &[stream_name(*kind).to_owned(), count, kibibytes(*bytes_each)],
+            );
         }
         table
     }
@@ -225,23 +238,28 @@ impl<'a> Report<'a> {
                 ],
             );
         }
-        for (other, least) in RATIOS {
-            if let Some(reached) = self
-                .rate(TOLLGATE)
-                .zip(self.rate(other))
-                .map(|(own, other)| own / other)
-            {
-                let words = format!("throughput beside {other}");
+        let servers = &self.findings.servers;
+        let throughput = |(other, least): &(&'static str, f64)| {
+            let words = format!("throughput beside {other}");
+            (words, &servers.extensions, *other, *least)
+        };
+        let mut throughputs: Vec<_> = RATIOS.iter().map(throughput).collect();
+        let words = format!("lists of applications, throughput beside {NGINX}");
+        throughputs.push((words, &servers.applications, NGINX, APPLICATIONS));
+        for (words, proxies, other, least) in throughputs {
+            if let Some((own, other)) = rate(proxies, TOLLGATE).zip(rate(proxies, other)) {
+                let reached = own / other;
+                let met = yes(reached >= least);
                 row(
                     &mut table,
-                    &[
-                        words,
-                        format!("{least:.1} ×"),
-                        format!("{reached:.2} ×"),
-                        yes(reached >= least),
-                    ],
+                    &[words, format!("{least:.1} ×"), format!("{reached:.2} ×"), met],
                 );
             }
+        }
+        for streams::Measured { kind, bytes_each, .. } in &servers.streams {
+            let (words, bound) = (format!("memory: {}", stream_name(*kind)), memory_bound(*kind));
+            let met = yes(*bytes_each <= bound);
+            row(&mut table, &[words, kibibytes(bound), kibibytes(*bytes_each), met]);
         }
         table
     }
@@ -256,6 +274,42 @@ impl<'a> Report<'a> {
             row(&mut table, &[format!("`{name}`"), time(nanoseconds(*median))]);
         }
         table
+    }
+}
+
+fn rate(proxies: &[Measured], name: &str) -> Option<f64> {
+    let proxy = proxies.iter().find(|proxy| proxy.name == name)?;
+    Some(proxy.requests_per_second)
+}
+
+/// Cells of a proxy under load, with its ratios to some of `proxies`.
+fn load_cells(proxy: &Measured, proxies: &[Measured], of: &[&str]) -> Vec<String> {
+    let Measured {
+        name,
+        requests_per_second,
+        p50,
+        p99,
+    } = proxy;
+    let ratio =
+        |other: &&str| rate(proxies, other).map_or(String::new(), |rate| format!("{:.2}", requests_per_second / rate));
+    let mut cells = vec![(*name).to_owned(), thousands(*requests_per_second)];
+    cells.extend(of.iter().map(ratio));
+    cells.extend([time(*p50), time(*p99)]);
+    cells
+}
+
+fn stream_name(kind: StreamKind) -> &'static str {
+    match kind {
+        StreamKind::GrpcWatch => "gRPC watches, 100 to a connection",
+        StreamKind::ServerSentEvents => "server-sent events, TLS both ways, a connection each",
+    }
+}
+
+/// Most bytes of memory for a stream.
+fn memory_bound(kind: StreamKind) -> f64 {
+    match kind {
+        StreamKind::GrpcWatch => 8.0 * 1024.0,
+        StreamKind::ServerSentEvents => 56.0 * 1024.0,
     }
 }
 
@@ -309,6 +363,10 @@ fn significant(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
+fn kibibytes(bytes: f64) -> String {
+    format!("{} KiB", significant(bytes / 1024.0))
+}
+
 /// Formats a number with thousands separators: `12,345`.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
@@ -336,6 +394,7 @@ fn replace(text: &str, name: &str, block: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Servers;
     use super::*;
 
     #[test]
@@ -363,7 +422,14 @@ mod tests {
     #[test]
     fn lists_missing_benches_and_unmet_goals() {
         let findings = Findings {
-            proxies: vec![proxy(NGINX, 20_000.0), proxy(TOLLGATE, 13_000.0)],
+            servers: Servers {
+                extensions: vec![proxy(NGINX, 20_000.0), proxy(TOLLGATE, 13_000.0)],
+                applications: vec![proxy(NGINX, 10_000.0), proxy(TOLLGATE, 6_100.0)],
+                streams: vec![
+                    stream(StreamKind::GrpcWatch, 6_144.0),
+                    stream(StreamKind::ServerSentEvents, 61_440.0),
+                ],
+            },
             peers: vec![Answer {
                 peer: Peer::Casbin,
                 name: "rbac/hit/10000".into(),
@@ -394,6 +460,18 @@ mod tests {
             "{text}"
         );
         assert!(
+            text.contains("| lists of applications, throughput beside nginx `proxy_pass` | 0.6 × | 0.61 × | yes |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| memory: gRPC watches, 100 to a connection | 8.00 KiB | 6.00 KiB | yes |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a connection each | 56.0 KiB | 60.0 KiB | no |"),
+            "{text}"
+        );
+        assert!(
             text.contains("| RBAC decision at 10,000 rows, allowed | 300 ns | 188 ns | yes |"),
             "{text}"
         );
@@ -407,6 +485,14 @@ mod tests {
         Bench {
             name: name.into(),
             nanoseconds,
+        }
+    }
+
+    fn stream(kind: StreamKind, bytes_each: f64) -> streams::Measured {
+        streams::Measured {
+            kind,
+            count: 5_000,
+            bytes_each,
         }
     }
 

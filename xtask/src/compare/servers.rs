@@ -4,15 +4,19 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::world::{ACCOUNT, World};
+use super::exchange::Exchange;
+use super::world::{ACCOUNT, Settings, World};
 use crate::setup;
 
 const BACKEND: &str = include_str!("../../../benches/peers/nginx/backend.conf");
 const PROXY: &str = include_str!("../../../benches/peers/nginx/proxy.conf");
 
+/// How long a server may take to answer its first request.
+pub(super) const START: Duration = Duration::from_secs(30);
 /// CPU core of the load generator and the backend.
 pub(super) const LOAD_CORE: &str = "0";
 /// CPU core of the proxy under load.
@@ -42,11 +46,15 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// The backend behind every proxy: nginx with a fixed response of one kibibyte.
-    pub(super) fn backend(folder: &Path) -> Result<Self> {
-        let body = body();
+    /// The backend behind every proxy: nginx with fixed responses.
+    pub(super) fn backend(folder: &Path, extension: &Exchange, applications: &Exchange) -> Result<Self> {
+        let file = folder.join("applications.json");
+        std::fs::write(&file, &applications.content).with_context(|| format!("writing {}", file.display()))?;
         Self::start_nginx(folder, "backend", LOAD_CORE, |listen| {
-            BACKEND.replace("@LISTEN@", listen).replace("@BODY@", &body)
+            BACKEND
+                .replace("@LISTEN@", listen)
+                .replace("@BODY@", &extension.content)
+                .replace("@APPLICATIONS@", &file.to_string_lossy())
         })
     }
 
@@ -90,15 +98,25 @@ impl Server {
     }
 
     /// Tollgate.
-    pub(super) fn gateway(binary: &Path, world: &World) -> Result<Self> {
+    pub(super) fn gateway(binary: &Path, settings: &Settings) -> Result<Self> {
         let mut command = pinned(PROXY_CORE, binary);
-        command.args(["serve", "--config"]).arg(&world.settings);
+        command.args(["serve", "--config"]).arg(&settings.file);
         let child = command.stdout(Stdio::null()).spawn().context("starting tollgate")?;
         Ok(Self {
-            address: world.gateway,
+            address: settings.address,
             token: None,
             child,
         })
+    }
+
+    /// Resident memory of the process, in bytes. Source: proc(5), `VmRSS`.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kibibytes: u64 = number.with_context(|| format!("no `VmRSS` in {file}"))?.parse()?;
+        Ok(kibibytes << 10)
     }
 
     fn start_nginx(folder: &Path, name: &str, core: &str, text: impl Fn(&str) -> String) -> Result<Self> {
@@ -134,11 +152,6 @@ pub(super) fn pinned(core: &str, binary: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]).arg(binary);
     command
-}
-
-/// The backend's response body: 1,024 bytes of JSON.
-pub(super) fn body() -> String {
-    format!(r#"{{"series":"{}"}}"#, "x".repeat(1024 - r#"{"series":""}"#.len()))
 }
 
 /// Two different free loopback addresses.

@@ -1,5 +1,5 @@
 //! Writes the folder of Kubernetes objects that both Tollgate and Argo CD's proxy read, and
-//! Tollgate's settings.
+//! Tollgate's settings: one file for each front that is measured.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,16 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::{micro, servers};
+use crate::certificate::Certificate;
 
 /// The account whose session the requests carry.
 pub(super) const ACCOUNT: &str = "alice";
-/// Request headers that name the application and the project.
-pub(super) const SCOPE: [(&str, &str); 2] = [
-    ("Argocd-Application-Name", "argocd:cart"),
-    ("Argocd-Project-Name", "proj5"),
-];
-/// Path of the request, the same on each proxy.
-pub(super) const PATH: &str = "/extensions/metrics/api/series?range=1h&step=15s";
 
 /// Rows of the RBAC policy. Its size does not matter, because Argo CD answers the repeated request
 /// from its cache.
@@ -28,14 +22,20 @@ const ROWS: usize = 100;
 pub(super) struct World {
     /// Folder of Kubernetes YAML.
     pub(super) state: PathBuf,
-    /// Tollgate's settings file.
-    pub(super) settings: PathBuf,
+    folder: PathBuf,
+    policies: PathBuf,
+}
+
+/// A settings file of Tollgate.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) file: PathBuf,
     /// Where Tollgate listens.
-    pub(super) gateway: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 impl World {
-    /// Writes the objects and the settings below `folder`.
+    /// Writes the objects below `folder`.
     pub(super) fn create(folder: &Path, root: &Path, backend: SocketAddr) -> Result<Self> {
         let state = folder.join("state");
         fs::create_dir_all(&state).with_context(|| format!("creating {}", state.display()))?;
@@ -50,26 +50,55 @@ impl World {
         for (name, text) in files.drain(..) {
             fs::write(state.join(name), text).with_context(|| format!("writing {name}"))?;
         }
-        let [gateway, admin] = servers::free_addresses()?;
-        let settings = folder.join("tollgate.yaml");
-        fs::write(&settings, settings_text(root, &state, gateway, admin)).context("writing tollgate.yaml")?;
         Ok(Self {
             state,
-            settings,
-            gateway,
+            folder: folder.to_owned(),
+            policies: root.join("policies"),
         })
     }
-}
 
-fn settings_text(root: &Path, state: &Path, gateway: SocketAddr, admin: SocketAddr) -> String {
-    let policies = root.join("policies");
-    let (state, policies) = (state.display(), policies.display());
-    // All connections of the load generator belong to one person.
-    format!(
-        "listen: {gateway}\nadmin:\n  listen: {admin}\nstate:\n  directory: {state}\n  namespace: argocd\n\
-         policies:\n  directory: {policies}\nauthentication:\n  argocdSessions: true\n\
-         limits:\n  requestsPerPerson: 1000\n"
-    )
+    /// Settings in which Tollgate serves extensions.
+    pub(super) fn extensions(&self) -> Result<Settings> {
+        self.settings("extensions", "")
+    }
+
+    /// Settings in which Tollgate passes Argo CD's API on to `server`, without TLS.
+    pub(super) fn argocd(&self, server: SocketAddr) -> Result<Settings> {
+        self.settings("argocd", &format!("argocd:\n  server: http://{server}\n"))
+    }
+
+    /// Settings in which Tollgate passes Argo CD's API on to `server`, with TLS on both sides.
+    pub(super) fn argocd_with_tls(&self, server: SocketAddr, certificate: &Certificate) -> Result<Settings> {
+        let write = |name: &str, text: &str| {
+            let file = self.folder.join(name);
+            fs::write(&file, text).with_context(|| format!("writing {name}"))?;
+            anyhow::Ok(file)
+        };
+        let ca = write("ca.pem", &certificate.ca_pem)?;
+        let pem = write("tls.pem", &certificate.pem())?;
+        let key = write("tls.key", &certificate.key_pem())?;
+        let (ca, pem, key) = (ca.display(), pem.display(), key.display());
+        let more =
+            format!("argocd:\n  server: https://{server}\n  ca: {ca}\ntls:\n  certificate: {pem}\n  key: {key}\n");
+        self.settings("argocd-tls", &more)
+    }
+
+    /// Writes a settings file.
+    ///
+    /// - `more`: YAML that only this file has.
+    fn settings(&self, name: &str, more: &str) -> Result<Settings> {
+        let [address, admin] = servers::free_addresses()?;
+        let (state, policies) = (self.state.display(), self.policies.display());
+        // All connections of a run belong to one person and come from one address.
+        let text = format!(
+            "listen: {address}\nadmin:\n  listen: {admin}\nstate:\n  directory: {state}\n  namespace: argocd\n\
+             policies:\n  directory: {policies}\nauthentication:\n  argocdSessions: true\n\
+             limits:\n  requestsPerPerson: 10000\n  connectionsPerAddress: 10000\n{more}"
+        );
+        let file = self.folder.join(format!("{name}.yaml"));
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        Ok(Settings { file, address })
+    }
 }
 
 fn config_map(backend: SocketAddr) -> String {

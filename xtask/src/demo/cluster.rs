@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -14,11 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use tokio_rustls::TlsAcceptor;
+
+use crate::certificate::Certificate;
 
 /// The key that the issuer accepts.
 pub const BROKER_KEY: &str = "the-brokers-own-key";
@@ -34,21 +33,8 @@ pub struct Cluster {
 
 /// Starts both on one free loopback port.
 pub async fn start() -> Result<Cluster> {
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_pem = params.self_signed(&key)?.pem();
-    let issuer = Issuer::new(params, key);
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
-    let der = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], der)
-        .context("the demo cluster's certificate")?;
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let certificate = Certificate::issue()?;
+    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     let minted = Arc::new(AtomicU64::new(0));
@@ -66,7 +52,10 @@ pub async fn start() -> Result<Cluster> {
             });
         }
     });
-    Ok(Cluster { address, ca_pem })
+    Ok(Cluster {
+        address,
+        ca_pem: certificate.ca_pem,
+    })
 }
 
 /// Whether the request is for aggregated discovery: the resources of all groups at once.
