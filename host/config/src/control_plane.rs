@@ -9,6 +9,20 @@ pub struct ControlPlane {
     pub callers: Vec<ControlPlaneCaller>,
     /// The service account that reads in each cluster where they do not impersonate.
     pub reader: ReaderAccount,
+    /// Whether writes that fit no Application are refused.
+    pub mode: ControlPlaneMode,
+}
+
+/// What happens to a write of Argo CD that fits no Application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ControlPlaneMode {
+    /// It is refused.
+    #[default]
+    Enforce,
+    /// It is sent, and its record says why it would be refused. Without an account it is sent as the
+    /// gateway's own identity.
+    Audit,
 }
 
 /// A credential of Argo CD's components.

@@ -26,7 +26,7 @@ pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
 pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
-pub use control_plane::{ControlPlane, ControlPlaneCaller, ReaderAccount};
+pub use control_plane::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount};
 pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,

@@ -10,15 +10,14 @@ use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, request};
 
-use crate::applications::permit::restriction::{
-    self, BodyFormat, BodyName, RequestObject, RestrictionsCache, name_in_body,
-};
+use crate::applications::permit::restriction::{self, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::applications::permit::{
     ApplicationAccess, ApplicationPermit, access_application, authorize_application, reauthorize_application,
 };
 use crate::applications::route::ApplicationPath;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
+use crate::object_content::ContentFormat;
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
@@ -140,10 +139,18 @@ impl ApplicationsFrontState {
         }
     }
 
+    pub(crate) fn discovery(&self) -> &Discovery {
+        &self.discovery
+    }
+
+    pub(crate) fn restrictions(&self) -> &RestrictionsCache {
+        &self.restrictions
+    }
+
     async fn authorize_request(
         self: &Arc<Self>,
         (name, attributes): (ObjectName, Arc<Attributes>),
-        content: (BodyFormat, Body),
+        content: (ContentFormat, Body),
         (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
     ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body), Rejection> {
         let caller = snapshot.policies.caller(principal);
@@ -226,14 +233,7 @@ impl ApplicationsFrontState {
         if let Err(reason) = access.check_permission(&snapshot.policies.rbac, front.index.inheritance, kind) {
             return OwnershipCheck::Refused(reason);
         }
-        let search = ownership::OwnerSearch {
-            discovery: &self.discovery,
-            cluster,
-            access,
-            tracking: &front.index.tracking,
-            instance: &front.index.instance_name(&access.indexed().application.name),
-        };
-        search.check(kind).await
+        ownership::check((&self.discovery, cluster), access, &front.index, kind).await
     }
 
     /// Determines the resource's kind, and the object's name in the content if the lists depend on
@@ -242,7 +242,7 @@ impl ApplicationsFrontState {
         &self,
         access: &ApplicationAccess,
         cluster: &Arc<ClusterAccess>,
-        (format, body): (BodyFormat, Body),
+        (format, body): (ContentFormat, Body),
     ) -> Result<(Option<ResourceKind>, Option<BodyName>, Body), Rejection> {
         let requested = restriction::resource(access.attributes());
         let requested = requested.filter(|_| access.operation() != ObjectOperation::Discover);
@@ -291,7 +291,7 @@ impl RouteHandler for ApplicationPath<'_> {
         let cleaned = headers::clean(head)?;
         // SECURITY: this is the format the cluster will read, after fields that `Connection` names
         // are removed.
-        let format = BodyFormat::of(cleaned.fields());
+        let format = ContentFormat::of(cleaned.fields());
         let attributes = Arc::new(Attributes::read(cleaned.method(), rest, self.query, cleaned.upgrade()));
         context.record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {

@@ -13,48 +13,71 @@ use std::sync::Arc;
 use http::uri::Authority;
 use http::{Method, Response, request};
 
+use crate::applications::ApplicationsFrontState;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
-use crate::control_plane::permit::{ControlPlanePermit, ControlPlaneRequest, RequestedUser, authorize, reauthorize};
+use crate::control_plane::object::{ObjectSearch, WrittenObject};
+use crate::control_plane::permit::{
+    ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, RequestedUser, access_again, access_cluster,
+};
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{RequestContext, RouteHandler};
+use crate::object_content::ContentFormat;
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, control_plane_reason};
 use crate::snapshot::Snapshot;
+use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::{KubernetesNote, Stage};
+use tollgate_state::ObjectName;
 
+mod object;
 pub mod permit;
 pub(crate) mod route;
 
 /// A permitted request, to be authorized again after a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ControlPlaneReauthorization {
+    front_state: PtrEqArc<ApplicationsFrontState>,
     principal: PtrEqArc<Principal>,
     authority: Authority,
     path: String,
     query: Option<String>,
     method: Method,
+    upgrade: Option<Protocol>,
+    format: ContentFormat,
     user: RequestedUser,
+    object: Option<WrittenObject>,
     identity: Arc<Impersonation>,
+    application: Option<ObjectName>,
     server: String,
     connection: CredentialKey,
 }
 
 impl ControlPlaneReauthorization {
-    fn new(principal: &Arc<Principal>, request: &ControlPlaneRequest<'_>, permit: &ControlPlanePermit) -> Self {
+    fn new(
+        front_state: &Arc<ApplicationsFrontState>,
+        principal: &Arc<Principal>,
+        request: &ControlPlaneRequest<'_>,
+        (object, permit): (Option<WrittenObject>, &ControlPlanePermit),
+    ) -> Self {
         let access = permit.access();
         Self {
+            front_state: PtrEqArc(Arc::clone(front_state)),
             principal: PtrEqArc(Arc::clone(principal)),
             authority: request.path.authority.clone(),
             path: request.path.path.to_owned(),
             query: request.path.query.map(str::to_owned),
             method: request.method.clone(),
+            upgrade: request.upgrade,
+            format: request.format,
             user: request.user.clone(),
+            object,
             identity: Arc::clone(permit.identity()),
+            application: permit.application().map(|indexed| indexed.application.name.clone()),
             server: access.cluster().server.clone(),
             connection: access.connection(),
         }
@@ -65,11 +88,21 @@ impl ControlPlaneReauthorization {
         &self.principal.0
     }
 
-    /// Whether `now` permits the request, as the same account and to the same cluster over the same
-    /// connection.
+    /// Whether `now` permits the request, for the same Application, as the same account, and to the
+    /// same cluster over the same connection. The cluster gets no query.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
         if !now.authenticator.is_still_valid(principal) {
+            return false;
+        }
+        let Some(front) = &now.policies.applications else {
+            return false;
+        };
+        if self
+            .object
+            .as_ref()
+            .is_some_and(|object| object.tracking != front.index.tracking)
+        {
             return false;
         }
         let request = ControlPlaneRequest {
@@ -79,14 +112,18 @@ impl ControlPlaneReauthorization {
                 query: self.query.as_deref(),
             },
             method: &self.method,
-            is_upgrade: false,
+            upgrade: self.upgrade,
+            format: self.format,
             user: &self.user,
         };
-        let permit = reauthorize((&now.policies, &now.clusters), principal, &request);
+        let from = (&now.policies, self.front_state.0.restrictions());
+        let access = access_again((&now.policies, &now.clusters), principal, &request);
+        let permit = access.and_then(|access| access.permit(from, principal, self.object.as_ref()));
         permit.is_ok_and(|permit| {
             let access = permit.access();
             let is_same_cluster = access.cluster().server == self.server && access.is_reached_by(self.connection);
-            is_same_cluster && *permit.identity() == self.identity
+            let name = permit.application().map(|indexed| &indexed.application.name);
+            is_same_cluster && *permit.identity() == self.identity && name == self.application.as_ref()
         })
     }
 }
@@ -113,43 +150,70 @@ impl RouteHandler for ControlPlanePath<'_> {
         let (gateway, snapshot, principal) = (context.gateway, context.snapshot, context.principal);
         let record = context.record;
         record.note(|record| record.front = "control-plane");
+        let Some(front_state) = &gateway.applications_state else {
+            return Err(Rejection::NotFound);
+        };
         let user = RequestedUser::read(&head.headers);
         let cleaned = headers::clean(head)?;
         let method = cleaned.method().clone();
         let request = ControlPlaneRequest {
             path: *self,
             method: &method,
-            is_upgrade: cleaned.upgrade().is_some(),
+            upgrade: cleaned.upgrade(),
+            // SECURITY: this is the format the cluster will read, after fields that `Connection`
+            // names are removed.
+            format: ContentFormat::of(cleaned.fields()),
             user: &user,
         };
         let from = (&snapshot.policies, &*snapshot.clusters);
-        let permitted = authorize(from, principal, &request, record);
+        let accessed = access_cluster(from, principal, &request, record);
         record.finish_stage(Stage::Authorize);
-        let (permit, target) = permitted?;
+        let access = accessed?;
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
-                attributes: Some(target.attributes.shortened()),
-                impersonated: Some(Arc::clone(permit.identity())),
+                attributes: Some(access.attributes.shortened()),
                 ..KubernetesNote::default()
             }));
         });
-        let reauthorization = ControlPlaneReauthorization::new(principal, &request, &permit);
+        let body = body.without_trailers();
+        let (object, body) = find_object(front_state, snapshot, &access, (request.format, body)).await?;
+        let from = (&snapshot.policies, front_state.restrictions());
+        let permitted = access.permit(from, principal, object.as_ref());
+        record.finish_stage(Stage::Authorize);
+        let permit = permitted?;
+        record.note(|record| {
+            if let Some(indexed) = permit.application() {
+                record.application = Some(indexed.application.name.clone());
+                record.project = Some(indexed.application.project.clone());
+            }
+            if let Some(note) = &mut record.kubernetes {
+                note.impersonated = Some(Arc::clone(permit.identity()));
+            }
+        });
+        if let Some(refusal) = permit.would_refuse() {
+            gateway.metrics.control_plane_would_refuse.inc();
+            let (reason, text) = (control_plane_reason(refusal), refusal.to_string());
+            tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
+            record.note(|record| {
+                record.notes.insert("would_refuse_reason".to_owned(), reason.to_owned());
+                record.notes.insert("would_refuse".to_owned(), text);
+            });
+        }
+        let reauthorization = ControlPlaneReauthorization::new(front_state, principal, &request, (object, &permit));
         let reauthorization = Reauthorization::ControlPlane(reauthorization);
         let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
-            rest: target.rest,
+            rest: access.rest,
             query: self.query,
-            attributes: &target.attributes,
+            attributes: &access.attributes,
             identity: RequestIdentity::Impersonated(permit.identity()),
             client: context.client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
-        let answered = cluster_request
-            .send((cleaned, body.without_trailers()), guard, record)
-            .await;
+        let answered = cluster_request.send((cleaned, body), guard, record).await;
         record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
@@ -157,4 +221,25 @@ impl RouteHandler for ControlPlanePath<'_> {
             SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
         }
     }
+}
+
+/// Finds out what the request writes, if the decision depends on it.
+async fn find_object(
+    front_state: &ApplicationsFrontState,
+    snapshot: &Snapshot,
+    access: &ControlPlaneAccess<'_>,
+    content: (ContentFormat, Body),
+) -> Result<(Option<WrittenObject>, Body), Rejection> {
+    let front = snapshot.policies.applications.as_ref();
+    let Some(front) = front.filter(|_| access.needs_object()) else {
+        let (_, body) = content;
+        return Ok((None, body));
+    };
+    let search = ObjectSearch {
+        discovery: front_state.discovery(),
+        cluster: access.cluster(),
+        tracking: &front.index.tracking,
+        identities: [snapshot.policies.reader.as_ref(), access.account()],
+    };
+    search.find(&access.attributes, content).await
 }

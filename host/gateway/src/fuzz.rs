@@ -8,6 +8,7 @@
 use tollgate_fuzz::Target;
 
 mod argocd;
+mod control_plane;
 mod http;
 mod kubernetes;
 mod policy;
@@ -29,5 +30,12 @@ pub fn targets() -> Vec<Target> {
 }
 
 fn own() -> Vec<Target> {
-    [http::TARGETS, argocd::TARGETS, policy::TARGETS, kubernetes::TARGETS].concat()
+    [
+        http::TARGETS,
+        argocd::TARGETS,
+        control_plane::TARGETS,
+        policy::TARGETS,
+        kubernetes::TARGETS,
+    ]
+    .concat()
 }

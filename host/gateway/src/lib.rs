@@ -9,6 +9,7 @@
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`control_plane`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
+//! | `object_content`, `owner_search` | tell which Application the object of a request belongs to |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
 //! | `rejection` | maps errors to responses |
 //! | `policies` | holds what requests are decided by |
@@ -31,7 +32,9 @@ mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod kubernetes;
+mod object_content;
 mod open_exchanges;
+mod owner_search;
 mod pipeline;
 mod platform;
 mod policies;

@@ -15,6 +15,8 @@ use uuid::Uuid;
 mod kubernetes;
 mod page;
 
+pub(crate) use kubernetes::control_plane_reason;
+
 use crate::applicationsets::answer::refusal_members;
 use crate::applicationsets::grpc;
 use crate::applicationsets::request::{self, Code};

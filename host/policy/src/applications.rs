@@ -28,7 +28,7 @@ mod tests;
 mod tracking;
 
 pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
-pub use tracking::{ResourceKey, Tracking};
+pub use tracking::{ResourceKey, TrackedBy, Tracking};
 
 /// The index of every Application of a snapshot.
 #[derive(Debug, Default)]
@@ -52,7 +52,16 @@ pub struct ApplicationIndex {
     acting: OnceLock<AccountsByServer>,
 }
 
-type AccountsByServer = HashMap<String, HashMap<String, Arc<Impersonation>, FxBuildHasher>, FxBuildHasher>;
+type AccountsByServer = HashMap<String, HashMap<String, ActingAccount, FxBuildHasher>, FxBuildHasher>;
+
+/// A service account that acts in a cluster.
+#[derive(Clone, Debug)]
+pub struct ActingAccount {
+    /// Its identity there.
+    pub impersonation: Arc<Impersonation>,
+    /// The Applications that it acts for there, at least one, by name.
+    pub applications: Vec<Arc<IndexedApplication>>,
+}
 
 /// An Application with its project, its destination cluster and its account.
 #[derive(Debug)]
@@ -120,14 +129,33 @@ impl ApplicationIndex {
         self.by_namespace.values().flat_map(|members| &members.0)
     }
 
-    /// The identity of a service account, if it acts in the cluster of this server for an Application
-    /// whose project permits the destination.
+    /// The Application that objects with this instance name belong to, if it exists.
+    pub fn find_instance(&self, instance: &str) -> Option<&Arc<IndexedApplication>> {
+        let (namespace, name) = tracking::application_of(instance, &self.control_plane_namespace);
+        self.find(namespace, name)
+    }
+
+    /// A service account, if it acts in the cluster of this server for an Application whose project
+    /// permits the destination.
     ///
     /// - `server`: as the cluster's Secret spells it.
     /// - `username`: the account's, such as `system:serviceaccount:shop:deployer`.
-    pub fn acting_in(&self, server: &str, username: &str) -> Option<Arc<Impersonation>> {
+    pub fn acting_in(&self, server: &str, username: &str) -> Option<&ActingAccount> {
         let accounts = self.acting.get_or_init(|| self.accounts_by_server());
-        accounts.get(server)?.get(username).map(Arc::clone)
+        accounts.get(server)?.get(username)
+    }
+
+    /// The service account that acts for an Application in the cluster of this server, if its
+    /// project names one and permits the destination.
+    pub fn acting_for(&self, indexed: &IndexedApplication, server: &str) -> Option<&ActingAccount> {
+        let account = indexed.derived_account.as_ref().ok()?.account.as_ref()?;
+        let acting = self.acting_in(server, &account.username())?;
+        let name = &indexed.application.name;
+        acting
+            .applications
+            .iter()
+            .any(|member| member.application.name == *name)
+            .then_some(acting)
     }
 
     fn accounts_by_server(&self) -> AccountsByServer {
@@ -142,8 +170,17 @@ impl ApplicationIndex {
             let Some(account) = &derived.account else { continue };
             if destination::permitted(project, cluster, namespace, &self.clusters) {
                 let of_cluster = accounts.entry(cluster.server.clone()).or_default();
-                of_cluster.insert(account.username(), Arc::clone(&derived.impersonation));
+                let acting = of_cluster.entry(account.username()).or_insert_with(|| ActingAccount {
+                    impersonation: Arc::clone(&derived.impersonation),
+                    applications: Vec::new(),
+                });
+                acting.applications.push(Arc::clone(indexed));
             }
+        }
+        for acting in accounts.values_mut().flat_map(HashMap::values_mut) {
+            acting
+                .applications
+                .sort_by(|one, other| one.application.name.cmp(&other.application.name));
         }
         accounts
     }

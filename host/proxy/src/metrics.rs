@@ -45,6 +45,8 @@ pub struct Metrics {
     impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>,
     /// Requests that passed in mode audit and that mode enforce would refuse.
     pub would_refuse: Counter,
+    /// The same for writes of Argo CD's own components.
+    pub control_plane_would_refuse: Counter,
     application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
 }
 
@@ -124,6 +126,11 @@ impl Default for Metrics {
                 all,
                 "tollgate_applications_would_refuse",
                 "Requests for Applications that passed because impersonation is only audited",
+            ),
+            control_plane_would_refuse: register(
+                all,
+                "tollgate_control_plane_would_refuse",
+                "Writes of Argo CD's components that passed because `controlPlane.mode` is `audit`",
             ),
             registry,
         }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_provider::{
-    Answer, Credential, Encoding, Error, Part, Request, Secret, SecretError, SecretRef, bearer, json_path, optional,
+    Answer, Cluster, Credential, Encoding, Error, Part, Request, Secret, SecretError, SecretRef, bearer, json_path, optional,
     secrets,
 };
 use tollgate_template::{Value, Values};
@@ -15,12 +15,12 @@ use crate::config::{Method, Plan};
 use crate::lower::{Piece, SecretStore};
 use crate::render::{RenderedRequest, render};
 
-/// Requests a token.
+/// Requests a token for `cluster`.
 ///
 /// # Errors
 /// Why there is no token. Errors that are found before the request is sent have the class `config`.
-pub(crate) fn mint(plan: Plan) -> Result<Credential, Error> {
-    let values = SecretValues::new(plan.public_names());
+pub(crate) fn mint(plan: Plan, cluster: &Cluster) -> Result<Credential, Error> {
+    let values = SecretValues::new(cluster, plan.public_names());
     let mut handles = Handles::new(&values);
     let rendered = render(&plan, &values, &mut handles);
     values.refused.take().map_or(Ok(()), Err)?;
@@ -56,7 +56,9 @@ fn send(rendered: &RenderedRequest, handles: &Handles<'_>, token_path: &str) -> 
 }
 
 /// The values of the cluster's Secret, by name.
-struct SecretValues {
+struct SecretValues<'a> {
+    /// What the Secret says of the cluster itself: `name` and `server`, which are not secret.
+    cluster: &'a Cluster,
     /// Names of the values to read as text.
     public: BTreeSet<String>,
     /// Handles that were fetched and are not used yet.
@@ -65,9 +67,10 @@ struct SecretValues {
     refused: RefCell<Option<Error>>,
 }
 
-impl SecretValues {
-    fn new(public: BTreeSet<String>) -> Self {
+impl<'a> SecretValues<'a> {
+    fn new(cluster: &'a Cluster, public: BTreeSet<String>) -> Self {
         Self {
+            cluster,
             public,
             fetched: RefCell::default(),
             refused: RefCell::default(),
@@ -75,8 +78,13 @@ impl SecretValues {
     }
 }
 
-impl Values for SecretValues {
+impl Values for SecretValues<'_> {
     fn value(&self, name: &str) -> Option<Value> {
+        match name {
+            "name" => return Some(Value::Public(self.cluster.name.clone())),
+            "server" => return Some(Value::Public(self.cluster.server.clone())),
+            _ => {}
+        }
         if self.public.contains(name) {
             match secrets::public(name) {
                 Ok(text) => return Some(Value::Public(text)),
@@ -101,13 +109,13 @@ impl Values for SecretValues {
 
 /// All handles of this call.
 struct Handles<'a> {
-    source: &'a SecretValues,
+    source: &'a SecretValues<'a>,
     secrets: Vec<Secret>,
     names: BTreeMap<String, usize>,
 }
 
 impl<'a> Handles<'a> {
-    fn new(source: &'a SecretValues) -> Self {
+    fn new(source: &'a SecretValues<'a>) -> Self {
         Self {
             source,
             secrets: Vec::new(),

@@ -28,8 +28,8 @@ impl Provider for WebApi {
         Ok(Plan::new(config, &json_path::check)?.warnings)
     }
 
-    fn mint(config: &RawConfig, _: &MintInput) -> Result<Credential, Error> {
-        host::mint(Plan::new(config, &json_path::check)?)
+    fn mint(config: &RawConfig, input: &MintInput) -> Result<Credential, Error> {
+        host::mint(Plan::new(config, &json_path::check)?, &input.cluster)
     }
 }
 

@@ -47,7 +47,8 @@ pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'sta
 pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
     let config = json!({
         "webAPIProviderConfig": {
-            "method": "POST", "url": format!("{}/token", issuer.url()), "tokenPath": "$.token",
+            "method": "POST", "url": format!("{}/token/{{{{ .name }}}}?for={{{{ .server | urlquery }}}}", issuer.url()),
+            "tokenPath": "$.token",
             "headers": {"Authorization": "Bearer {{.robot}}"},
             "expiry": {"path": "$.expires_in", "format": "seconds"},
         },
@@ -90,7 +91,9 @@ async fn one_mint_serves_many_and_no_token_is_written_down() {
     for _ in 0..20 {
         assert_eq!(enter(&world).await.status(), 200);
     }
-    assert_eq!(issuer.seen().len(), 1);
+    let [seen] = issuer.seen().try_into().unwrap();
+    let server = api.url().replace(':', "%3A").replace('/', "%2F");
+    assert_eq!(seen.target, format!("/token/prod?for={server}"));
     let metrics = world.admin("/metrics").await;
     assert!(
         metrics.contains("tollgate_credential_mints_total{cluster=\"prod\",result=\"ok\"} 1"),

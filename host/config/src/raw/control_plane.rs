@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::SettingsValidator;
-use crate::{ControlPlane, ControlPlaneCaller, ReaderAccount, StateSource};
+use crate::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount, StateSource};
 use tollgate_core::dns::{is_label, is_subdomain};
 
 #[derive(Debug, Deserialize)]
@@ -14,6 +14,8 @@ pub(super) struct RawControlPlane {
     callers: Vec<ControlPlaneCaller>,
     reader: String,
     credentials_namespace: Option<String>,
+    #[serde(default)]
+    mode: ControlPlaneMode,
 }
 
 /// The settings outside of the section that it depends on.
@@ -53,6 +55,14 @@ impl RawControlPlane {
                 );
             }
         }
+        match self.mode {
+            ControlPlaneMode::Enforce => {}
+            ControlPlaneMode::Audit => {
+                let message = "is `audit`: Argo CD's components write as the gateway's own identity where they name no \
+                               account";
+                validator.warning_in("controlPlane.mode", message);
+            }
+        }
         let reader = self.reader.split_once(':');
         let reader = reader.filter(|(namespace, name)| is_label(namespace) && is_subdomain(name));
         let Some((namespace, name)) = reader else {
@@ -70,6 +80,7 @@ impl RawControlPlane {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
+            mode: self.mode,
         })
     }
 
@@ -109,7 +120,7 @@ mod tests {
     use std::path::Path;
 
     use crate::raw::parse;
-    use crate::{Config, StateSource};
+    use crate::{Config, ControlPlaneMode, StateSource};
 
     const VALID: &str = "{reader: 'tollgate:reader', callers: [{issuer: argocd, user: controller}]";
 
@@ -140,6 +151,23 @@ mod tests {
             panic!("another source");
         };
         assert_eq!(state.credentials_namespace.as_deref(), Some("tollgate"));
+    }
+
+    #[test]
+    fn audit_is_warned_about() {
+        let (config, findings) = read(&format!("{VALID}, mode: audit}}"), DIRECTORY);
+        assert_eq!(config.unwrap().control_plane.unwrap().mode, ControlPlaneMode::Audit);
+        assert!(
+            matches!(findings.as_slice(), [one] if one.contains("warning") && one.contains("own identity")),
+            "{findings:?}"
+        );
+        let (config, _) = read(&format!("{VALID}}}"), DIRECTORY);
+        assert_eq!(config.unwrap().control_plane.unwrap().mode, ControlPlaneMode::Enforce);
+        let (config, findings) = read(&format!("{VALID}, mode: 'off'}}"), DIRECTORY);
+        assert!(
+            config.is_none() && findings[0].contains("unknown variant"),
+            "{findings:?}"
+        );
     }
 
     #[test]

@@ -3,226 +3,59 @@
 //! Security: the request itself is not trusted. The objects are read with the identity that is
 //! about to act, so that nobody learns what the Application's account may not see. An object that
 //! does not exist has the same result as one that does not belong to the Application.
-//!
-//! Source: Argo CD, `getAppRecursive` of `controller/cache/cache.go`: an object without owners
-//! belongs to the Application if it is tracked, another one if an owner does.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
-use tokio::time::timeout;
 
-use crate::applications::permit::{ApplicationAccess, restriction};
+use crate::applications::permit::ApplicationAccess;
+use crate::owner_search::{ObjectRef, OwnerSearch};
 use tollgate_cluster::access::ClusterAccess;
-use tollgate_cluster::discovery::{Discovery, ResourceKind, ResourceScope};
-use tollgate_cluster::query::{ClusterClient, ClusterQuery, Error};
+use tollgate_cluster::discovery::{Discovery, ResourceKind};
+use tollgate_cluster::query::Error;
 use tollgate_policy::application_request::{ActingIdentity, OwnershipCheck};
-use tollgate_policy::applications::{ResourceKey, Tracking};
+use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::Impersonation;
-
-/// Most objects read for one request: a Pod of a CronJob is the fourth below a tracked object.
-const MAX_OBJECTS: usize = 8;
-/// Longest wait for all of them.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest response about one object, in bytes: etcd's limit of an object, and some more.
-const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
-/// Requests metadata alone, if the server supports it.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The text for an object that does not belong to the Application, or does not exist.
 const NOT_OWNED: &str = "the object is not a resource of this application";
 
-pub(super) struct OwnerSearch<'a> {
-    pub(super) discovery: &'a Discovery,
-    pub(super) cluster: &'a Arc<ClusterAccess>,
-    pub(super) access: &'a ApplicationAccess,
-    pub(super) tracking: &'a Tracking,
-    pub(super) instance: &'a str,
-}
-
-#[derive(Clone, Debug)]
-struct ObjectRef {
-    version: String,
-    resource: String,
-    kind: ResourceKind,
-    namespace: Option<String>,
-    name: String,
-    uid: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: ObjectMeta,
-}
-
-impl OwnerSearch<'_> {
-    /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
-    pub(super) async fn check(&self, kind: &ResourceKind) -> OwnershipCheck {
-        let attributes = self.access.attributes();
-        let (Some((_, version, resource)), Some(name)) = (restriction::resource(attributes), &attributes.name) else {
-            return OwnershipCheck::Refused(NOT_OWNED.to_owned());
-        };
-        let object_ref = ObjectRef {
-            version: version.to_owned(),
-            resource: resource.to_owned(),
-            kind: kind.clone(),
-            namespace: attributes
-                .namespace
-                .clone()
-                .filter(|_| kind.scope == ResourceScope::Namespaced),
-            name: name.clone(),
-            uid: None,
-        };
-        let unknown = |why: &str| {
-            OwnershipCheck::Refused(format!(
-                "it cannot be told whether the object is a resource of this application: {why}"
-            ))
-        };
-        match timeout(TIMEOUT, self.find_owner(object_ref)).await {
-            Ok(Ok(true)) => OwnershipCheck::Permitted,
-            Ok(Ok(false)) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
-            Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
-                unknown("whoever acts for it may not read it, or an owner")
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(cluster = %self.cluster.label(), %error, "an object or its owner cannot be read");
-                unknown("the cluster does not say")
-            }
-            Err(_) => unknown("the cluster does not answer in time"),
-        }
-    }
-
-    /// Searches the object's owners for a tracked one, nearest first.
-    async fn find_owner(&self, object_ref: ObjectRef) -> Result<bool, Error> {
-        let mut client = ClusterClient::acquire(self.cluster).await?;
-        let mut next = VecDeque::from([object_ref]);
-        let mut failed = None;
-        for _ in 0..MAX_OBJECTS {
-            let Some(object_ref) = next.pop_front() else { break };
-            match self.read(&mut client, &object_ref).await {
-                Ok(None) => {}
-                Ok(Some(live)) => {
-                    let owners = live.owner_references.as_deref().unwrap_or_default();
-                    if owners.is_empty() && self.tracking.tracks(self.instance, object_ref.key(), &live) {
-                        return Ok(true);
-                    }
-                    for owner in owners.iter().take(MAX_OBJECTS) {
-                        next.extend(self.owner(owner, &object_ref).await);
-                    }
-                }
-                // Another owner may still belong to the Application.
-                Err(error) => failed = Some(error),
-            }
-        }
-        failed.map_or(Ok(false), Err)
-    }
-
-    /// Reads the metadata of an object. `None` if it does not exist.
-    async fn read(&self, client: &mut ClusterClient<'_>, object_ref: &ObjectRef) -> Result<Option<ObjectMeta>, Error> {
-        let path = object_ref.path();
-        let query = ClusterQuery {
-            path: &path,
-            accept: METADATA,
-            content: None,
-            max_response_bytes: MAX_RESPONSE_BYTES,
-        };
-        let nobody = Impersonation::Nobody;
-        let impersonation = match self.access.acting_identity() {
-            ActingIdentity::Gateway => &nobody,
-            ActingIdentity::ServiceAccount(account) => account.as_ref(),
-        };
-        let content = match client.send_as(&query, impersonation).await {
-            Ok(content) => content,
-            Err(Error::Status(StatusCode::NOT_FOUND)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Truncated)?;
-        let live = object.metadata;
-        let is_it = object_ref.uid.is_none() || object_ref.uid == live.uid;
-        Ok(is_it.then_some(live))
-    }
-
-    /// The object an owner reference names, in the namespace of the owned object or in none.
-    async fn owner(&self, owner: &OwnerReference, dependent: &ObjectRef) -> Option<ObjectRef> {
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let resource = plural(&owner.kind);
-        let found = self.discovery.find(self.cluster, group, version, &resource).await;
-        // The resource is guessed, and used only if the cluster confirms it.
-        let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
-        let namespace = match kind.scope {
-            ResourceScope::Cluster => None,
-            ResourceScope::Namespaced => Some(dependent.namespace.clone()?),
-        };
-        Some(ObjectRef {
-            version: version.to_owned(),
-            resource,
-            kind,
-            namespace,
-            name: owner.name.clone(),
-            uid: Some(owner.uid.clone()),
+/// - `kind`: kind of the object that the request names.
+pub(super) async fn check(
+    (discovery, cluster): (&Discovery, &Arc<ClusterAccess>),
+    access: &ApplicationAccess,
+    index: &ApplicationIndex,
+    kind: &ResourceKind,
+) -> OwnershipCheck {
+    let Some(object_ref) = ObjectRef::of(access.attributes(), kind) else {
+        return OwnershipCheck::Refused(NOT_OWNED.to_owned());
+    };
+    let search = OwnerSearch {
+        discovery,
+        cluster,
+        identity: match access.acting_identity() {
+            ActingIdentity::Gateway => &Impersonation::Nobody,
+            ActingIdentity::ServiceAccount(account) => account,
+        },
+    };
+    let instance = index.instance_name(&access.indexed().application.name);
+    let found = search
+        .find(object_ref, |object, live| {
+            index.tracking.tracks(&instance, object, live).then_some(())
         })
-    }
-}
-
-impl ObjectRef {
-    fn key(&self) -> ResourceKey<'_> {
-        ResourceKey {
-            group: &self.kind.group,
-            kind: &self.kind.kind,
-            namespace: self.namespace.as_deref(),
-            name: &self.name,
-        }
-    }
-
-    fn path(&self) -> String {
-        let segment = |text| utf8_percent_encode(text, ESCAPED);
-        let (group, version) = (&*self.kind.group, segment(&self.version));
-        let mut path = match group.is_empty() {
-            true => format!("/api/{version}"),
-            false => format!("/apis/{}/{version}", segment(group)),
-        };
-        if let Some(namespace) = &self.namespace {
-            path.push_str(&format!("/namespaces/{}", segment(namespace)));
-        }
-        path.push_str(&format!("/{}/{}", segment(&self.resource), segment(&self.name)));
-        path
-    }
-}
-
-/// The resource a kind most likely is.
-///
-/// Source: Kubernetes, `meta.UnsafeGuessKindToResource`.
-fn plural(kind: &str) -> String {
-    let kind = kind.to_ascii_lowercase();
-    match (kind.as_str(), kind.strip_suffix('y')) {
-        ("endpoints", _) => kind,
-        (_, Some(stem)) => format!("{stem}ies"),
-        (_, None) if kind.ends_with('s') => format!("{kind}es"),
-        (_, None) => format!("{kind}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::plural;
-
-    #[test]
-    fn kinds_map_to_their_plural_resources() {
-        for (kind, resource) in [
-            ("Deployment", "deployments"),
-            ("ReplicaSet", "replicasets"),
-            ("CronJob", "cronjobs"),
-            ("NetworkPolicy", "networkpolicies"),
-            ("Ingress", "ingresses"),
-            ("Endpoints", "endpoints"),
-        ] {
-            assert_eq!(plural(kind), resource);
+        .await;
+    let unknown = |why: &str| {
+        OwnershipCheck::Refused(format!(
+            "it cannot be told whether the object is a resource of this application: {why}"
+        ))
+    };
+    match found {
+        Ok(Some(())) => OwnershipCheck::Permitted,
+        Ok(None) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
+        Err(Error::Status(StatusCode::FORBIDDEN)) => unknown("whoever acts for it may not read it, or an owner"),
+        Err(error) => {
+            tracing::warn!(cluster = %cluster.label(), %error, "an object or its owner cannot be read");
+            unknown("the cluster does not say")
         }
     }
 }

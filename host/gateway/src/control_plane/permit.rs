@@ -1,27 +1,43 @@
 //! Decides whether a component of Argo CD may send a request to a cluster, and as whom. The result
 //! is a [`ControlPlanePermit`], which only this file can make, or 403 or 404.
 //!
-//! - Without impersonation it reads as the reader account of the settings, and asks what that
-//!   account may do. It writes nothing.
-//! - With `Impersonate-User` it acts as that service account, if an Application whose destination is
-//!   the cluster has the account by its project, and the project permits the destination.
+//! | request | acts as |
+//! |---|---|
+//! | reads without impersonation, and questions about its own rights | the reader account of the settings |
+//! | reads with `Impersonate-User` | that account, if an Application has it here |
+//! | writes with `Impersonate-User` | the same, if an Application that has it may write the object |
+//! | dry run of an apply, deletion, or `exec`, without impersonation | the account of the Application that the object belongs to |
+//! | other writes without impersonation | nobody: they are refused |
+//!
+//! An Application *has an account here* if its destination is the cluster, the account is its
+//! project's for it, and the project permits the destination. It *may write* an object if its
+//! project permits the kind and the namespace, and if the object is tracked by no other Application.
+//!
+//! In mode audit, writes that would be refused for their object, or because they name no account, are
+//! sent: as the account that they name, or as the gateway's own identity.
 //!
 //! Security: what the caller writes into `Impersonate-User` only selects an identity of the index,
 //! and that is sent. Groups, UIDs and extra are refused, and so is whatever would give more than the
-//! account's own rights: tokens of accounts, and tunnels into pods, services and nodes.
+//! account's own rights: tokens of accounts, and tunnels into services and nodes.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Method};
 
+use crate::applications::permit::restriction::{RequestObject, RestrictionsCache, TargetCluster};
+use crate::control_plane::object::{Belonging, WrittenObject};
 use crate::control_plane::route::ControlPlanePath;
 use crate::kubernetes::permit::status_message;
+use crate::object_content::ContentFormat;
 use crate::policies::Policies;
 use tollgate_cluster::access::{ClusterAccess, Clusters};
-use tollgate_config::ControlPlaneCaller;
+use tollgate_config::{ControlPlaneCaller, ControlPlaneMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::header_names::is_impersonation;
+use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::Principal;
+use tollgate_policy::application_request::ActingIdentity;
+use tollgate_policy::applications::{ActingAccount, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::record::OpenRecord;
 
@@ -33,6 +49,12 @@ const REVIEWS: [&str; 2] = ["selfsubjectaccessreviews", "selfsubjectrulesreviews
 
 /// Subresources that hand out credentials, or lead past the API server.
 const REFUSED_SUBRESOURCES: [&str; 5] = ["attach", "exec", "portforward", "proxy", "token"];
+
+const WITHOUT_IMPERSONATION: &str = "without impersonation Argo CD's own components only read: \
+                                     set `application.sync.impersonation.enabled` in argocd-cm";
+const OF_NO_APPLICATION: &str = "it is sent without impersonation, and its object belongs to no Application that has \
+                                 an account here";
+const OF_ANOTHER_APPLICATION: &str = "the object belongs to an Application that does not act as that account here";
 
 /// Why a component of Argo CD may not send a request. Each text is a `Status` message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +72,15 @@ pub(crate) enum Error {
     /// It would change something, and names no account.
     #[error("{0}")]
     WithoutAccount(String),
+    /// Its object belongs to an Application that does not act as the account here.
+    #[error("{0}")]
+    Object(String),
+    /// Its content, or what the cluster has, does not tell what the object belongs to.
+    #[error("{0}")]
+    UnknownObject(String),
+    /// The projects of the Applications that act as the account do not permit the object.
+    #[error("{0}")]
+    Project(String),
     /// It would get a credential or a tunnel.
     #[error("{0}")]
     Subresource(String),
@@ -93,14 +124,15 @@ impl RequestedUser {
 pub(crate) struct ControlPlaneRequest<'a> {
     pub(crate) path: ControlPlanePath<'a>,
     pub(crate) method: &'a Method,
-    /// Whether the connection is to become a tunnel.
-    pub(crate) is_upgrade: bool,
+    /// The protocol that the connection is to be upgraded to.
+    pub(crate) upgrade: Option<Protocol>,
+    pub(crate) format: ContentFormat,
     pub(crate) user: &'a RequestedUser,
 }
 
 /// Proof that a component of Argo CD may send one request to one cluster.
 ///
-/// Its fields are private and only `authorize` makes it:
+/// Its fields are private and only `ControlPlaneAccess::permit` makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate_cluster::access::ClusterAccess>) {
@@ -111,6 +143,8 @@ pub(crate) struct ControlPlaneRequest<'a> {
 pub struct ControlPlanePermit {
     access: Arc<ClusterAccess>,
     identity: Arc<Impersonation>,
+    application: Option<Arc<IndexedApplication>>,
+    would_refuse: Option<Error>,
 }
 
 impl ControlPlanePermit {
@@ -121,46 +155,70 @@ impl ControlPlanePermit {
     pub(crate) fn identity(&self) -> &Arc<Impersonation> {
         &self.identity
     }
+
+    /// The Application that the object belongs to, or the only one that acts as the account.
+    pub(crate) fn application(&self) -> Option<&Arc<IndexedApplication>> {
+        self.application.as_ref()
+    }
+
+    /// Why mode enforce would refuse it. `None` if it would not, and in that mode.
+    pub(crate) fn would_refuse(&self) -> Option<&Error> {
+        self.would_refuse.as_ref()
+    }
 }
 
-/// Authorizes a request. The cluster goes into `record`.
-pub(crate) fn authorize<'a>(
-    (policies, clusters): (&Policies, &Clusters),
-    principal: &Principal,
-    request: &ControlPlaneRequest<'a>,
-    record: &mut OpenRecord,
-) -> Result<(ControlPlanePermit, Target<'a>), Error> {
-    let target = find((policies, clusters), principal, request)?;
-    record.note(|record| record.destination = Some(Arc::clone(target.access.cluster())));
-    let permit = target.judge(policies, principal, request)?;
-    Ok((permit, target))
-}
-
-/// Same as [`authorize`], for a request that another snapshot permitted before.
-pub(crate) fn reauthorize(
-    from: (&Policies, &Clusters),
-    principal: &Principal,
-    request: &ControlPlaneRequest<'_>,
-) -> Result<ControlPlanePermit, Error> {
-    let (policies, _) = from;
-    find(from, principal, request)?.judge(policies, principal, request)
-}
-
-/// The cluster of a request of a component, and what the request asks of it.
+/// Proof that the caller is a component of Argo CD and the cluster is enrolled. Whether the request
+/// is permitted may still depend on its object.
 #[derive(Debug)]
-pub(crate) struct Target<'a> {
+pub(crate) struct ControlPlaneAccess<'a> {
     access: Arc<ClusterAccess>,
     /// The path below the cluster's server, encoded as the client sent it.
     pub(crate) rest: &'a str,
     /// What that path means there.
     pub(crate) attributes: Arc<Attributes>,
+    actor: Actor<'a>,
+}
+
+/// Who acts.
+#[derive(Debug)]
+enum Actor<'a> {
+    /// This identity, whatever the object is.
+    Reads(Arc<Impersonation>),
+    /// This account, if one of its Applications may write the object.
+    Writes(&'a ActingAccount),
+    /// The account of the Application that the object belongs to.
+    OwnerOfObject,
+    /// Nobody.
+    Nobody,
+}
+
+/// Finds the cluster of a request and who is to act there. The cluster goes into `record`.
+pub(crate) fn access_cluster<'a>(
+    (policies, clusters): (&'a Policies, &Clusters),
+    principal: &Principal,
+    request: &ControlPlaneRequest<'a>,
+    record: &mut OpenRecord,
+) -> Result<ControlPlaneAccess<'a>, Error> {
+    let (access, rest) = find((policies, clusters), principal, request)?;
+    record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+    ControlPlaneAccess::new((access, rest), policies, principal, request)
+}
+
+/// Same as [`access_cluster`], for a request that another snapshot permitted before.
+pub(crate) fn access_again<'a>(
+    (policies, clusters): (&'a Policies, &Clusters),
+    principal: &Principal,
+    request: &ControlPlaneRequest<'a>,
+) -> Result<ControlPlaneAccess<'a>, Error> {
+    let found = find((policies, clusters), principal, request)?;
+    ControlPlaneAccess::new(found, policies, principal, request)
 }
 
 fn find<'a>(
     (policies, clusters): (&Policies, &Clusters),
     principal: &Principal,
     request: &ControlPlaneRequest<'a>,
-) -> Result<Target<'a>, Error> {
+) -> Result<(Arc<ClusterAccess>, &'a str), Error> {
     let path = request.path;
     let is_component =
         |caller: &ControlPlaneCaller| caller.issuer == principal.issuer() && caller.user == principal.username();
@@ -178,52 +236,246 @@ fn find<'a>(
             reason,
         )));
     };
-    Ok(Target {
-        access: Arc::clone(access),
-        rest,
-        attributes: Arc::new(Attributes::read(request.method, rest, path.query, None)),
-    })
+    Ok((Arc::clone(access), rest))
 }
 
-impl Target<'_> {
-    fn judge(
-        &self,
-        policies: &Policies,
+impl<'a> ControlPlaneAccess<'a> {
+    fn new(
+        (access, rest): (Arc<ClusterAccess>, &'a str),
+        policies: &'a Policies,
         principal: &Principal,
-        request: &ControlPlaneRequest<'_>,
-    ) -> Result<ControlPlanePermit, Error> {
-        let attributes = &self.attributes;
-        let text = |reason: &str| status_message::forbidden(principal.username(), attributes, reason);
+        request: &ControlPlaneRequest<'a>,
+    ) -> Result<Self, Error> {
+        let attributes = Attributes::read(request.method, rest, request.path.query, request.upgrade);
+        let text = |reason: &str| status_message::forbidden(principal.username(), &attributes, reason);
         let subresource = attributes.subresource.as_deref().unwrap_or_default();
-        if request.is_upgrade || attributes.is_proxied() || REFUSED_SUBRESOURCES.contains(&subresource) {
+        let is_terminal = is_exec(&attributes) && *request.user == RequestedUser::Reader;
+        let is_refused =
+            request.upgrade.is_some() || attributes.is_proxied() || REFUSED_SUBRESOURCES.contains(&subresource);
+        if is_refused && !is_terminal {
             let reason = "Argo CD's own components get no tokens of accounts and no tunnels";
             return Err(Error::Subresource(text(reason)));
         }
-        let identity = match request.user {
+        let reads = attributes.is_plain_read(request.method) || is_review(&attributes);
+        let actor = match request.user {
             RequestedUser::Refused(reason) => return Err(Error::Impersonation(text(reason))),
             RequestedUser::User(user) => {
-                let server = &self.access.cluster().server;
                 let index = policies.applications.as_ref().map(|front| &front.index);
-                index.and_then(|index| index.acting_in(server, user)).ok_or_else(|| {
+                let account = index.and_then(|index| index.acting_in(&access.cluster().server, user));
+                let account = account.ok_or_else(|| {
                     let reason = "no Application in this cluster has that account by its project";
                     Error::NoApplication(text(&format!("{reason}: {user}")))
-                })?
+                })?;
+                match reads {
+                    true => Actor::Reads(Arc::clone(&account.impersonation)),
+                    false => Actor::Writes(account),
+                }
             }
-            RequestedUser::Reader if attributes.is_plain_read(request.method) || is_review(attributes) => {
+            RequestedUser::Reader if reads => {
                 let reader = policies.reader.as_ref().map(Arc::clone);
-                reader.ok_or_else(|| Error::NoReader(text("the settings name no reader")))?
+                Actor::Reads(reader.ok_or_else(|| Error::NoReader(text("the settings name no reader")))?)
             }
-            RequestedUser::Reader => {
-                let reason = "without impersonation Argo CD's own components only read: \
-                              set `application.sync.impersonation.enabled` in argocd-cm";
-                return Err(Error::WithoutAccount(text(reason)));
+            RequestedUser::Reader if is_terminal || is_dry_run(request, &attributes) || is_deletion(&attributes) => {
+                Actor::OwnerOfObject
             }
+            RequestedUser::Reader => Actor::Nobody,
+        };
+        Ok(Self {
+            access,
+            rest,
+            attributes: Arc::new(attributes),
+            actor,
+        })
+    }
+
+    pub(crate) fn cluster(&self) -> &Arc<ClusterAccess> {
+        &self.access
+    }
+
+    /// Whether the decision depends on the object.
+    pub(crate) fn needs_object(&self) -> bool {
+        match self.actor {
+            Actor::Reads(_) | Actor::Nobody => false,
+            Actor::Writes(_) | Actor::OwnerOfObject => true,
+        }
+    }
+
+    /// The account that the request names, if it is to write.
+    pub(crate) fn account(&self) -> Option<&Arc<Impersonation>> {
+        match self.actor {
+            Actor::Writes(account) => Some(&account.impersonation),
+            Actor::Reads(_) | Actor::OwnerOfObject | Actor::Nobody => None,
+        }
+    }
+
+    /// Decides.
+    ///
+    /// - `object`: what the request writes. None is permitted only if [`Self::needs_object`] is
+    ///   false.
+    pub(crate) fn permit(
+        &self,
+        (policies, restrictions): (&Policies, &RestrictionsCache),
+        principal: &Principal,
+        object: Option<&WrittenObject>,
+    ) -> Result<ControlPlanePermit, Error> {
+        let text = |reason: &str| status_message::forbidden(principal.username(), &self.attributes, reason);
+        let decided = match (&self.actor, object) {
+            (Actor::Reads(identity), _) => Ok((Arc::clone(identity), None)),
+            (Actor::Writes(account), Some(object)) => self.judge_write((policies, restrictions), account, object),
+            (Actor::OwnerOfObject, Some(object)) => self.judge_owner((policies, restrictions), object),
+            (Actor::Writes(_) | Actor::OwnerOfObject, None) => Err(Refusal::UnknownObject(
+                "it is about no object that is looked at".to_owned(),
+            )),
+            (Actor::Nobody, _) => Err(Refusal::WithoutAccount(WITHOUT_IMPERSONATION)),
+        };
+        let mode = policies.config.control_plane.as_ref().map(|settings| settings.mode);
+        let (identity, application, would_refuse) = match (decided, mode) {
+            (Ok((identity, application)), _) => (identity, application, None),
+            (Err(refusal), Some(ControlPlaneMode::Audit)) => {
+                let identity = self
+                    .account()
+                    .map_or_else(|| Arc::new(Impersonation::Nobody), Arc::clone);
+                (identity, None, Some(refusal.into_error(text)))
+            }
+            (Err(refusal), Some(ControlPlaneMode::Enforce) | None) => return Err(refusal.into_error(text)),
         };
         Ok(ControlPlanePermit {
             access: Arc::clone(&self.access),
             identity,
+            application,
+            would_refuse,
         })
     }
+
+    /// Judges a write as an account that the request names.
+    fn judge_write(
+        &self,
+        from: (&Policies, &RestrictionsCache),
+        account: &ActingAccount,
+        object: &WrittenObject,
+    ) -> Judged {
+        let (policies, _) = from;
+        let index = policies.applications.as_ref().map(|front| &*front.index);
+        let applications = match object.belonging(index).map_err(Refusal::UnknownObject)? {
+            Belonging::Nobody => account.applications.as_slice(),
+            Belonging::Unknown => return Err(Refusal::Object),
+            Belonging::To(owner) => {
+                let is_owner = |member: &&Arc<IndexedApplication>| owner.application.name == member.application.name;
+                let owner = account.applications.iter().find(is_owner);
+                std::slice::from_ref(owner.ok_or(Refusal::Object)?)
+            }
+        };
+        let check = |application: &Arc<IndexedApplication>| {
+            self.check_project(from, application, &account.impersonation, object)
+        };
+        first_permitted(applications, check).map_err(Refusal::Project)?;
+        let only = match applications {
+            [only] => Some(Arc::clone(only)),
+            _ => None,
+        };
+        Ok((Arc::clone(&account.impersonation), only))
+    }
+
+    /// Judges what acts as the account of the Application that the object belongs to.
+    fn judge_owner(&self, from: (&Policies, &RestrictionsCache), object: &WrittenObject) -> Judged {
+        let (policies, _) = from;
+        let index = policies.applications.as_ref().map(|front| &*front.index);
+        let belonging = object.belonging(index).map_err(Refusal::UnknownObject)?;
+        let server = &self.access.cluster().server;
+        let owner = match (belonging, index) {
+            (Belonging::To(owner), Some(index)) => index.acting_for(owner, server).map(|account| (owner, account)),
+            (Belonging::To(_) | Belonging::Nobody | Belonging::Unknown, _) => None,
+        };
+        let (owner, account) = owner.ok_or(Refusal::WithoutAccount(OF_NO_APPLICATION))?;
+        let identity = &account.impersonation;
+        self.check_project(from, owner, identity, object)
+            .map_err(Refusal::Project)?;
+        Ok((Arc::clone(identity), Some(Arc::clone(owner))))
+    }
+
+    /// Whether the Application's project permits what the request does to the object.
+    fn check_project(
+        &self,
+        (policies, restrictions): (&Policies, &RestrictionsCache),
+        application: &IndexedApplication,
+        identity: &Arc<Impersonation>,
+        object: &WrittenObject,
+    ) -> Result<(), String> {
+        let project = application.project.as_ref().ok_or("the project does not exist")?;
+        let target = TargetCluster {
+            cluster: self.access.cluster(),
+            clusters: &policies.resources.clusters,
+        };
+        let requested = RequestObject {
+            attributes: &self.attributes,
+            kind: Some(&object.kind),
+            name: object.name.as_ref(),
+        };
+        let acting = ActingIdentity::ServiceAccount(Arc::clone(identity));
+        let restrictions = restrictions.get_or_compile(project);
+        let checked = restrictions.check_write(target, requested, &acting);
+        checked.map_err(|violation| violation.to_string())
+    }
+}
+
+/// Who acts, and for which Application if that is known.
+type Judged = Result<(Arc<Impersonation>, Option<Arc<IndexedApplication>>), Refusal>;
+
+/// Why a write is refused, or would be in mode enforce.
+#[derive(Debug)]
+enum Refusal {
+    WithoutAccount(&'static str),
+    Object,
+    UnknownObject(String),
+    Project(String),
+}
+
+impl Refusal {
+    /// - `text`: makes a `Status` message of a reason.
+    fn into_error(self, text: impl Fn(&str) -> String) -> Error {
+        match self {
+            Self::WithoutAccount(reason) => Error::WithoutAccount(text(reason)),
+            Self::Object => Error::Object(text(OF_ANOTHER_APPLICATION)),
+            Self::UnknownObject(reason) => Error::UnknownObject(text(&reason)),
+            Self::Project(reason) => Error::Project(text(&reason)),
+        }
+    }
+}
+
+/// The refusal of the first, if all are refused.
+fn first_permitted<T>(items: &[T], check: impl Fn(&T) -> Result<(), String>) -> Result<(), String> {
+    let mut refusal = None;
+    for item in items {
+        match check(item) {
+            Ok(()) => return Ok(()),
+            Err(reason) => refusal = refusal.or(Some(reason)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| "no Application acts as the account".to_owned()))
+}
+
+/// Whether it is a terminal in a pod.
+fn is_exec(attributes: &Attributes) -> bool {
+    let (group, resource) = (attributes.api_group.as_str(), attributes.resource.as_deref());
+    let is_upgrade = attributes.upgrade.is_some() && attributes.verb == "create";
+    is_upgrade && (group, resource, attributes.subresource.as_deref()) == ("", Some("pods"), Some("exec"))
+}
+
+/// Whether it is an apply that changes nothing, as for a server-side diff.
+fn is_dry_run(request: &ControlPlaneRequest<'_>, attributes: &Attributes) -> bool {
+    let pairs = url::form_urlencoded::parse(request.path.query.unwrap_or_default().as_bytes());
+    let mut dry_run = pairs.filter(|(name, _)| name == "dryRun");
+    let is_all = matches!((dry_run.next(), dry_run.next()), (Some((_, all)), None) if all == "All");
+    is_all && request.format == ContentFormat::Apply && attributes.verb == "patch" && !attributes.has_verb_in_path()
+}
+
+/// Whether it deletes one object.
+fn is_deletion(attributes: &Attributes) -> bool {
+    attributes.verb == "delete"
+        && attributes.resource_request
+        && attributes.name.is_some()
+        && attributes.subresource.is_none()
+        && !attributes.has_verb_in_path()
 }
 
 /// Whether the caller asks what it may do itself.

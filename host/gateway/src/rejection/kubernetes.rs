@@ -63,16 +63,23 @@ pub(super) fn application_error(error: &applications::permit::Error) -> ErrorRes
 }
 
 pub(super) fn control_plane_error(error: &control_plane::permit::Error) -> ErrorResponse {
+    denied(StatusCode::FORBIDDEN, control_plane_reason(error), error.to_string())
+}
+
+/// The reason code of a refusal.
+pub(crate) fn control_plane_reason(error: &control_plane::permit::Error) -> &'static str {
     use control_plane::permit::Error;
-    let reason = match error {
+    match error {
         Error::NotVisible(_) => "permission_denied",
         Error::Impersonation(_) => "client_impersonates",
         Error::NoApplication(_) => "account_of_no_application",
         Error::WithoutAccount(_) => "write_without_account",
+        Error::Object(_) => "object_of_another_application",
+        Error::UnknownObject(_) => "object_unknown",
+        Error::Project(_) => "project_refused",
         Error::Subresource(_) => "subresource_refused",
         Error::NoReader(_) => "unusable_identity",
-    };
-    denied(StatusCode::FORBIDDEN, reason, error.to_string())
+    }
 }
 
 pub(super) fn discovery_error(error: &discovery::Error) -> ErrorResponse {

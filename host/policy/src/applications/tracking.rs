@@ -1,7 +1,8 @@
-//! Tells which live objects belong to an Application, from the tracking metadata that Argo CD
-//! writes on what it applies.
+//! Tells which Application an object belongs to, from the tracking metadata that Argo CD writes on
+//! what it applies.
 //!
-//! Security: only what the cluster has stored is looked at, never what a request carries.
+//! Security: what the cluster has stored proves who applied it. What a request carries is a claim of
+//! its sender.
 //!
 //! Source: Argo CD, `util/argo/resource_tracking.go` and `isSelfReferencedObj` of
 //! `controller/state.go`.
@@ -47,6 +48,15 @@ pub struct ResourceKey<'a> {
     pub name: &'a str,
 }
 
+/// What an object is tracked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackedBy<'m> {
+    /// The Application with this instance name, of this installation of Argo CD.
+    Instance(&'m str),
+    /// Another installation of Argo CD, or an annotation that cannot be read.
+    Unknown,
+}
+
 impl Tracking {
     /// What `argocd-cm` says. As in Argo CD, an unknown method means the annotation.
     pub(super) fn from_config_map(argocd_cm: &ConfigMap) -> Self {
@@ -72,19 +82,43 @@ impl Tracking {
     /// The annotation must also name the object itself, as controllers copy annotations to the
     /// objects they create. The label cannot be checked in this way.
     pub fn tracks(&self, instance: &str, object: ResourceKey<'_>, live: &ObjectMeta) -> bool {
-        let annotation = |key: &str| live.annotations.as_ref()?.get(key).map(String::as_str);
+        self.tracked_by(object, live) == Some(TrackedBy::Instance(instance))
+    }
+
+    /// What a live object is tracked by. `None` if nothing tracks it, or if its annotation names
+    /// another object.
+    pub fn tracked_by<'m>(&self, object: ResourceKey<'_>, live: &'m ObjectMeta) -> Option<TrackedBy<'m>> {
+        let tracked = self.claim(live)?;
+        let names_object = |id| TrackingId::parse(id).is_some_and(|id| id.names(object));
         match &self.method {
-            Method::Label(key) => {
-                let label = live.labels.as_ref().and_then(|labels| labels.get(key));
-                label.is_some_and(|label| label == instance)
-            }
-            Method::Annotation => {
-                let installation = annotation(INSTALLATION_ID).unwrap_or_default();
-                let names_object = |id| is_tracking_id_of(id, instance, object);
-                installation == self.installation_id && annotation(TRACKING_ID).and_then(names_object) == Some(true)
-            }
+            Method::Label(_) => Some(tracked),
+            Method::Annotation => annotation(live, TRACKING_ID)
+                .is_some_and(names_object)
+                .then_some(tracked),
         }
     }
+
+    /// What an object says that it is tracked by, whichever object its annotation names. `None` if
+    /// it says nothing.
+    pub fn claim<'m>(&self, metadata: &'m ObjectMeta) -> Option<TrackedBy<'m>> {
+        let text = match &self.method {
+            Method::Label(key) => metadata.labels.as_ref()?.get(key)?,
+            Method::Annotation => annotation(metadata, TRACKING_ID)?,
+        };
+        let instance = match &self.method {
+            Method::Label(_) => Some(text),
+            Method::Annotation => {
+                let installation = annotation(metadata, INSTALLATION_ID).unwrap_or_default();
+                let id = TrackingId::parse(text).filter(|_| installation == self.installation_id);
+                id.map(|id| id.instance)
+            }
+        };
+        (!text.is_empty()).then(|| instance.map_or(TrackedBy::Unknown, TrackedBy::Instance))
+    }
+}
+
+fn annotation<'m>(metadata: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// The name Argo CD tracks an Application by.
@@ -97,19 +131,44 @@ pub(super) fn instance_name(application: &ObjectName, control_plane_namespace: &
     }
 }
 
-/// Whether a tracking id names this Application and this object; `None` if it is malformed.
-fn is_tracking_id_of(id: &str, instance: &str, object: ResourceKey<'_>) -> Option<bool> {
-    let (application, rest) = id.split_once(':')?;
-    let (group_kind, namespace_name) = rest.split_once(':')?;
-    let (group, kind) = group_kind.split_once('/')?;
-    let (namespace, name) = namespace_name.split_once('/')?;
-    if kind.contains('/') || name.contains('/') {
-        return None;
+/// Finds the name of an Application from its instance name. The inverse of [`instance_name`].
+///
+/// Source: Argo CD, `ParseInstanceName`: names in Kubernetes have no `_`.
+pub(super) fn application_of<'n>(instance: &'n str, control_plane_namespace: &'n str) -> (&'n str, &'n str) {
+    instance.split_once('_').unwrap_or((control_plane_namespace, instance))
+}
+
+/// The value of the annotation.
+#[derive(Clone, Copy, Debug)]
+struct TrackingId<'t> {
+    instance: &'t str,
+    group: &'t str,
+    kind: &'t str,
+    namespace: &'t str,
+    name: &'t str,
+}
+
+impl<'t> TrackingId<'t> {
+    fn parse(text: &'t str) -> Option<Self> {
+        let (instance, rest) = text.split_once(':')?;
+        let (group_kind, namespace_name) = rest.split_once(':')?;
+        let (group, kind) = group_kind.split_once('/')?;
+        let (namespace, name) = namespace_name.split_once('/')?;
+        let id = Self {
+            instance,
+            group,
+            kind,
+            namespace,
+            name,
+        };
+        (!kind.contains('/') && !name.contains('/')).then_some(id)
     }
-    // The id of a cluster-scoped object contains the Application's destination namespace.
-    let same_namespace = object.namespace.is_none_or(|of_object| of_object == namespace);
-    let same_object = (group, kind, name) == (object.group, object.kind, object.name);
-    Some(application == instance && same_object && same_namespace)
+
+    fn names(&self, object: ResourceKey<'_>) -> bool {
+        // The id of a cluster-scoped object contains the Application's destination namespace.
+        let same_namespace = object.namespace.is_none_or(|namespace| namespace == self.namespace);
+        same_namespace && (self.group, self.kind, self.name) == (object.group, object.kind, object.name)
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use cache::RestrictionsCache;
 pub(crate) use lists::ResourceList;
-pub(crate) use name::{BodyFormat, BodyName, name_in_body};
+pub(crate) use name::{BodyName, name_in_body};
 
 use lists::{GroupKind, Lists};
 

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{ResourceKey, Tracking, instance_name};
+use super::{ResourceKey, TrackedBy, Tracking, application_of, instance_name};
 use tollgate_core::diagnostic::Location;
 use tollgate_state::{ConfigMap, ObjectName, Text};
 
@@ -118,4 +118,46 @@ fn an_application_outside_the_control_plane_has_its_namespace_in_its_instance_na
     };
     assert_eq!(instance_name(&name("argocd"), "argocd"), "cart");
     assert_eq!(instance_name(&name("team"), "argocd"), "team_cart");
+}
+
+#[test]
+fn a_claim_counts_whatever_object_it_names() {
+    let tracking = tracking(&[("installationID", "here")]);
+    let claim = |id: &str, installation: &str| {
+        let metadata = serde_json::from_value(json!({"annotations": {
+            "argocd.argoproj.io/tracking-id": id,
+            "argocd.argoproj.io/installation-id": installation,
+        }}));
+        let metadata = metadata.unwrap();
+        let claim = tracking.claim(&metadata);
+        // Nothing tracks an object whose annotation was copied from another one.
+        let names_web = id.ends_with(":apps/Deployment:cart/web");
+        assert_eq!(tracking.tracked_by(WEB, &metadata), claim.filter(|_| names_web), "{id}");
+        claim.map(|tracked| match tracked {
+            TrackedBy::Instance(instance) => instance.to_owned(),
+            TrackedBy::Unknown => "?".to_owned(),
+        })
+    };
+    for (id, installation, expected) in [
+        ("cart:apps/Deployment:cart/web", "here", Some("cart")),
+        ("team_cart:apps/Deployment:cart/web", "here", Some("team_cart")),
+        ("cart:apps/Deployment:cart/another", "here", Some("cart")),
+        ("cart:apps/Deployment:cart/web", "elsewhere", Some("?")),
+        ("cart", "here", Some("?")),
+        ("", "here", None),
+    ] {
+        assert_eq!(claim(id, installation).as_deref(), expected, "{id} {installation}");
+    }
+}
+
+#[test]
+fn an_instance_name_leads_back_to_its_application() {
+    for (namespace, name) in [("argocd", "cart"), ("team", "cart")] {
+        let application = ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let instance = instance_name(&application, "argocd");
+        assert_eq!(application_of(&instance, "argocd"), (namespace, name));
+    }
 }

@@ -7,7 +7,8 @@ use http::header::CONTENT_TYPE;
 use proptest::prelude::*;
 
 use crate::applications::permit::restriction::tests::{allow_all_except, attributes, kind, rules, with, write};
-use crate::applications::permit::restriction::{BodyFormat, BodyName, Restrictions, name_in_body};
+use crate::applications::permit::restriction::{BodyName, Restrictions, name_in_body};
+use crate::object_content::ContentFormat;
 use tollgate_state::{Project, ResourceRules};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -15,7 +16,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 /// The name a request of one content type, or of none, gives.
 fn name_of(content_type: Option<&str>, bytes: &[u8]) -> BodyName {
     let headers = content_type.map(|value| (CONTENT_TYPE, value.parse().unwrap()));
-    name_in_body(BodyFormat::of(&headers.into_iter().collect()), bytes)
+    name_in_body(ContentFormat::of(&headers.into_iter().collect()), bytes)
 }
 
 fn by_name() -> Project {
@@ -185,7 +186,7 @@ fn an_ambiguous_content_type_is_unreadable() {
         let field = |value: &&[u8]| (CONTENT_TYPE, value.to_vec().try_into().unwrap());
         let headers: HeaderMap = values.iter().map(field).collect();
         assert_eq!(headers.get_all(CONTENT_TYPE).iter().count(), values.len());
-        name_in_body(BodyFormat::of(&headers), body)
+        name_in_body(ContentFormat::of(&headers), body)
     };
     let json: &[u8] = b"application/json";
     let known = BodyName::Known("team-a".to_owned());
