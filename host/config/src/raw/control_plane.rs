@@ -55,14 +55,6 @@ impl RawControlPlane {
                 );
             }
         }
-        match self.mode {
-            ControlPlaneMode::Enforce => {}
-            ControlPlaneMode::Audit => {
-                let message = "is `audit`: Argo CD's components write as the gateway's own identity where they name no \
-                               account";
-                validator.warning_in("controlPlane.mode", message);
-            }
-        }
         let reader = self.reader.split_once(':');
         let reader = reader.filter(|(namespace, name)| is_label(namespace) && is_subdomain(name));
         let Some((namespace, name)) = reader else {
@@ -74,7 +66,16 @@ impl RawControlPlane {
             );
             return None;
         };
-        (validator.findings.len() == before).then(|| ControlPlane {
+        let is_valid = validator.findings.len() == before;
+        match self.mode {
+            ControlPlaneMode::Enforce => {}
+            ControlPlaneMode::Audit => {
+                let message = "is `audit`: Argo CD's components write as the gateway's own identity where they name no \
+                               account";
+                validator.warning_in("controlPlane.mode", message);
+            }
+        }
+        is_valid.then(|| ControlPlane {
             callers: self.callers.clone(),
             reader: ReaderAccount {
                 namespace: namespace.to_owned(),
