@@ -1,7 +1,8 @@
 //! Clusters that Argo CD reaches through the gateway: a real client opens tunnels to it (`proxyUrl`),
 //! and acts in a real cluster only as accounts that projects name.
 //!
-//! `argocd` has a whole Argo CD whose controller does so.
+//! `argocd` has a whole Argo CD whose controller does so, and `command` the commands that enroll and
+//! release a cluster.
 
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, ses
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod argocd;
+mod command;
 mod objects;
 mod withdrawal;
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::{ApiRequest, Failure, Server, print};
 use super::format::Format;
+use super::input::confirm;
 use super::list_output::{Table, items, print_items};
 
 mod display;
@@ -296,7 +297,8 @@ impl Delete {
             if !self.yes {
                 let tree = self.server.get(&["applicationsets", name, "resource-tree"], hint);
                 let tree = tree.query(namespace()).json()?;
-                file::confirm(&display::question(name, &tree, self.cascade == Cascade::Orphan))?;
+                let question = display::question(name, &tree, self.cascade == Cascade::Orphan);
+                confirm(&question, "appset.unconfirmed", "nothing was deleted")?;
             }
             let cascade = match self.cascade {
                 Cascade::Background => "background",

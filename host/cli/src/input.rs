@@ -1,7 +1,10 @@
-//! Reads the files that commands are given, with a bound on their size.
+//! Reads the files that commands are given, with a bound on their size, and asks the user for
+//! confirmation. It asks only on a terminal.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, IsTerminal as _, Read, Write as _};
 use std::path::Path;
+
+use crate::client::Failure;
 
 pub(crate) fn read_text(source: impl Read, most: u64) -> io::Result<String> {
     let mut text = String::new();
@@ -18,4 +21,28 @@ pub(crate) fn read_file_or_stdin(path: &Path, most: u64) -> io::Result<String> {
         return read_text(io::stdin().lock(), most);
     }
     read_text(std::fs::File::open(path)?, most)
+}
+
+/// Asks the user to confirm with `y` or `yes`.
+///
+/// - `code`: of the failure.
+/// - `declined`: its message if the user does not confirm.
+///
+/// # Errors
+/// Standard input is not a terminal, or the user does not confirm.
+pub(crate) fn confirm(question: &str, code: &str, declined: &str) -> Result<(), Failure> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        let message = format!("standard input is not a terminal, so nobody can confirm: {question}");
+        return Err(Failure::new(code, message).with_hint("`--yes` agrees"));
+    }
+    // If this fails, the answer is not read, and nothing is done.
+    let asked = write!(io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    let read = asked.and_then(|()| stdin.lock().read_line(&mut answer));
+    let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if read.is_ok() && agreed {
+        return Ok(());
+    }
+    Err(Failure::new(code, declined))
 }

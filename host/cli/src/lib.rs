@@ -18,6 +18,7 @@ mod appset;
 mod audit;
 mod check;
 mod client;
+mod cluster;
 mod credential;
 mod decisions;
 mod format;
@@ -73,6 +74,9 @@ enum Command {
     Rbac(rbac::Command),
     /// List, inspect, create and test plugins
     Plugin(PluginCommand),
+    /// Have Argo CD reach clusters through the gateway, or by itself again
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Get and troubleshoot credentials of clusters
     #[command(subcommand)]
     Credential(credential::Command),
@@ -152,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Policy(command) => policy::run(&command, &mut out),
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
+        Command::Cluster(command) => to_exit_code(command.run(&mut out)),
         Command::Credential(command) => credential::run(&command, &mut out),
         Command::Project(command) => to_exit_code(command.run(&mut out)),
         Command::Token(command) => to_exit_code(command.run(&mut out)),

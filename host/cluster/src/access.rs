@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::Instant;
 
+use tollgate_config::Ambient;
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
@@ -22,6 +23,8 @@ use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_plugin::{ProviderMint, block_on_new_thread};
 use tollgate_proxy::forward::ClusterBackend;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
+
+mod in_secret;
 
 /// Longest wait of a request for a credential.
 pub const MAX_CREDENTIAL_WAIT: Duration = Duration::from_secs(15);
@@ -123,7 +126,7 @@ impl Clusters {
             let is_unique = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
             let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
-            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), factory);
+            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), factory.ambient);
             match factory.resolve(cluster, config, &access.label) {
                 SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
                 SourceResolution::NeedsCheck { key, mint } => {
@@ -308,9 +311,9 @@ impl ClusterAccess {
         config: &Arc<ClusterConfig>,
         label: Arc<str>,
         before: Option<&Self>,
-        factory: CredentialSourceFactory<'_>,
+        ambient: &Ambient,
     ) -> Self {
-        let (server, tls) = endpoint(cluster, config, factory.ambient);
+        let (server, tls) = endpoint(cluster, config, ambient);
         let connection = connection_key(&server, &tls, &config.auth);
         let unchanged = before.filter(|before| before.connection == connection);
         let unusable = |why: &str| unusable_source("config.cluster", why);
@@ -445,7 +448,7 @@ impl ClusterAccess {
 
 /// Host and port of a server, the host in lower case, and its path without a slash at the end.
 /// `None` if it is no URL of `https` or `http`.
-fn authority_and_path(server: &str) -> Option<(String, String)> {
+pub fn authority_and_path(server: &str) -> Option<(String, String)> {
     let uri: Uri = server.parse().ok()?;
     let port = match (uri.port_u16(), uri.scheme_str()?) {
         (Some(port), _) => port,
@@ -463,7 +466,7 @@ pub(crate) fn after(wait: Duration) -> Instant {
 }
 
 /// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
-fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config::Ambient) -> (String, ClusterTls) {
+fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &Ambient) -> (String, ClusterTls) {
     match (&config.auth, &ambient.kubernetes) {
         (ClusterAuth::InCluster, Some(api)) => {
             let ca_pem = std::fs::read_to_string(&api.ca_file).ok();

@@ -29,12 +29,13 @@ mod cluster_reviewer;
 pub mod extras;
 pub mod grants;
 pub mod manifest;
+pub mod reader;
 mod review;
 mod rights;
 #[cfg(test)]
 mod tests;
 
-pub use applications::{AccountPlan, AccountsReport};
+pub use applications::{AccountPlan, AccountsReport, enrollment};
 use extras::ExtraGrants;
 use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};

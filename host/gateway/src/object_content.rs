@@ -68,7 +68,8 @@ impl ContentFormat {
 /// [`Unreadable`]: CBOR, a key that occurs twice or in another case, YAML that has two
 /// readings, and a JSON patch of all annotations or labels at once.
 pub(crate) fn read_metadata(format: ContentFormat, bytes: &[u8]) -> Result<ObjectMeta, Unreadable> {
-    let json = || serde_json::from_slice::<Object>(bytes).ok();
+    // What is skipped must be text, too: readers differ about other bytes.
+    let json = || serde_json::from_str::<Object>(std::str::from_utf8(bytes).ok()?).ok();
     let yaml = || {
         let is_read = !has_two_readings(bytes);
         is_read

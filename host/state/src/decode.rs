@@ -27,8 +27,10 @@ mod repository;
 mod secret;
 
 pub(crate) use agent::configured_agent;
+pub(crate) use cluster::{CREDENTIAL_LABEL, CREDENTIAL_TYPE, parse_config};
 use last_known_good::DecodedInput;
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
+pub(crate) use secret::TYPE_LABEL;
 
 /// The annotation in which kubectl keeps what it applied.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -19,6 +19,7 @@ use tollgate_core::yaml;
 
 pub mod batch;
 mod cluster;
+pub mod cluster_secret;
 mod edit;
 pub mod equivalence;
 mod folder;

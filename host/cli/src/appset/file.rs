@@ -1,8 +1,7 @@
 //! Reads [`Manifest`]s of ApplicationSets from files or standard input, at most [`FILE_BYTES`] of
-//! one file, and asks the user for confirmation. It asks only on a terminal.
+//! one file.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -91,27 +90,6 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
         has_version: text(&object, "/metadata/resourceVersion").is_some(),
         object,
     })
-}
-
-/// Asks the user to confirm with `y` or `yes`.
-///
-/// # Errors
-/// Standard input is not a terminal, or the user does not confirm.
-pub(super) fn confirm(question: &str) -> Result<(), Failure> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        let message = format!("standard input is not a terminal, so nobody can confirm: {question}");
-        return Err(Failure::new("appset.unconfirmed", message).with_hint("`--yes` agrees"));
-    }
-    // If this fails, the answer is not read, and nothing is deleted.
-    let asked = write!(std::io::stderr(), "{question} [y/N] ");
-    let mut answer = String::new();
-    let read = asked.and_then(|()| stdin.lock().read_line(&mut answer));
-    let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-    if read.is_ok() && agreed {
-        return Ok(());
-    }
-    Err(Failure::new("appset.unconfirmed", "nothing was deleted"))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub(super) fn fetch(
 }
 
 /// The loaded value, or its first error.
-fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Failure> {
+pub(crate) fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Failure> {
     loaded.value.ok_or_else(|| {
         let error = loaded.diagnostics.iter().find(|finding| finding.is_error());
         let text = error.map_or_else(|| "the settings cannot be used".to_owned(), Diagnostic::to_string);

@@ -24,6 +24,7 @@ use crate::access::after;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
 
+pub mod enrollment;
 mod plan;
 mod report;
 mod survey;

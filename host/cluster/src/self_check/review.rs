@@ -37,6 +37,8 @@ pub(super) enum CheckError {
     Request(#[from] query::Error),
     #[error("its answer is not a review")]
     Answer,
+    #[error("its answer is not a list of kinds")]
+    Discovery,
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
 }

@@ -19,12 +19,14 @@ struct Operation {
 }
 
 pub(super) fn read_metadata(bytes: &[u8]) -> Result<ObjectMeta, Unreadable> {
-    let operations: Vec<Operation> = serde_json::from_slice(bytes).map_err(|_| Unreadable)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| Unreadable)?;
+    let operations: Vec<Operation> = serde_json::from_str(text).map_err(|_| Unreadable)?;
     let (mut annotations, mut labels) = (BTreeMap::new(), BTreeMap::new());
     for Operation { op, path, value } in operations {
-        let Some((field, key)) = target(&path)?.filter(|_| op != "test") else {
+        if op == "test" {
             continue;
-        };
+        }
+        let Some((field, key)) = target(&path)? else { continue };
         let texts = match field {
             Field::Annotations => &mut annotations,
             Field::Labels => &mut labels,

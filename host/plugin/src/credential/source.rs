@@ -83,24 +83,9 @@ impl CredentialSourceFactory<'_> {
         let source = match &config.auth {
             ClusterAuth::Anonymous => static_source(Credential::anonymous()),
             ClusterAuth::InCluster => self.pod_token_source(cluster, label),
-            ClusterAuth::Bearer(token) => match Token::parse(token.expose_secret().to_owned()) {
-                Ok(token) => static_source(Credential::from_token(token)),
-                Err(error) => unusable_source("config.cluster", &error.to_string()),
-            },
-            ClusterAuth::Basic { username, password } => static_source(Credential {
-                basic: Some(BasicAuth {
-                    username: username.expose_secret().to_owned(),
-                    password: password.clone(),
-                }),
-                ..Credential::anonymous()
-            }),
-            ClusterAuth::ClientCertificate { chain_pem, key_pem } => static_source(Credential {
-                certificate: Some(ClientCertificate {
-                    chain_pem: chain_pem.clone(),
-                    key_pem: key_pem.clone(),
-                }),
-                ..Credential::anonymous()
-            }),
+            ClusterAuth::Bearer(token) => bearer_source(token),
+            ClusterAuth::Basic { username, password } => basic_source(username, password),
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => certificate_source(chain_pem, key_pem),
             ClusterAuth::Provider {
                 name,
                 config: settings,
@@ -206,6 +191,46 @@ fn secret_version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVe
         name,
         bytes: value.expose_secret().as_bytes(),
     }
+}
+
+/// The source of a credential that the Secret itself holds. `None` if the Secret holds none.
+pub fn source_in_secret(auth: &ClusterAuth) -> Option<CredentialSource> {
+    match auth {
+        ClusterAuth::Bearer(token) => Some(bearer_source(token)),
+        ClusterAuth::Basic { username, password } => Some(basic_source(username, password)),
+        ClusterAuth::ClientCertificate { chain_pem, key_pem } => Some(certificate_source(chain_pem, key_pem)),
+        ClusterAuth::Anonymous
+        | ClusterAuth::InCluster
+        | ClusterAuth::Provider { .. }
+        | ClusterAuth::Unusable { .. } => None,
+    }
+}
+
+fn bearer_source(token: &SecretString) -> CredentialSource {
+    match Token::parse(token.expose_secret().to_owned()) {
+        Ok(token) => static_source(Credential::from_token(token)),
+        Err(error) => unusable_source("config.cluster", &error.to_string()),
+    }
+}
+
+fn basic_source(username: &SecretString, password: &SecretString) -> CredentialSource {
+    static_source(Credential {
+        basic: Some(BasicAuth {
+            username: username.expose_secret().to_owned(),
+            password: password.clone(),
+        }),
+        ..Credential::anonymous()
+    })
+}
+
+fn certificate_source(chain_pem: &str, key_pem: &SecretString) -> CredentialSource {
+    static_source(Credential {
+        certificate: Some(ClientCertificate {
+            chain_pem: chain_pem.to_owned(),
+            key_pem: key_pem.clone(),
+        }),
+        ..Credential::anonymous()
+    })
 }
 
 fn static_source(credential: Credential) -> CredentialSource {

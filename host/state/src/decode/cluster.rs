@@ -66,10 +66,10 @@ const OWN_VALUES: [&str; 7] = [
 
 /// Label of the Secrets that hold how the gateway itself reaches a cluster that is enrolled. They have
 /// the shape of Argo CD's cluster Secrets.
-pub(super) const CREDENTIAL_LABEL: &str = "tollgate.dev/secret-type";
+pub(crate) const CREDENTIAL_LABEL: &str = "tollgate.dev/secret-type";
 
 /// Its value.
-pub(super) const CREDENTIAL_TYPE: &str = "cluster";
+pub(crate) const CREDENTIAL_TYPE: &str = "cluster";
 
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";
@@ -108,6 +108,26 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
         resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion")),
         location: Some(secret.location.clone()),
         is_enrolled,
+    }
+}
+
+/// What `config` of a cluster Secret says about authentication and TLS. Nothing else of the result is
+/// set.
+pub(crate) fn parse_config(text: &str) -> ClusterConfig {
+    let mistakes = Mistakes::default();
+    let Settings { auth, tls, is_enrolled } = settings(text, &mistakes);
+    let mistakes = mistakes.take();
+    let auth = match mistakes.is_empty() {
+        true => auth,
+        false => ClusterAuth::Unusable {
+            reason: mistakes.join("; "),
+        },
+    };
+    ClusterConfig {
+        auth,
+        tls,
+        is_enrolled,
+        ..ClusterConfig::default()
     }
 }
 

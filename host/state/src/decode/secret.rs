@@ -14,7 +14,7 @@ use crate::Secret;
 use tollgate_core::diagnostic::Diagnostic;
 
 /// Label that says what Argo CD uses a Secret for.
-pub(super) const TYPE_LABEL: &str = "argocd.argoproj.io/secret-type";
+pub(crate) const TYPE_LABEL: &str = "argocd.argoproj.io/secret-type";
 
 /// Decodes a Secret; also gives the number of bytes of its keys and values.
 pub(super) fn secret(object: &Object<'_>) -> (Secret, usize) {

@@ -27,7 +27,7 @@ use tollgate_core::diagnostic::one_line;
 mod batch;
 
 /// Name under which the cluster records us as the manager of fields.
-const MANAGER: &str = "tollgate";
+pub(super) const MANAGER: &str = "tollgate";
 
 const PAGE_SIZE: u32 = 500;
 

@@ -1,0 +1,227 @@
+//! `tollgate cluster enroll`: checks what would fail, shows the change, and makes it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use super::destination::{ClusterQuestions, Deployments, check_impersonation};
+use super::find::{argocd_secret, check_managers, check_server, management_warnings};
+use super::gateway::{self, Route};
+use super::plan::{Enrollment, gateway_config, plan_enrollment};
+use super::{ChangeArgs, Secrets, control_plane, diff, read_token, refused, secret_failure, warn};
+use crate::client::{Failure, print, runtime};
+use crate::credential::local::require_loaded;
+use tollgate_config::{Config, ControlPlane};
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
+use tollgate_state::write::cluster_secret::ClusterSecret;
+use tollgate_state::{Cluster, ClusterConfig, Resources, source};
+
+#[derive(Debug, Args)]
+pub(crate) struct Enroll {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// URL of the gateway's public listener, as Argo CD reaches it
+    #[arg(long, value_name = "URL")]
+    proxy_url: String,
+    /// PEM file of the authority that signed the gateway's certificate; if omitted, the certificate of
+    /// the settings, if it signed itself
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Name that the gateway's certificate is for; if omitted, the host of --proxy-url
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// File with the token of Argo CD's components for the gateway, or `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// File with a token of the gateway's own for the cluster, or `-` for standard input
+    ///
+    /// Without it the gateway gets the credential that Argo CD has now. With it that credential is kept
+    /// nowhere, and `release` needs another one.
+    #[arg(long, value_name = "FILE")]
+    credential_token_file: Option<PathBuf>,
+    /// Do not connect to the gateway, for when only Argo CD can reach its address
+    #[arg(long)]
+    skip_gateway_check: bool,
+}
+
+/// What the options say, and what is wrong with them.
+struct Options {
+    proxy_url: Option<Url>,
+    route: Option<Route>,
+    credential_token: Option<SecretString>,
+    problems: Vec<Failure>,
+}
+
+/// What passed every check.
+struct Checked {
+    route: Route,
+    /// `config` of the gateway's Secret.
+    own: SecretString,
+}
+
+impl Enroll {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let config = self.change.load()?;
+        let control_plane = control_plane(&config)?;
+        let runtime = runtime()?;
+        let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;
+        let secret = argocd_secret(&secrets.argocd, &self.change.cluster)?;
+        let Checked { route, own } = self.check(&config, control_plane.settings, secret, &runtime)?;
+        let of_gateway = (&own, self.credential_token_file.is_some());
+        let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
+        let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
+        self.show(secret, &plan, out)?;
+        if self.change.dry_run {
+            return print("Dry run: nothing was changed.", out);
+        }
+        let shown = &self.change.cluster;
+        self.change
+            .confirm(&format!("have Argo CD reach `{shown}` through the gateway?"))?;
+        runtime.block_on(write(&secrets, secret, &plan))?;
+        print(&format!("Cluster `{shown}` is enrolled."), out)
+    }
+
+    /// Makes every check that it can, and fails with all problems. Prints warnings.
+    fn check(
+        &self,
+        config: &Config,
+        settings: &ControlPlane,
+        secret: &ClusterSecret,
+        runtime: &Runtime,
+    ) -> Result<Checked, Failure> {
+        let Options {
+            proxy_url,
+            route,
+            credential_token,
+            mut problems,
+        } = self.options(config, settings);
+        let server_problems = check_server(secret.server(), proxy_url.as_ref());
+        let can_connect = server_problems.is_empty();
+        problems.extend(server_problems);
+        problems.extend(check_managers(secret));
+        let own = gateway_config(secret, credential_token.as_ref(), &self.proxy_url);
+        let own = keep(own, &mut problems);
+
+        // Blocks until everything was listed once, so it runs outside of the runtime.
+        let resources = require_loaded(source::load_once(config))?;
+        let deployments = deployments(config, &resources, secret.server())?;
+        problems.extend(check_impersonation(&resources.argocd_cm));
+        if let (Some(own), true) = (&own, can_connect) {
+            let questions = ClusterQuestions {
+                reader: &settings.reader,
+                accounts: &deployments.accounts,
+                argocd_cm: &resources.argocd_cm,
+                namespaces: namespaces(secret),
+            };
+            let (cluster, access) = (cluster(secret), ClusterConfig::parse(own.expose_secret()));
+            problems.extend(runtime.block_on(questions.ask(&cluster, access)));
+        }
+        if let (Some(route), false) = (&route, self.skip_gateway_check) {
+            problems.extend(runtime.block_on(route.probe()).err());
+        }
+        management_warnings(secret).iter().for_each(|warning| warn(warning));
+        deployments.warning().iter().for_each(|warning| warn(warning));
+        match (problems.is_empty(), route, own) {
+            (true, Some(route), Some(own)) => Ok(Checked { route, own }),
+            (_, _, _) => Err(refused(problems)),
+        }
+    }
+
+    fn options(&self, config: &Config, settings: &ControlPlane) -> Options {
+        let mut problems = Vec::new();
+        let now = Timestamp::now();
+        let proxy_url = keep(gateway::proxy_url(&self.proxy_url), &mut problems);
+        let name = proxy_url
+            .as_ref()
+            .map(|url| gateway::server_name(self.server_name.as_deref(), url));
+        let server_name = name.and_then(|name| keep(name, &mut problems));
+        let authority = gateway::authority(self.ca.as_deref(), config.tls.as_ref(), now);
+        let authority = keep(authority, &mut problems);
+        let both = [Some(&self.token_file), self.credential_token_file.as_ref()];
+        let stdin = both.iter().flatten().filter(|file| file.as_path() == Path::new("-"));
+        if stdin.count() > 1 {
+            let message = "`--token-file` and `--credential-token-file` cannot both be standard input";
+            problems.push(Failure::new("cluster.token", message));
+        }
+        let token = keep(read_token(&self.token_file, "--token-file"), &mut problems);
+        if let Some(token) = &token {
+            let warning = keep(gateway::check_token(token, &settings.callers, now), &mut problems);
+            warning.flatten().iter().for_each(|warning| warn(warning));
+        }
+        let credential_token = self.credential_token_file.as_deref();
+        let credential_token = credential_token.map(|file| read_token(file, "--credential-token-file"));
+        let credential_token = credential_token.and_then(|token| keep(token, &mut problems));
+        let route = match (&proxy_url, server_name, authority, token) {
+            (Some(proxy_url), Some(server_name), Some(authority), Some(token)) => Some(Route {
+                proxy_url: proxy_url.clone(),
+                server_name,
+                authority,
+                token,
+            }),
+            (_, _, _, _) => None,
+        };
+        Options {
+            proxy_url,
+            route,
+            credential_token,
+            problems,
+        }
+    }
+
+    fn show(&self, secret: &ClusterSecret, plan: &Enrollment, out: &mut dyn Write) -> Result<(), Failure> {
+        if let Some(created) = &plan.created {
+            write!(out, "{}", diff::change(None, Some(created)))?;
+        }
+        let after = secret.with_config(&plan.config);
+        write!(out, "{}", diff::change(Some(secret), Some(&after)))?;
+        if self.credential_token_file.is_some() {
+            warn("the credential that Argo CD has now is kept nowhere");
+        }
+        Ok(())
+    }
+}
+
+/// Creates the gateway's Secret first: without it the gateway could not serve the cluster.
+async fn write(secrets: &Secrets, secret: &ClusterSecret, plan: &Enrollment) -> Result<(), Failure> {
+    if let Some(created) = &plan.created {
+        let done = secrets.store.create(created).await;
+        done.map_err(|error| secret_failure(&error))?;
+    }
+    let done = secrets.store.replace_config(secret, &plan.config).await;
+    done.map_err(|error| secret_failure(&error))
+}
+
+fn deployments(config: &Config, resources: &Resources, server: &str) -> Result<Deployments, Failure> {
+    let settings = config.applications.unwrap_or_default();
+    let folder = config.policies_directory.join("applications");
+    let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
+    let index = ApplicationIndex::build(resources, &rules, settings.mode, None);
+    Ok(Deployments::of(&index, resources, server))
+}
+
+fn cluster(secret: &ClusterSecret) -> Cluster {
+    Cluster {
+        name: secret.cluster_name().to_owned(),
+        server: secret.server().to_owned(),
+        project: secret.text("project").to_owned(),
+    }
+}
+
+/// The namespaces that Argo CD is limited to.
+///
+/// Source: Argo CD, `SecretToCluster`: separated by commas, with blanks around them.
+fn namespaces(secret: &ClusterSecret) -> Vec<String> {
+    let names = secret.text("namespaces").split(',').map(str::trim);
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The value, or `None` and one more problem.
+fn keep<T>(result: Result<T, Failure>, problems: &mut Vec<Failure>) -> Option<T> {
+    result.map_err(|problem| problems.push(problem)).ok()
+}

@@ -1,0 +1,23 @@
+//! The access to one cluster outside of a snapshot, with the credential that a Secret holds.
+
+use std::sync::Arc;
+
+use super::ClusterAccess;
+use tollgate_config::Ambient;
+use tollgate_plugin::credential::source::source_in_secret;
+use tollgate_state::{Cluster, ClusterConfig};
+
+impl ClusterAccess {
+    /// The access to a cluster as a gateway would have it with these settings. `None` if they hold no
+    /// token, password or certificate.
+    pub fn with_credential_in_secret(cluster: &Cluster, config: &Arc<ClusterConfig>) -> Option<Self> {
+        let source = source_in_secret(&config.auth)?;
+        let label = if cluster.name.is_empty() {
+            &cluster.server
+        } else {
+            &cluster.name
+        };
+        let access = Self::new(cluster, config, Arc::from(label.as_str()), None, &Ambient::default());
+        Some(access.with_source(source))
+    }
+}
