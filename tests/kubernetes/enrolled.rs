@@ -12,6 +12,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, ses
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod argocd;
+mod audit;
 mod command;
 mod objects;
 mod withdrawal;
@@ -128,6 +129,11 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::start_in("enforce").await
+    }
+
+    /// - `mode`: of the front.
+    async fn start_in(mode: &str) -> Self {
         let cluster = Cluster::shared().await;
         let (own, home) = (cluster.namespace(OWN).await, cluster.namespace("shop").await);
         let other = cluster.namespace("other").await;
@@ -168,6 +174,7 @@ impl Scene {
             "controlPlane": {
                 "reader": format!("{own}:reader"),
                 "callers": [{"issuer": "argocd", "user": COMPONENT}],
+                "mode": mode,
             },
         }));
         let objects = layout.objects();
