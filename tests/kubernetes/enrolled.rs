@@ -11,6 +11,8 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, ses
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod argocd;
+mod failures;
+mod sync;
 
 /// The account of Argo CD as which its components come, and one as which nobody should.
 const COMPONENT: &str = "controller";
