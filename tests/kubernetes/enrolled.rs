@@ -10,6 +10,7 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use test_support::kubernetes::kubectl::Kubectl;
 
+mod accounts;
 mod argocd;
 mod failures;
 mod sync;
