@@ -11,10 +11,13 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use test_support::kubernetes::kubectl::Kubectl;
 
+mod accounts;
 mod argocd;
 mod audit;
 mod command;
+mod failures;
 mod objects;
+mod sync;
 mod withdrawal;
 
 /// The account of Argo CD as which its components come, and one as which nobody should.

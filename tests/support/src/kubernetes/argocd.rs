@@ -331,6 +331,8 @@ impl Cli {
             .args(&self.flags)
             .env_clear()
             .env("HOME", self.home.path())
+            // `app diff` runs `diff`.
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command

@@ -262,6 +262,15 @@ impl Gateway {
         self.process.kill().await.unwrap();
     }
 
+    /// Stops the gateway with SIGTERM and waits until it has ended.
+    pub async fn stop(&mut self) {
+        let process = self.process.id().unwrap().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &process]).status();
+        assert!(sent.await.unwrap().success(), "no process {process}");
+        let status = self.process.wait().await.unwrap();
+        assert!(status.success(), "{status}");
+    }
+
     /// Starts it again. It has the same address only if its settings name one.
     pub async fn restart(&mut self) {
         (self.process, [self.address, self.admin]) = self.layout.listening().await;
