@@ -1,8 +1,8 @@
 //! Clusters that Argo CD reaches through the gateway: a real client opens tunnels to it (`proxyUrl`),
 //! and acts in a real cluster only as accounts that projects name.
 //!
-//! `argocd` has a whole Argo CD whose controller does so, and `command` the commands that enroll and
-//! release a cluster.
+//! `argocd` has a whole Argo CD, which `sync`, `accounts` and `failures` use, and `command` tests the
+//! commands that enroll and release a cluster.
 
 use serde_json::{Value, json};
 
