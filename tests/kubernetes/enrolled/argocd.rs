@@ -193,6 +193,19 @@ impl World {
         audit.find_with(account, wanted).await
     }
 
+    /// Waits until the destination has recorded that an account tried a change of an object without
+    /// making it.
+    pub(super) async fn dry_ran(&self, account: &str, (resource, name): (&str, &str)) {
+        let wanted = |event: &Value| {
+            event["impersonatedUser"]["username"] == account
+                && event["verb"] == "patch"
+                && event["objectRef"]["resource"] == resource
+                && event["objectRef"]["name"] == name
+                && event["requestURI"].as_str().is_some_and(|target| target.contains("dryRun=All"))
+        };
+        self.destination.audit().find_with(account, wanted).await;
+    }
+
     /// Asserts who did what in the destination: see [`assert_actors`].
     pub(super) fn assert_actors(&self, accounts: &[String]) {
         assert_actors(&self.destination, &[Scene::account(OWN, "gateway")], accounts);

@@ -144,6 +144,11 @@ async fn one_by_one(world: &World, cli: &Cli) {
     let differs = cli.run(&["app", "diff", WEB, "--refresh"]).await;
     assert_eq!(differs.status.code(), Some(1), "{}{}", differs.stdout, differs.stderr);
     assert!(differs.stdout.contains("value: \"2\""), "{}", differs.stdout);
+    // Argo CD sends the dry run of this diff without impersonation.
+    let differs = cli.run(&["app", "diff", WEB, "--server-side-diff"]).await;
+    assert_eq!(differs.status.code(), Some(1), "{}{}", differs.stdout, differs.stderr);
+    assert!(differs.stdout.contains("value: \"2\""), "{}", differs.stdout);
+    world.dry_ran(&account, ("configmaps", "a")).await;
     sync(&["--server-side"]).await;
     let (now, managers) = value().await;
     assert_eq!(now, "2");
