@@ -42,6 +42,9 @@ pub struct Compare {
     /// Measure only the peers and write nothing: checks the setup without building the gateway.
     #[arg(long)]
     peers_only: bool,
+    /// Measure only running servers, under load and with open streams, and write nothing.
+    #[arg(long, conflicts_with_all = ["peers_only", "reuse_benches"])]
+    servers_only: bool,
 }
 
 /// How long and how often to measure.
@@ -113,13 +116,16 @@ impl Compare {
         let folder = tempfile::tempdir()?;
         let findings = Findings {
             servers: measure_servers(root, &binaries, folder.path(), effort).await?,
-            peers: micro::ask(root, &binaries, folder.path(), effort)?,
+            peers: match self.servers_only {
+                true => Vec::new(),
+                false => micro::ask(root, &binaries, folder.path(), effort)?,
+            },
             benches: self.benches(root)?,
         };
         let machine = machine::describe(root)?;
         let report = report::Report::new(&findings, &machine, self.command());
         println!("{}", report.text());
-        if self.peers_only {
+        if self.peers_only || self.servers_only {
             return Ok(());
         }
         let missing = report.missing();
@@ -132,6 +138,9 @@ impl Compare {
     }
 
     fn benches(&self, root: &Path) -> Result<Vec<criterion::Bench>> {
+        if self.servers_only {
+            return Ok(Vec::new());
+        }
         if !self.reuse_benches && !self.peers_only {
             criterion::run(root, self.quick)?;
         }

@@ -201,7 +201,9 @@ impl World {
                 && event["verb"] == "patch"
                 && event["objectRef"]["resource"] == resource
                 && event["objectRef"]["name"] == name
-                && event["requestURI"].as_str().is_some_and(|target| target.contains("dryRun=All"))
+                && event["requestURI"]
+                    .as_str()
+                    .is_some_and(|target| target.contains("dryRun=All"))
         };
         self.destination.audit().find_with(account, wanted).await;
     }

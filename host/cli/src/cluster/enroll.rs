@@ -16,8 +16,8 @@ use super::plan::{Enrollment, gateway_config, plan_enrollment};
 use super::{ChangeArgs, Secrets, control_plane, diff, read_token, refused, secret_failure, warn};
 use crate::client::{Failure, print, runtime};
 use crate::credential::local::require_loaded;
-use tollgate_config::{Config, ControlPlane};
-use tollgate_policy::applications::ApplicationIndex;
+use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
+use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::write::cluster_secret::ClusterSecret;
 use tollgate_state::{Cluster, ClusterConfig, Resources, source};
@@ -111,7 +111,16 @@ impl Enroll {
         // Blocks until everything was listed once, so it runs outside of the runtime.
         let resources = require_loaded(source::load_once(config))?;
         let deployments = deployments(config, &resources, secret.server())?;
-        problems.extend(check_impersonation(&resources.argocd_cm));
+        match (check_impersonation(&resources.argocd_cm), settings.mode) {
+            (Some(problem), ControlPlaneMode::Enforce) => problems.push(problem),
+            // The gateway sends what Argo CD writes as itself.
+            (Some(_), ControlPlaneMode::Audit) => {
+                warn(&format!(
+                    "`{ENABLED_KEY}` is not `true` in argocd-cm: Argo CD writes as itself"
+                ));
+            }
+            (None, _) => {}
+        }
         if let (Some(own), true) = (&own, can_connect) {
             let questions = ClusterQuestions {
                 reader: &settings.reader,
