@@ -637,7 +637,9 @@ impl Exchange {
                 let record = environment.record(answer.values("tollgate-decision-id")[0]).await;
                 assert_eq!(record["outcome"], "denied", "{name}: {record}");
                 assert_eq!(record["reason"], reason, "{name}: {record}");
-                Timestamp::now()
+                let begun: Timestamp = record["timestamp"].as_str().unwrap().parse().unwrap();
+                let lasted = record["duration_microseconds"]["total"].as_i64().unwrap();
+                begun + jiff::SignedDuration::from_micros(lasted)
             }
         };
         if self.front != Front::ApplicationSets {

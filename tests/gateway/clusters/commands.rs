@@ -116,13 +116,13 @@ async fn credentials_come_from_settings_alone() {
     let request = &body["requests"][0];
     assert_eq!(
         (&request["method"], &request["path"], &request["status"]),
-        (&json!("POST"), &json!("/token"), &json!(200))
+        (&json!("POST"), &json!("/token/prod"), &json!(200))
     );
     assert_eq!(body["key"].as_str().unwrap().len(), 8);
     assert!(body["usedUntil"].as_str() < body["expiresAt"].as_str());
     let table = tollgate(&["credential", "explain", "prod", "--config", settings], &[]).await;
     let table = out(&table);
-    for part in ["METHOD", "/token", "200", "result    ok (token)", "used till"] {
+    for part in ["METHOD", "/token/prod", "200", "result    ok (token)", "used till"] {
         assert!(table.contains(part), "{table}");
     }
     for text in [&table, &out(&explained)] {
