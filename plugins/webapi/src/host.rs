@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_provider::{
-    Answer, Cluster, Credential, Encoding, Error, Part, Request, Secret, SecretError, SecretRef, bearer, json_path, optional,
-    secrets,
+    Answer, Cluster, Credential, Encoding, Error, Part, Request, Secret, SecretError, SecretRef, bearer, json_path,
+    optional, secrets,
 };
 use tollgate_template::{Value, Values};
 
