@@ -49,6 +49,7 @@ pub(crate) mod route;
 mod watch;
 
 pub(crate) use front_state::ApplicationSetsFrontState;
+use front_state::recent_writes::CachedSet;
 
 struct ApplicationSetHandler<'a, 'b> {
     snapshot: &'a Arc<Snapshot>,
@@ -232,7 +233,7 @@ impl ApplicationSetHandler<'_, '_> {
         self.precheck(set_operation)?;
         let (operation, name, _) = set_operation;
         self.ensure_reader()?;
-        let cached = self.front_state.latest_known(name, self.snapshot);
+        let cached = self.cached(name);
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // Objects that the snapshot does not have, or not yet, are read from its source.
         let is_unknown = cached.set.is_none() || cached.applications.is_some();
@@ -283,10 +284,16 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(())
     }
 
+    /// A set as it was written here recently, or else as the snapshot has it.
+    fn cached(&self, name: &ObjectName) -> CachedSet {
+        let has = self.snapshot.policies.resources.application_sets.get(name);
+        self.front_state.recent_writes.latest_known(name, has)
+    }
+
     /// The latest state of a set that is known without reading its source. Of its Applications it
     /// only has names and projects, and those only if permissions on the set depend on them.
     fn latest_known(&self, name: &ObjectName) -> Result<StoredState, Rejection> {
-        let cached = self.front_state.latest_known(name, self.snapshot);
+        let cached = self.cached(name);
         let Some(set) = cached.set else {
             return Ok(StoredState::default());
         };

@@ -267,7 +267,7 @@ impl ApplicationSetHandler<'_, '_> {
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);
-                    front_state.record_write(name, (was, now), applications);
+                    front_state.recent_writes.record_write(name, (was, now), applications);
                     record.set_outcome_on_drop(Outcome::Allowed, "allowed", String::new());
                 }
                 Err(rejection) => {

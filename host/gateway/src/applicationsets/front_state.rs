@@ -4,7 +4,6 @@
 //!
 //! Invariant: work on a set stops when nobody waits for it any more.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::applicationsets::permit::{self, OwnedApplication, SetPermit};
+use crate::applicationsets::permit::{self, SetPermit};
 use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
 use crate::caller::Caller;
@@ -25,10 +24,13 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, In
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{LimitPermit, Limiter};
-use tollgate_state::ObjectName;
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
 use crate::applicationsets::watch::{ComparisonScheduler, EndedWatches};
+
+pub(super) mod recent_writes;
+
+use recent_writes::RecentWrites;
 
 /// Most sets that are generated for one person at once.
 const MAX_GENERATIONS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
@@ -41,11 +43,6 @@ const MAX_READERS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 const BULK_READS_PER_GENERATION: usize = 2;
 
 const MAX_CONCURRENT_WRITES: usize = 1024;
-
-const MAX_RECENT_WRITES: usize = 64;
-
-/// How long a recent write is remembered if no snapshot contains it before.
-const RECENT_WRITE_TTL: Duration = Duration::from_secs(10);
 
 /// Started generations, for each set that is being generated. Those that do not run wait, each
 /// occupying a thread.
@@ -71,26 +68,8 @@ pub(crate) struct ApplicationSetsFrontState {
     writes: Arc<Semaphore>,
     pub(super) comparisons: ComparisonScheduler,
     pub(super) ended_watches: EndedWatches,
-    written: Mutex<VecDeque<RecentWrite>>,
+    pub(super) recent_writes: RecentWrites,
     pub(super) clock: Clock,
-}
-
-/// A set that was written here, until a snapshot has it.
-#[derive(Debug)]
-struct RecentWrite {
-    name: ObjectName,
-    at: Instant,
-    was: Option<Arc<Value>>,
-    now: Option<Arc<Value>>,
-    applications: Arc<BTreeSet<OwnedApplication>>,
-}
-
-/// A set as it is known without reading its source.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CachedSet {
-    pub(super) set: Option<Arc<Value>>,
-    /// Its Applications, if the set was written recently.
-    pub(super) applications: Option<Arc<BTreeSet<OwnedApplication>>>,
 }
 
 /// Everything that work on a set needs off the threads that serve.
@@ -127,52 +106,9 @@ impl ApplicationSetsFrontState {
             writes: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
             comparisons: ComparisonScheduler::default(),
             ended_watches: EndedWatches::default(),
-            written: Mutex::default(),
+            recent_writes: RecentWrites::default(),
             clock,
         })
-    }
-
-    /// The latest known state of a set: as it was written here recently, or else as the snapshot
-    /// has it.
-    pub(super) fn latest_known(&self, name: &ObjectName, snapshot: &Snapshot) -> CachedSet {
-        let has = snapshot.policies.resources.application_sets.get(name);
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.retain(|one| one.at.elapsed() < RECENT_WRITE_TTL);
-        let latest = written.iter().rev().find(|one| one.name == *name);
-        // A snapshot that changed since the write is newer than the write.
-        let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
-        CachedSet {
-            set: latest.map_or_else(|| has.cloned(), |one| one.now.clone()),
-            applications: latest.map(|one| Arc::clone(&one.applications)),
-        }
-    }
-
-    pub(super) fn has_written(&self, namespace: &str) -> bool {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut recent = written.iter().filter(|one| one.at.elapsed() < RECENT_WRITE_TTL);
-        recent.any(|one| one.name.namespace == namespace)
-    }
-
-    /// Remembers a set as it is stored now. `None` if it was deleted.
-    ///
-    /// - `was`: what the snapshot had before the write.
-    pub(super) fn record_write(
-        &self,
-        name: ObjectName,
-        (was, now): (Option<Arc<Value>>, Option<Arc<Value>>),
-        applications: BTreeSet<OwnedApplication>,
-    ) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if written.len() >= MAX_RECENT_WRITES {
-            written.pop_front();
-        }
-        written.push_back(RecentWrite {
-            name,
-            at: Instant::now(),
-            was,
-            now,
-            applications: Arc::new(applications),
-        });
     }
 
     pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {

@@ -35,7 +35,7 @@ impl ApplicationSetHandler<'_, '_> {
             let authorizer = self.authorizer()?;
             let is_shown = |set: &Value| {
                 let name = name_of(set, &namespace);
-                let cached = self.front_state.latest_known(&name, self.snapshot);
+                let cached = self.cached(&name);
                 let written = cached.applications.as_deref();
                 let owned = written.or_else(|| owned_applications.get(&name)).unwrap_or(&none);
                 authorizer.may_get(&name, set, owned)
@@ -145,7 +145,7 @@ impl ApplicationSetHandler<'_, '_> {
         let mut here = sets.iter().filter(|(name, _)| name.namespace == namespace);
         let none = BTreeSet::new();
         let sees = here.any(|(name, set)| authorizer.may_get(name, set, owned.get(name).unwrap_or(&none)));
-        Ok(sees || self.front_state.has_written(namespace))
+        Ok(sees || self.front_state.recent_writes.has_written(namespace))
     }
 }
 
