@@ -154,7 +154,7 @@ impl Backend {
         if let Some(stream_permit) = stream_permit {
             held.push(Box::new(stream_permit));
         }
-        let call = sender.request(head.map(|()| body));
+        let call = sender.request(head.map(|()| Box::new(body)));
         let response = PendingResponse {
             call,
             progress,

@@ -33,6 +33,10 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Time to wait for the answer to a ping.
 const PING_WITHIN: Duration = Duration::from_secs(15);
 
+/// The content is boxed because hyper keeps room for the head and content of 32 requests for each
+/// connection.
+pub(super) type HttpClient = Client<Connector, Box<Body>>;
+
 /// Why a backend cannot be made from its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -68,13 +72,13 @@ pub struct Backend {
     timeouts: TimeoutSpec,
     client: Clients,
     /// HTTP/1.1 only, because only there a connection becomes a tunnel.
-    upgrades: Client<Connector, Body>,
+    upgrades: HttpClient,
 }
 
 /// The clients for requests that do not change protocol.
 enum Clients {
     /// One pool, whose bounds are the configured ones.
-    One(Box<Client<Connector, Body>>),
+    One(Box<HttpClient>),
     /// As many as long exchanges need.
     Many(Http2Pool),
 }
@@ -173,10 +177,10 @@ impl Backend {
     }
 
     /// A client for one exchange, and the permit that counts the exchange in it.
-    pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<StreamPermit>) {
+    pub(super) fn client(&self, upgrade: bool) -> (HttpClient, Option<StreamPermit>) {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
-            Clients::One(client) => (Client::clone(client), None),
+            Clients::One(client) => (HttpClient::clone(client), None),
             Clients::Many(http2_pool) => {
                 let (client, permit) = http2_pool.take();
                 (client, Some(permit))
@@ -225,7 +229,7 @@ enum Pings {
     Always,
 }
 
-fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Connector, Body> {
+fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> HttpClient {
     let mut builder = Client::builder(TokioExecutor::new());
     if let Pings::WhileOpen | Pings::Always = pings {
         // Without pings, a server that vanished blocks everything on its connection until TCP gives

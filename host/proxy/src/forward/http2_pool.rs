@@ -9,18 +9,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hyper_util::client::legacy::Client;
-
-use super::Body;
-use super::backend::Connector;
+use super::backend::HttpClient;
 
 /// Exchanges of one client. A server that follows RFC 9113, section 6.5.2, allows at least as many
 /// streams.
 const MAX_EXCHANGES_PER_CLIENT: usize = 100;
 
 const MAX_CLIENTS: usize = 1_000;
-
-type HttpClient = Client<Connector, Body>;
 
 /// Clients to one server, made as they are needed.
 pub(super) struct Http2Pool {
