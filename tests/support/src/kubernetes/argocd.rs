@@ -15,13 +15,18 @@ use tokio::time::{Instant, timeout};
 
 use super::cluster::Cluster;
 use super::daemon::Daemon;
-use super::kubectl::Run;
+use super::kubectl::{Credential, Kubectl, Run};
 use super::{PATIENCE, eventually, node};
 use crate::authority::{Authority, Pair};
 use crate::redis::Redis;
 
 /// The namespace of the control plane, which is also the default of Argo CD's clients.
 pub const NAMESPACE: &str = "argocd";
+
+/// The components with an account in the cluster, by its name.
+const SERVER: &str = "argocd-server";
+const CONTROLLER: &str = "argocd-application-controller";
+const APPLICATION_SET_CONTROLLER: &str = "argocd-applicationset-controller";
 
 /// Stands for the program that prints the signature of a commit: the repo-server runs it for every
 /// manifest, whether or not a project asks for signatures.
@@ -145,7 +150,7 @@ impl ArgoCd {
         let dex_port = free_port();
         let layout = Layout {
             folder,
-            kubeconfig: cluster.admin().kubeconfig(),
+            accounts: create_accounts(cluster).await,
             redis: redis.address(),
             repo: free_port(),
             dex: dex.map_or_else(|| format!("http://127.0.0.1:{dex_port}"), str::to_owned),
@@ -377,10 +382,33 @@ fn object(kind: &str, name: &str, field: &str, data: &Value) -> Value {
     })
 }
 
+/// Creates an account of the cluster for each component that needs one. They may do everything, as
+/// Argo CD's manifests have it for a controller.
+async fn create_accounts(cluster: &Cluster) -> Vec<(&'static str, Kubectl)> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "argocd"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "Group",
+            "name": format!("system:serviceaccounts:{NAMESPACE}"),
+        }],
+    });
+    cluster.admin().apply(&binding.to_string()).await;
+    let mut accounts = Vec::new();
+    for name in [SERVER, CONTROLLER, APPLICATION_SET_CONTROLLER] {
+        let token = cluster.service_account(NAMESPACE, name).await;
+        let kubectl = Kubectl::new(cluster.url(), cluster.authority(), Credential::Token(token));
+        accounts.push((name, kubectl));
+    }
+    accounts
+}
+
 /// What the components share.
 struct Layout {
     folder: TempDir,
-    kubeconfig: PathBuf,
+    /// The components that have an account in the cluster, each with kubectl as that account.
+    accounts: Vec<(&'static str, Kubectl)>,
     redis: String,
     repo: u16,
     dex: String,
@@ -397,8 +425,14 @@ impl Layout {
             format!("--staticassets={}", self.assets().display()),
         ];
         self.component(
-            "argocd-server",
-            &[&server[..], &self.backends(), &self.cluster(), &listen(free_port())].concat(),
+            SERVER,
+            &[
+                &server[..],
+                &self.backends(),
+                &self.cluster(SERVER),
+                &listen(free_port()),
+            ]
+            .concat(),
         )
     }
 
@@ -417,17 +451,17 @@ impl Layout {
         ];
         vec![
             self.component(
-                "argocd-application-controller",
+                CONTROLLER,
                 &[
                     &self.backends()[..],
-                    &self.cluster(),
+                    &self.cluster(CONTROLLER),
                     &[format!("--metrics-port={}", free_port())],
                 ]
                 .concat(),
             ),
             self.component(
-                "argocd-applicationset-controller",
-                &[&sets[..], &self.cluster()].concat(),
+                APPLICATION_SET_CONTROLLER,
+                &[&sets[..], &self.cluster(APPLICATION_SET_CONTROLLER)].concat(),
             ),
             self.component(
                 "argocd-repo-server",
@@ -448,7 +482,7 @@ impl Layout {
         command
             .env("ARGOCD_BINARY_NAME", "argocd-dex")
             .args(["gendexcfg", "--disable-tls", &file])
-            .args(self.cluster());
+            .args(self.cluster(SERVER));
         let output = command.output().await.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let program = crate::programs::dex(crate::checkout()).unwrap();
@@ -469,9 +503,14 @@ impl Layout {
         dex
     }
 
-    fn cluster(&self) -> [String; 2] {
+    fn kubeconfig(&self, component: &str) -> Option<PathBuf> {
+        let account = self.accounts.iter().find(|(name, _)| *name == component);
+        account.map(|(_, kubectl)| kubectl.kubeconfig())
+    }
+
+    fn cluster(&self, component: &str) -> [String; 2] {
         [
-            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--kubeconfig={}", self.kubeconfig(component).unwrap().display()),
             format!("--namespace={NAMESPACE}"),
         ]
     }
@@ -486,6 +525,7 @@ impl Layout {
     fn component(&self, name: &'static str, arguments: &[String]) -> Daemon {
         let folder = self.folder.path().join(name);
         let path = |name: &str| folder.join(name).display().to_string();
+        let kubeconfig = self.kubeconfig(name).unwrap_or_default();
         let environment = [
             ("ARGOCD_BINARY_NAME", name.to_owned()),
             // The cluster of the kubeconfig is `https://kubernetes.default.svc`.
@@ -497,7 +537,7 @@ impl Layout {
             ("ARGOCD_ASK_PASS_SOCK", path("ask-pass")),
             ("ARGOCD_PLUGINSOCKFILEPATH", path("")),
             // The ApplicationSet controller reads the kubeconfig from here.
-            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("KUBECONFIG", kubeconfig.display().to_string()),
             ("HOME", path("")),
             ("TMPDIR", path("")),
         ];
