@@ -90,6 +90,8 @@ struct DecisionsQuery {
     most: Option<usize>,
     user: Option<String>,
     outcome: Option<String>,
+    /// Only those that a mode `audit` let pass (`true`), or all others.
+    would_refuse: Option<bool>,
 }
 
 const MAX_RECORDS: usize = 1_000;
@@ -230,7 +232,10 @@ async fn decisions(State(admin): State<AdminState>, Query(query): Query<Decision
             principal.is_some_and(|principal| principal.user_id() == user || principal.username() == user)
         };
         let is_outcome = |outcome: &String| outcome == record.outcome.as_ref();
-        query.user.as_ref().is_none_or(is_user) && query.outcome.as_ref().is_none_or(is_outcome)
+        let is_noted = |wanted: bool| record.notes.contains_key("would_refuse") == wanted;
+        query.user.as_ref().is_none_or(is_user)
+            && query.outcome.as_ref().is_none_or(is_outcome)
+            && query.would_refuse.is_none_or(is_noted)
     });
     Json(records).into_response()
 }

@@ -231,7 +231,7 @@ async fn find_object(
     content: (ContentFormat, Body),
 ) -> Result<(Option<WrittenObject>, Body), Rejection> {
     let front = snapshot.policies.applications.as_ref();
-    let Some(front) = front.filter(|_| access.needs_object()) else {
+    let Some(front) = front.filter(|_| access.needs_object(&snapshot.policies)) else {
         let (_, body) = content;
         return Ok((None, body));
     };

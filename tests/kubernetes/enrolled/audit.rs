@@ -8,12 +8,14 @@ use test_support::kubernetes::eventually;
 impl Scene {
     /// Runs kubectl as a component, with the namespace of the Application. Returns its standard error.
     async fn stderr(&self, arguments: &[&str]) -> String {
+        self.stderr_with(arguments, "").await
+    }
+
+    /// The same with this standard input.
+    async fn stderr_with(&self, arguments: &[&str], input: &str) -> String {
         let namespace = format!("--namespace={}", self.home);
-        let run = self
-            .kubectl(COMPONENT)
-            .run(&[&[namespace.as_str()], arguments].concat())
-            .await;
-        run.stderr
+        let arguments = [&[namespace.as_str()], arguments].concat();
+        self.kubectl(COMPONENT).run_with(&arguments, input).await.stderr
     }
 
     /// The notes of the first write, once there is one after `seen` records.
@@ -32,22 +34,45 @@ async fn audit_sends_what_enforce_would_refuse_and_records_why() {
     let deployer = Scene::account(&scene.home, "deployer");
     let acting = format!("--as={deployer}");
     let gateway = Scene::account(&scene.own, "gateway");
-    for (arguments, reason, who) in [
-        (vec!["create", "configmap", "one"], "write_without_account", &gateway),
+    // The first is of no Application, the second of one by its tracking id, the others of the only one
+    // that has the account.
+    let tracked = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "tracked", "namespace": scene.home,
+            "annotations": {"argocd.argoproj.io/tracking-id": format!("shop:/ConfigMap:{}/tracked", scene.home)},
+        },
+    });
+    let shop = json!(["argocd:shop", "shop"]);
+    for (arguments, reason, who, application) in [
+        (
+            vec!["create", "configmap", "one"],
+            "write_without_account",
+            &gateway,
+            json!([null, null]),
+        ),
+        (
+            vec!["create", "--filename=-", "--validate=false"],
+            "write_without_account",
+            &gateway,
+            shop.clone(),
+        ),
         (
             vec!["create", "namespace", "made-by-argocd", &acting],
             "project_refused",
             &deployer,
+            shop.clone(),
         ),
         (
             vec!["create", "configmap", "two", "--namespace=default", &acting],
             "project_refused",
             &deployer,
+            shop.clone(),
         ),
     ] {
         let seen = scene.gateway.decisions().len();
         // The cluster decides: this gateway may only impersonate, and the account only edits its namespace.
-        let refused = scene.stderr(&arguments).await;
+        let refused = scene.stderr_with(&arguments, &tracked.to_string()).await;
         assert!(
             refused.contains(&format!("User \"{who}\" cannot create")),
             "{arguments:?}: {refused}"
@@ -55,6 +80,11 @@ async fn audit_sends_what_enforce_would_refuse_and_records_why() {
         let record = scene.write_after(seen).await;
         assert_eq!(record["notes"]["would_refuse_reason"], reason, "{record}");
         assert!(record["notes"]["would_refuse"].is_string(), "{record}");
+        assert_eq!(
+            json!([record["application"], record["project"]]),
+            application,
+            "{record}"
+        );
         assert_eq!(
             (&record["outcome"], &record["status"]),
             (&json!("allowed"), &json!(403)),
@@ -72,9 +102,25 @@ async fn audit_sends_what_enforce_would_refuse_and_records_why() {
     );
     let metrics = scene.gateway.admin_text("/metrics").await;
     assert!(
-        metrics.contains("tollgate_control_plane_would_refuse_total 3"),
+        metrics.contains("tollgate_control_plane_would_refuse_total 4"),
         "{metrics}"
     );
+
+    let noted = async |wanted: bool| {
+        let records = scene
+            .gateway
+            .admin(&format!("/decisions?most=1000&would_refuse={wanted}"))
+            .await;
+        let records = records.as_array().unwrap().clone();
+        assert!(
+            records
+                .iter()
+                .all(|record| record["notes"]["would_refuse"].is_string() == wanted)
+        );
+        records.len()
+    };
+    assert_eq!(noted(true).await, 4);
+    assert!(noted(false).await > 0);
 
     // The rest is refused as in mode enforce.
     let other = format!("--as={}", Scene::account(&scene.other, "deployer"));

@@ -156,7 +156,7 @@ impl ControlPlanePermit {
         &self.identity
     }
 
-    /// The Application that the object belongs to, or the only one that acts as the account.
+    /// The Application that the object belongs to, or else the only one that acts as the account.
     pub(crate) fn application(&self) -> Option<&Arc<IndexedApplication>> {
         self.application.as_ref()
     }
@@ -292,10 +292,12 @@ impl<'a> ControlPlaneAccess<'a> {
         &self.access
     }
 
-    /// Whether the decision depends on the object.
-    pub(crate) fn needs_object(&self) -> bool {
+    /// Whether the decision depends on the object, or the record of mode audit is to name its
+    /// Application.
+    pub(crate) fn needs_object(&self, policies: &Policies) -> bool {
         match self.actor {
-            Actor::Reads(_) | Actor::Nobody => false,
+            Actor::Reads(_) => false,
+            Actor::Nobody => mode(policies) == Some(ControlPlaneMode::Audit),
             Actor::Writes(_) | Actor::OwnerOfObject => true,
         }
     }
@@ -310,8 +312,7 @@ impl<'a> ControlPlaneAccess<'a> {
 
     /// Decides.
     ///
-    /// - `object`: what the request writes. None is permitted only if [`Self::needs_object`] is
-    ///   false.
+    /// - `object`: what the request writes. Without it nothing is permitted that depends on it.
     pub(crate) fn permit(
         &self,
         (policies, restrictions): (&Policies, &RestrictionsCache),
@@ -328,14 +329,14 @@ impl<'a> ControlPlaneAccess<'a> {
             )),
             (Actor::Nobody, _) => Err(Refusal::WithoutAccount(WITHOUT_IMPERSONATION)),
         };
-        let mode = policies.config.control_plane.as_ref().map(|settings| settings.mode);
-        let (identity, application, would_refuse) = match (decided, mode) {
+        let (identity, application, would_refuse) = match (decided, mode(policies)) {
             (Ok((identity, application)), _) => (identity, application, None),
             (Err(refusal), Some(ControlPlaneMode::Audit)) => {
                 let identity = self
                     .account()
                     .map_or_else(|| Arc::new(Impersonation::Nobody), Arc::clone);
-                (identity, None, Some(refusal.into_error(text)))
+                let application = self.application_of(policies, object);
+                (identity, application, Some(refusal.into_error(text)))
             }
             (Err(refusal), Some(ControlPlaneMode::Enforce) | None) => return Err(refusal.into_error(text)),
         };
@@ -345,6 +346,21 @@ impl<'a> ControlPlaneAccess<'a> {
             application,
             would_refuse,
         })
+    }
+
+    /// The Application of a write that is refused, if it is known.
+    fn application_of(&self, policies: &Policies, object: Option<&WrittenObject>) -> Option<Arc<IndexedApplication>> {
+        let index = policies.applications.as_ref().map(|front| &*front.index);
+        let belonging = object.map(|object| object.belonging(index));
+        match (belonging, &self.actor) {
+            (Some(Ok(Belonging::To(owner))), _) => Some(Arc::clone(owner)),
+            (Some(Ok(Belonging::Unknown)), _) => None,
+            (_, Actor::Writes(account)) => match account.applications.as_slice() {
+                [only] => Some(Arc::clone(only)),
+                _ => None,
+            },
+            (_, Actor::Reads(_) | Actor::OwnerOfObject | Actor::Nobody) => None,
+        }
     }
 
     /// Judges a write as an account that the request names.
@@ -440,6 +456,10 @@ impl Refusal {
             Self::Project(reason) => Error::Project(text(&reason)),
         }
     }
+}
+
+fn mode(policies: &Policies) -> Option<ControlPlaneMode> {
+    policies.config.control_plane.as_ref().map(|settings| settings.mode)
 }
 
 /// The refusal of the first, if all are refused.
