@@ -30,6 +30,8 @@ mod release;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use destination::{NAMES_NO_ACCOUNT, why_no_account};
+
 /// Most bytes that are read from a token file.
 const TOKEN_BYTES: u64 = 16 * 1024;
 

@@ -25,6 +25,7 @@ mod format;
 mod input;
 mod kubeconfig;
 mod list_output;
+mod migrate;
 pub mod plugin;
 mod policy;
 mod project;
@@ -77,6 +78,9 @@ enum Command {
     /// Have Argo CD reach clusters through the gateway, or by itself again
     #[command(subcommand)]
     Cluster(cluster::Command),
+    /// Show what an existing control plane needs before it goes behind the gateway
+    #[command(subcommand)]
+    Migrate(migrate::Command),
     /// Get and troubleshoot credentials of clusters
     #[command(subcommand)]
     Credential(credential::Command),
@@ -157,6 +161,7 @@ pub fn main() -> ExitCode {
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Cluster(command) => to_exit_code(command.run(&mut out)),
+        Command::Migrate(command) => to_exit_code(command.run(&mut out)),
         Command::Credential(command) => credential::run(&command, &mut out),
         Command::Project(command) => to_exit_code(command.run(&mut out)),
         Command::Token(command) => to_exit_code(command.run(&mut out)),

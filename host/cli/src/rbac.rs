@@ -27,6 +27,7 @@ mod tests;
 
 use input::{OtherPolicyArgs, PolicyArgs};
 use manifest::ManifestArgs;
+pub(crate) use manifest::parse_subject;
 
 const EXIT_NO: u8 = 1;
 const EXIT_DIFFERENT: u8 = 2;

@@ -168,3 +168,16 @@ impl Discovery {
         found
     }
 }
+
+/// The resource that a kind most likely is, by convention. Only the cluster knows.
+///
+/// Source: Kubernetes, `meta.UnsafeGuessKindToResource`.
+pub fn likely_resource(kind: &str) -> String {
+    let kind = kind.to_ascii_lowercase();
+    match (kind.as_str(), kind.strip_suffix('y')) {
+        ("endpoints", _) => kind,
+        (_, Some(stem)) => format!("{stem}ies"),
+        (_, None) if kind.ends_with('s') => format!("{kind}es"),
+        (_, None) => format!("{kind}s"),
+    }
+}

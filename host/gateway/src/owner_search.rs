@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::applications::permit::restriction;
 use tollgate_cluster::access::ClusterAccess;
-use tollgate_cluster::discovery::{Discovery, ResourceKind, ResourceScope};
+use tollgate_cluster::discovery::{Discovery, ResourceKind, ResourceScope, likely_resource};
 use tollgate_cluster::query::{ClusterClient, ClusterQuery, Error};
 use tollgate_core::attributes::Attributes;
 use tollgate_policy::applications::ResourceKey;
@@ -125,7 +125,7 @@ impl OwnerSearch<'_> {
     /// The object an owner reference names, in the namespace of the owned object or in none.
     async fn owner(&self, owner: &OwnerReference, dependent: &ObjectRef) -> Option<ObjectRef> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let resource = plural(&owner.kind);
+        let resource = likely_resource(&owner.kind);
         let found = self.discovery.find(self.cluster, group, version, &resource).await;
         // The resource is guessed, and used only if the cluster confirms it.
         let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
@@ -180,37 +180,5 @@ impl ObjectRef {
         }
         path.push_str(&format!("/{}/{}", segment(&self.resource), segment(&self.name)));
         path
-    }
-}
-
-/// The resource a kind most likely is.
-///
-/// Source: Kubernetes, `meta.UnsafeGuessKindToResource`.
-fn plural(kind: &str) -> String {
-    let kind = kind.to_ascii_lowercase();
-    match (kind.as_str(), kind.strip_suffix('y')) {
-        ("endpoints", _) => kind,
-        (_, Some(stem)) => format!("{stem}ies"),
-        (_, None) if kind.ends_with('s') => format!("{kind}es"),
-        (_, None) => format!("{kind}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::plural;
-
-    #[test]
-    fn kinds_map_to_their_plural_resources() {
-        for (kind, resource) in [
-            ("Deployment", "deployments"),
-            ("ReplicaSet", "replicasets"),
-            ("CronJob", "cronjobs"),
-            ("NetworkPolicy", "networkpolicies"),
-            ("Ingress", "ingresses"),
-            ("Endpoints", "endpoints"),
-        ] {
-            assert_eq!(plural(kind), resource);
-        }
     }
 }

@@ -17,6 +17,7 @@ pub mod agent;
 mod application_set_status;
 mod cluster;
 mod decode;
+pub mod deployed;
 pub mod destination;
 pub mod directory;
 pub mod extensions;

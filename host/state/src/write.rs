@@ -324,6 +324,22 @@ impl Writer {
         }
     }
 
+    /// Shows each object of a kind in a namespace to `visit`, with its status, and keeps none.
+    ///
+    /// # Errors
+    /// As [`Writer::list`].
+    pub async fn visit(&self, kind: WritableKind, namespace: &str, visit: &mut dyn FnMut(&Value)) -> Result<(), Error> {
+        match self {
+            Self::Folder(folder) => {
+                let (folder, namespace) = (folder.clone(), namespace.to_owned());
+                let all = blocking(move || folder.list(kind, &namespace)).await?;
+                all.iter().for_each(|stored| visit(&stored.object));
+                Ok(())
+            }
+            Self::Cluster(cluster) => cluster.visit(kind, namespace, visit).await,
+        }
+    }
+
     /// The named objects that exist, in the order of `keys`.
     ///
     /// # Errors

@@ -22,6 +22,9 @@ const MAX_NAMED: usize = 5;
 /// With one of these values Argo CD leaves out the kinds that it may not list.
 const RESPECTS_RBAC: [&str; 2] = ["normal", "strict"];
 
+/// Why no account acts for an Application that no entry of its project matches.
+pub(crate) const NAMES_NO_ACCOUNT: &str = "its project names no account for its destination";
+
 /// The Applications whose destination is one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Deployments {
@@ -43,7 +46,7 @@ impl Deployments {
             .filter_map(|indexed| {
                 let name = &indexed.application.name;
                 let name = format!("{}/{}", name.namespace, name.name);
-                Some((name, no_account(index, indexed, server)?))
+                Some((name, why_no_account(index, indexed, server)?))
             })
             .collect();
         without_account.sort_unstable();
@@ -67,11 +70,11 @@ impl Deployments {
 }
 
 /// Why no account acts for an Application; `None` if one does.
-fn no_account(index: &ApplicationIndex, indexed: &IndexedApplication, server: &str) -> Option<String> {
+pub(crate) fn why_no_account(index: &ApplicationIndex, indexed: &IndexedApplication, server: &str) -> Option<String> {
     match &indexed.derived_account {
         Err(error) => Some(with_causes(error)),
         Ok(derived) => match &derived.account {
-            None => Some("its project names no account for its destination".to_owned()),
+            None => Some(NAMES_NO_ACCOUNT.to_owned()),
             Some(account) if index.acting_in(server, &account.username()).is_none() => {
                 Some("its project does not permit its destination".to_owned())
             }

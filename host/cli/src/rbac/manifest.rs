@@ -47,7 +47,7 @@ pub(crate) struct ManifestArgs {
     #[command(flatten)]
     settings: SettingsArgs,
     /// Identity of the gateway in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
-    #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = subject)]
+    #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = parse_subject)]
     subject: Subject,
     /// Verbs that impersonated requests may have, in mode `constrained` or `both`
     #[arg(
@@ -207,7 +207,8 @@ impl ManifestArgs {
     }
 }
 
-fn subject(text: &str) -> Result<Subject, &'static str> {
+/// Reads `serviceaccount:NAMESPACE:NAME`, `user:NAME` or `group:NAME`.
+pub(crate) fn parse_subject(text: &str) -> Result<Subject, &'static str> {
     let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let service_account = |ServiceAccount { namespace, name }| Subject::ServiceAccount { namespace, name };
     let subject = match text.split_once(':') {

@@ -6,7 +6,7 @@ mod times;
 
 use std::sync::Arc;
 
-use super::{Discovery, EndpointError, Error, ResourceKind, ResourceScope};
+use super::{Discovery, EndpointError, Error, ResourceKind, ResourceScope, likely_resource};
 use crate::access::ClusterAccess;
 
 /// `group/Kind`, with `*` for a cluster-scoped kind, or the error with its causes.
@@ -38,4 +38,18 @@ fn errors_name_the_cluster_and_the_cause() {
     };
     let text = tollgate_core::diagnostic::with_causes(&error);
     assert_eq!(text, unavailable("its answer is not a list of resources"));
+}
+
+#[test]
+fn kinds_map_to_their_plural_resources() {
+    for (kind, resource) in [
+        ("Deployment", "deployments"),
+        ("ReplicaSet", "replicasets"),
+        ("CronJob", "cronjobs"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Ingress", "ingresses"),
+        ("Endpoints", "endpoints"),
+    ] {
+        assert_eq!(likely_resource(kind), resource);
+    }
 }

@@ -10,6 +10,7 @@ use super::grants::{AUTHENTICATION_GROUP, ImpersonationGrants, ImpersonationKind
 pub use tollgate_policy::impersonate::service_account::ServiceAccountName as ServiceAccount;
 
 pub mod applications;
+pub mod deployers;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const CLASSIC_ROLE: &str = "tollgate-impersonate";

@@ -90,6 +90,22 @@ impl ClusterWriter {
         Ok(all)
     }
 
+    /// As [`Writer::visit`]. At most one page is held.
+    pub(super) async fn visit(
+        &self,
+        kind: WritableKind,
+        namespace: &str,
+        visit: &mut dyn FnMut(&Value),
+    ) -> Result<(), Error> {
+        let path = path(kind, namespace);
+        let show = |item: Value| {
+            visit(&item);
+            Ok(())
+        };
+        self.each_item(SMALL_PAGE_SIZE, |parameters| path.list(parameters), show)
+            .await
+    }
+
     /// As [`Writer::related`]. Of objects that are not related only metadata is sent.
     pub(super) async fn related(
         &self,

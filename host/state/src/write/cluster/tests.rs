@@ -199,3 +199,29 @@ fn owners_manage_a_patched_field_or_one_within_it() {
     }
     assert_eq!(owners(&Value::Null, &patch), Vec::<String>::new());
 }
+
+/// Lists are without the status of Applications, which may be large. A visit is not.
+#[tokio::test]
+async fn each_application_of_each_page_is_shown_with_its_status() {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (name, next) = match query.contains("continue=more") {
+            false => ("a", "more"),
+            true => ("b", ""),
+        };
+        let item = json!({"metadata": {"name": name, "resourceVersion": "1"}, "status": {"of": name}});
+        let list = json!({"metadata": {"continue": next}, "items": [item]}).to_string();
+        Ok::<_, Infallible>(Response::new(Full::from(list)))
+    });
+    let cluster = ClusterWriter::new(kube::Client::new(service, "argocd"));
+    let mut shown = Vec::new();
+    let mut visit = |object: &Value| shown.push(object["status"]["of"].clone());
+    let visited = cluster.visit(WritableKind::Application, "argocd", &mut visit).await;
+    visited.expect("both pages");
+    assert_eq!(shown, ["a", "b"]);
+    let listed = cluster
+        .select(WritableKind::Application, "argocd", &|_| true)
+        .await
+        .expect("both pages");
+    assert!(listed.iter().all(|stored| stored.object.get("status").is_none()));
+}
