@@ -1,8 +1,8 @@
 //! Clusters that Argo CD reaches through the gateway: a real client opens tunnels to it (`proxyUrl`),
 //! and acts in a real cluster only as accounts that projects name.
 //!
-//! `argocd` has a whole Argo CD, which `sync`, `accounts` and `failures` use, and `command` tests the
-//! commands that enroll and release a cluster.
+//! `argocd` has a whole Argo CD, which `sync`, `accounts` and `failures` use, `command` tests the
+//! commands that enroll and release a cluster, and `guide` runs the page that leads through all of it.
 
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ mod argocd;
 mod audit;
 mod command;
 mod failures;
+mod guide;
 mod objects;
 mod sync;
 mod withdrawal;

@@ -19,7 +19,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
 use test_support::kubernetes::kubectl::Kubectl;
 use test_support::token;
 
-const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
+pub(super) const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
 /// A namespace of the destination, where the account `deployer` edits ConfigMaps.
 pub(super) const HOME: &str = "shop";

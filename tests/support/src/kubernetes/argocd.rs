@@ -102,6 +102,7 @@ pub struct ArgoCd {
     repository: String,
     // They end in this order.
     server: Option<Daemon>,
+    controller: Option<Daemon>,
     _others: Vec<Daemon>,
     redis: Redis,
     layout: Layout,
@@ -167,6 +168,7 @@ impl ArgoCd {
             password: String::new(),
             repository: format!("file://{}", repository.display()),
             server: None,
+            controller: Some(layout.start_controller()),
             _others: others,
             redis,
             layout,
@@ -190,6 +192,12 @@ impl ArgoCd {
             std::net::TcpStream::connect(address).ok().map(drop)
         })
         .await;
+    }
+
+    /// Kills the application controller, and starts another one.
+    pub fn restart_controller(&mut self) {
+        drop(self.controller.take());
+        self.controller = Some(self.layout.start_controller());
     }
 
     /// `127.0.0.1:PORT` of argocd-server.
@@ -441,7 +449,13 @@ impl Layout {
         self.folder.path().join("assets")
     }
 
-    /// Starts everything but argocd-server, Dex and Redis.
+    fn start_controller(&self) -> Daemon {
+        let metrics = [format!("--metrics-port={}", free_port())];
+        let arguments = [&self.backends()[..], &self.cluster(CONTROLLER), &metrics].concat();
+        self.component(CONTROLLER, &arguments)
+    }
+
+    /// Starts everything but argocd-server, the application controller, Dex and Redis.
     fn start_others(&self) -> Vec<Daemon> {
         let sets = [
             format!("--argocd-repo-server=127.0.0.1:{}", self.repo),
@@ -450,15 +464,6 @@ impl Layout {
             "--probe-addr=127.0.0.1:0".to_owned(),
         ];
         vec![
-            self.component(
-                CONTROLLER,
-                &[
-                    &self.backends()[..],
-                    &self.cluster(CONTROLLER),
-                    &[format!("--metrics-port={}", free_port())],
-                ]
-                .concat(),
-            ),
             self.component(
                 APPLICATION_SET_CONTROLLER,
                 &[&sets[..], &self.cluster(APPLICATION_SET_CONTROLLER)].concat(),

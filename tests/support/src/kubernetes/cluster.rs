@@ -209,8 +209,8 @@ impl Cluster {
         node.await.run(&self.admin, namespace, name).await;
     }
 
-    /// Starts kube-controller-manager, which collects garbage, ends namespaces, and makes tokens of
-    /// service accounts.
+    /// Starts kube-controller-manager, which collects garbage, ends namespaces, makes tokens of service
+    /// accounts, and fills roles such as `view`.
     pub fn start_controllers(&self) -> Daemon {
         let configuration = self.etcd.folder().join("configuration");
         let file = |name: &str| configuration.join(name).display().to_string();
@@ -222,7 +222,7 @@ impl Cluster {
             format!("--service-account-private-key-file={}", file("accounts.key")),
             format!("--root-ca-file={}", file("servers.crt")),
             "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
-             serviceaccount-token-controller"
+             serviceaccount-token-controller,clusterrole-aggregation-controller"
                 .to_owned(),
             "--leader-elect=false".to_owned(),
             "--bind-address=127.0.0.1".to_owned(),
