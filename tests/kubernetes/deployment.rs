@@ -164,6 +164,89 @@ async fn the_manifests_are_accepted() {
     assert!(text.contains(&format!("namespace: {namespace}")), "{text}");
 }
 
+/// A workload of Argo CD, as far as the component `credential-helper` changes it.
+fn workload(kind: &str, name: &str) -> Value {
+    let labels = json!({"app.kubernetes.io/name": name});
+    let restricted = json!({
+        "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let mut workload = json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "initContainers": [{"name": "another", "image": "another", "securityContext": restricted}],
+                    "containers": [{
+                        "name": name, "image": "argocd", "securityContext": restricted,
+                        "volumeMounts": [{"name": "home", "mountPath": "/home/argocd"}],
+                    }],
+                    "volumes": [{"name": "home", "emptyDir": {}}],
+                },
+            },
+        },
+    });
+    if kind == "StatefulSet" {
+        workload["spec"]["serviceName"] = json!(name);
+    }
+    workload
+}
+
+#[tokio::test]
+async fn argo_cd_gets_the_credential_helper() {
+    let cluster = Cluster::shared().await;
+    let namespace = restricted_namespace(cluster).await;
+    let folder = tempfile::tempdir().unwrap();
+    let argocd = [
+        workload("StatefulSet", "argocd-application-controller"),
+        workload("Deployment", "argocd-server"),
+    ];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": argocd});
+    std::fs::write(folder.path().join("argocd.yaml"), list.to_string()).unwrap();
+    let component = relative(folder.path(), &shipped("components/credential-helper"));
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": namespace,
+        "resources": ["argocd.yaml"],
+        "components": [component],
+        "images": [{"name": "tollgate", "newName": "registry.example/tollgate", "newTag": "1"}],
+    });
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let run = cluster.admin().run(&["apply", "--dry-run=server", "-k", path]).await;
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(run.stderr, "", "kubectl printed a warning");
+
+    let objects = kustomize(cluster, path).await;
+    assert_eq!(objects.len(), argocd.len());
+    for object in objects {
+        let pod = &object["spec"]["template"]["spec"];
+        let named = |list: &str, name: &str| {
+            let items = pod[list].as_array().unwrap();
+            items.iter().find(|item| item["name"] == name).cloned().unwrap()
+        };
+        // What was there before is still there.
+        named("initContainers", "another");
+        named("volumes", "home");
+        let helper = named("initContainers", "tollgate");
+        assert_eq!(helper["image"], "registry.example/tollgate:1");
+        assert_eq!(helper["args"], json!(["install", "/tollgate"]));
+        assert_eq!(
+            helper["volumeMounts"],
+            json!([{"name": "tollgate", "mountPath": "/tollgate"}])
+        );
+        assert!(named("volumes", "tollgate")["emptyDir"].is_object());
+        let container = named("containers", object["metadata"]["name"].as_str().unwrap());
+        assert_eq!(container["image"], "argocd");
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let read_only = json!({"name": "tollgate", "mountPath": "/tollgate", "readOnly": true});
+        assert!(mounts.contains(&read_only) && mounts.len() == 3, "{mounts:?}");
+    }
+}
+
 /// No rule has wildcards or permits impersonation, and only components permit writes.
 #[tokio::test]
 async fn no_rule_is_wider_than_it_must_be() {

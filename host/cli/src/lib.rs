@@ -23,6 +23,7 @@ mod credential;
 mod decisions;
 mod format;
 mod input;
+mod install;
 mod kubeconfig;
 mod list_output;
 mod migrate;
@@ -115,6 +116,11 @@ enum Command {
     Audit(audit::Audit),
     /// Show the latest decisions of a running gateway, newest first
     Decisions(decisions::Decisions),
+    /// Copy this program into a folder, for containers of other images
+    ///
+    /// For an init container that shares a volume with Argo CD's components, which then run `tollgate
+    /// credential exec`. An earlier copy is replaced atomically.
+    Install(install::Install),
     /// Print a shell completion script
     Completions {
         /// Shell that the script is for
@@ -172,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Kubeconfig(command) => to_exit_code(command.run(&mut out)),
         Command::Audit(command) => to_exit_code(command.run(&mut out)),
         Command::Decisions(command) => to_exit_code(command.run(&mut out)),
+        Command::Install(command) => to_exit_code(command.run(&mut out)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
             ExitCode::SUCCESS

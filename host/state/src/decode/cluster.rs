@@ -7,6 +7,9 @@
 //! prefers `awsAuthConfig` to `execProviderConfig` to the static ways, and sends a client
 //! certificate along with a token, so that withdrawing the token changes nothing.
 //!
+//! One program may be named beside a provider: `tollgate credential exec`, by which Argo CD gets the
+//! credential that the provider mints.
+//!
 //! Security: no finding contains a value of the Secret.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +29,7 @@ mod tls;
 mod unsupported_auth;
 
 use raw_object::{Mistakes, RawObject};
+use unsupported_auth::ExecProgram;
 
 /// Keys of `config`. The first eight are Argo CD's.
 const KEYS: [&str; 10] = [
@@ -78,7 +82,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
     let mistakes = Mistakes::default();
     let Settings { auth, tls, is_enrolled } = match secret.text("config").trim() {
         "" => Settings::default(),
-        text => settings(text, &mistakes),
+        text => settings(text, Some(cluster), &mistakes),
     };
     let name = &object.name.name;
     if tls.verification == TlsVerification::Off {
@@ -115,7 +119,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
 /// set.
 pub(crate) fn parse_config(text: &str) -> ClusterConfig {
     let mistakes = Mistakes::default();
-    let Settings { auth, tls, is_enrolled } = settings(text, &mistakes);
+    let Settings { auth, tls, is_enrolled } = settings(text, None, &mistakes);
     let mistakes = mistakes.take();
     let auth = match mistakes.is_empty() {
         true => auth,
@@ -186,7 +190,7 @@ struct Settings {
     is_enrolled: bool,
 }
 
-fn settings(text: &str, mistakes: &Mistakes) -> Settings {
+fn settings(text: &str, cluster: Option<&Cluster>, mistakes: &Mistakes) -> Settings {
     let Some(object) = RawObject::open(text, "", &KEYS, mistakes) else {
         return Settings::default();
     };
@@ -207,11 +211,18 @@ fn settings(text: &str, mistakes: &Mistakes) -> Settings {
     let (bearer, basic) = (bearer(&object), basic(&object));
     let methods = [bearer, basic, client, web_api(&object), provider(&object)];
     let mut methods: Vec<KeyedAuth> = methods.into_iter().flatten().collect();
-    let unsupported = ["awsAuthConfig", "execProviderConfig"].into_iter();
-    let unsupported = unsupported.filter(|key| object.raw(key).is_some());
-    let names: Vec<&str> = methods.iter().map(|(name, _)| *name).chain(unsupported).collect();
-    unsupported_auth::aws(&object);
-    unsupported_auth::exec(&object);
+    let is_minted = matches!(methods.as_slice(), [(_, ClusterAuth::Provider { .. })]);
+    let mut names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
+    if unsupported_auth::aws(&object) {
+        names.push("awsAuthConfig");
+    }
+    match unsupported_auth::exec(&object, cluster) {
+        None => {}
+        // Argo CD asks the gateway for what the provider mints.
+        Some(ExecProgram::OwnHelper) if is_minted => {}
+        Some(ExecProgram::OwnHelper) if names.is_empty() => object.mistake(HELPER_ALONE),
+        Some(ExecProgram::OwnHelper | ExecProgram::Other) => names.push("execProviderConfig"),
+    }
     if names.len() > 1 {
         let named = names.join("`, `");
         object.mistake(format!("`{named}` are several ways of authentication; keep one"));
@@ -222,6 +233,10 @@ fn settings(text: &str, mistakes: &Mistakes) -> Settings {
         is_enrolled: false,
     }
 }
+
+/// The gateway runs no programs, so it never asks itself.
+const HELPER_ALONE: &str = "`execProviderConfig` gets the credential from the gateway, which has no way to get it; \
+                            add `webAPIProviderConfig` or `provider` beside it";
 
 /// An authentication and the key that selects it.
 type KeyedAuth = (&'static str, ClusterAuth);

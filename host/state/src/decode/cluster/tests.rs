@@ -314,6 +314,82 @@ fn errors_for_exec_and_aws_authentication_suggest_a_provider() {
     assert!(!profile.contains("p4ssw0rd"), "{profile}");
 }
 
+/// `execProviderConfig` that runs a program.
+fn exec_of(command: &str, args: &[&str]) -> Value {
+    json!({
+        "command": command, "args": args, "env": { "TOLLGATE_AUTH_TOKEN": "p4ssw0rd" },
+        "apiVersion": "client.authentication.k8s.io/v1",
+    })
+}
+
+#[test]
+fn argo_cd_may_get_the_credential_of_a_provider_by_the_gateways_own_helper() {
+    let providers = auth_methods()
+        .into_iter()
+        .filter(|(key, _)| *key == "webAPIProviderConfig" || *key == "provider");
+    let providers: Vec<(&str, Value)> = providers.collect();
+    for (key, provider) in &providers {
+        let alone = good(provider);
+        let beside = |exec: Value| {
+            let mut config = provider.clone();
+            config["execProviderConfig"] = exec;
+            config
+        };
+        for (command, args) in [
+            (
+                "tollgate",
+                &["credential", "exec", "prod", "--server", "https://gate.example"][..],
+            ),
+            ("/shared/tollgate", &["credential", "exec", SERVER]),
+            (
+                "/shared/tollgate",
+                &["credential", "exec", "--config", "/etc/tollgate.yaml", "prod"],
+            ),
+        ] {
+            // The gateway itself gets the credential as without it.
+            let served = good(&beside(exec_of(command, args)));
+            assert_eq!(format!("{served:?}"), format!("{alone:?}"), "{key}: {command} {args:?}");
+        }
+        let several = format!("`{key}`, `execProviderConfig` are several ways of authentication; keep one");
+        for (command, args) in [
+            ("sh", &["credential", "exec", "prod"][..]),
+            ("tollgate-wrapper", &["credential", "exec", "prod"]),
+            ("tollgate", &["credential", "get", "prod"]),
+            ("tollgate", &["--server", "x", "credential", "exec", "prod"]),
+            ("tollgate", &[]),
+        ] {
+            let lines = bad(&beside(exec_of(command, args)));
+            assert!(lines.contains(&several), "{command} {args:?}: {lines}");
+            assert!(
+                lines.contains("the gateway runs no programs"),
+                "{command} {args:?}: {lines}"
+            );
+        }
+        for other in ["staging", "https://staging.example.com"] {
+            let lines = bad(&beside(exec_of("tollgate", &["credential", "exec", other])));
+            let expected =
+                "`execProviderConfig` asks for the credential of another cluster; its third argument must be `prod`";
+            assert!(lines.contains(expected) && !lines.contains("staging"), "{lines}");
+        }
+    }
+    let helper = exec_of("tollgate", &["credential", "exec", "prod"]);
+    let lines = bad(&json!({ "execProviderConfig": helper }));
+    assert!(
+        lines.contains("add `webAPIProviderConfig` or `provider` beside it"),
+        "{lines}"
+    );
+    for (key, method) in auth_methods() {
+        if matches!(key, "webAPIProviderConfig" | "provider" | "execProviderConfig") {
+            continue;
+        }
+        let mut config = method;
+        config["execProviderConfig"] = helper.clone();
+        let lines = bad(&config);
+        let several = format!("`{key}`, `execProviderConfig` are several ways of authentication; keep one");
+        assert!(lines.contains(&several) && !lines.contains("p4ssw0rd"), "{lines}");
+    }
+}
+
 #[test]
 fn tls_settings_are_kept() {
     let (ca, _) = certificate();

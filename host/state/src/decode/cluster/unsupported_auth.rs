@@ -1,26 +1,38 @@
-//! Advice for `awsAuthConfig` and `execProviderConfig`: which provider to write instead.
+//! `awsAuthConfig` and `execProviderConfig`, which only Argo CD uses: the one program that may be
+//! named there, and otherwise which provider to write instead.
 //!
 //! Security: no program is run, and the advice contains none of their values.
 
 use serde::Deserialize;
 
 use super::raw_object::RawObject;
+use crate::Cluster;
 
 const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity"}}"#;
 const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
 
-/// Reports `awsAuthConfig` and the provider that replaces it. It is not converted, because it has
-/// no region and its identity is whatever the SDK finds first.
-pub(super) fn aws(config: &RawObject<'_>) {
+/// Reports `awsAuthConfig` and the provider that replaces it, and returns whether it is there. It is
+/// not converted, because it has no region and its identity is whatever the SDK finds first.
+pub(super) fn aws(config: &RawObject<'_>) -> bool {
     let known = ["clusterName", "roleARN", "profile"];
     let Some(object) = config.child("awsAuthConfig", &known) else {
-        return;
+        return config.raw("awsAuthConfig").is_some();
     };
     if object.is_set("profile") {
         object.mistake("`awsAuthConfig.profile` names a file of the pod's, which no provider reads");
     }
     let instead = if object.is_set("roleARN") { EKS_ROLE } else { EKS };
     object.mistake(format!("`awsAuthConfig` is not used; write `{instead}` instead"));
+    true
+}
+
+/// What `execProviderConfig` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExecProgram {
+    /// `tollgate credential exec`: Argo CD gets the credential from the gateway.
+    OwnHelper,
+    /// Anything else, which has been reported.
+    Other,
 }
 
 #[derive(Deserialize)]
@@ -31,19 +43,57 @@ struct Exec {
     args: Vec<String>,
 }
 
-/// Reports `execProviderConfig` and, for a known command, the provider that replaces it.
-pub(super) fn exec(config: &RawObject<'_>) {
-    let Some(json) = config.raw("execProviderConfig") else {
-        return;
-    };
+impl Exec {
+    /// The name of the program, without its folder.
+    fn program(&self) -> &str {
+        let program = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
+        program.strip_suffix(".exe").unwrap_or(program)
+    }
+
+    /// The arguments of `tollgate credential exec`; `None` for other programs.
+    fn helper_arguments(&self) -> Option<&[String]> {
+        match self.args.as_slice() {
+            [first, second, rest @ ..] if first == "credential" && second == "exec" && self.program() == "tollgate" => {
+                Some(rest)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Reads `execProviderConfig`. Reports every program but the gateway's own helper and, for a known
+/// one, the provider that replaces it.
+///
+/// - `cluster`: whose credential the helper must ask for; `None` if that is not known.
+pub(super) fn exec(config: &RawObject<'_>, cluster: Option<&Cluster>) -> Option<ExecProgram> {
+    let json = config.raw("execProviderConfig")?;
     let Ok(exec) = serde_json::from_str::<Exec>(json) else {
-        return config.mistake("`execProviderConfig` has no `command` that is text");
+        config.mistake("`execProviderConfig` has no `command` that is text");
+        return Some(ExecProgram::Other);
     };
+    if let Some(arguments) = exec.helper_arguments() {
+        // SECURITY: Argo CD would present the credential of another cluster to this one.
+        if let Some(cluster) = cluster.filter(|cluster| !names(arguments, cluster)) {
+            config.mistake(format!(
+                "`execProviderConfig` asks for the credential of another cluster; its third argument must be `{}`",
+                cluster.name
+            ));
+        }
+        return Some(ExecProgram::OwnHelper);
+    }
     let never = "`execProviderConfig` is not used: the gateway runs no programs";
     config.mistake(match replacement(&exec) {
         Some((command, instead)) => format!("{never}; for `{command}` write `{instead}` instead"),
         None => format!("{never}; write `\"provider\": {{\"name\": \"<plugin>\", \"config\": {{…}}}}` instead"),
     });
+    Some(ExecProgram::Other)
+}
+
+/// Whether an argument is the name or the server of a cluster. Their order is not known here.
+fn names(arguments: &[String], cluster: &Cluster) -> bool {
+    let server = cluster.server.trim_end_matches('/');
+    let mut arguments = arguments.iter().map(|argument| argument.trim_end_matches('/'));
+    arguments.any(|argument| argument == cluster.name || argument == server)
 }
 
 fn replacement(exec: &Exec) -> Option<(&'static str, &'static str)> {
@@ -52,10 +102,8 @@ fn replacement(exec: &Exec) -> Option<(&'static str, &'static str)> {
     const UPBOUND: &str = r#""provider": {"name": "upbound", "config": {"organization": "<organization>"}}"#;
     const VAULT: &str = r#""provider": {"name": "vault", "config": {…}}"#;
     const OAUTH: &str = r#""provider": {"name": "oauth2", "config": {…}}"#;
-    let program = exec.command.rsplit(['/', '\\']).next().unwrap_or_default();
-    let program = program.strip_suffix(".exe").unwrap_or(program);
     let first = exec.args.iter().find(|arg| !arg.starts_with('-')).map(String::as_str);
-    Some(match (program, first) {
+    Some(match (exec.program(), first) {
         ("argocd-k8s-auth", Some("aws")) => ("argocd-k8s-auth aws", EKS),
         ("argocd-k8s-auth", Some("gcp")) => ("argocd-k8s-auth gcp", GKE),
         ("argocd-k8s-auth", Some("azure")) => ("argocd-k8s-auth azure", AKS),
