@@ -45,7 +45,11 @@ pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'sta
 
 /// The Secret of a cluster `prod` whose credentials the plugin `webapi` mints.
 pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
-    let config = json!({
+    cluster("prod", &api.url(), &config(issuer, api), &[("robot", robot)])
+}
+
+fn config(issuer: &Api, api: &Api) -> Value {
+    json!({
         "webAPIProviderConfig": {
             "method": "POST", "url": format!("{}/token/{{{{ .name }}}}?for={{{{ .server | urlquery }}}}", issuer.url()),
             "tokenPath": "$.token",
@@ -53,8 +57,7 @@ pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
             "expiry": {"path": "$.expires_in", "format": "seconds"},
         },
         "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)},
-    });
-    cluster("prod", &api.url(), &config, &[("robot", robot)])
+    })
 }
 
 /// A gateway for that cluster. The folder has the certificate authority of the issuer.
@@ -114,6 +117,22 @@ async fn one_mint_serves_many_and_no_token_is_written_down() {
     written += &std::fs::read_to_string(file).unwrap();
     for secret in ["minted-1", ROBOT] {
         assert!(!written.contains(secret));
+    }
+}
+
+#[tokio::test]
+async fn with_the_shortest_ttl_each_request_gets_a_token_of_its_own() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (mut setup, _folder) = world(&issuer, &api);
+    let mut config = config(&issuer, &api);
+    config["webAPIProviderConfig"]["ttl"] = json!("1ms");
+    setup.objects = vec![cluster("prod", &api.url(), &config, &[("robot", ROBOT)])];
+    let world = setup.start().await;
+    for nth in 1..=3 {
+        assert_eq!(enter(&world).await.status(), 200);
+        let seen = api.seen();
+        let last = seen.last().unwrap().value("authorization").unwrap();
+        assert_eq!(last, format!("Bearer minted-{nth}"));
     }
 }
 
