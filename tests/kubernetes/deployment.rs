@@ -11,6 +11,10 @@ use crate::applications::fixture::{apply, project};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
+use test_support::world::copy_guest;
+
+/// The plugins in the image's folder `plugins`.
+const PLUGINS: [&str; 3] = ["exec-credential", "upbound", "webapi"];
 
 /// A kustomization that deploys `deploy/kubernetes` to another namespace.
 struct Overlay {
@@ -341,9 +345,15 @@ async fn control_plane(cluster: &'static Cluster, more: &Value) -> (Overlay, Lay
         .as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
+    assert_eq!(settings["plugins"]["directory"], "/usr/share/tollgate/plugins");
+    settings["plugins"]["directory"] = json!("plugins");
+    settings["plugins"]["cache"] = json!("cache");
     let mut layout = Layout::new_in(&namespace, &["alice"], "p, alice, applications, *, */*, allow\n");
     layout.policies("applications");
     layout.policies("argocd");
+    for name in PLUGINS {
+        copy_guest(name, &layout.root().join("plugins"));
+    }
     layout.tls();
     let there = format!("--namespace={namespace}");
     let token = cluster.admin().succeed(&["create", "token", "tollgate", &there]).await;
@@ -410,6 +420,35 @@ async fn runs(cluster: &'static Cluster) {
     acted_as(&gateway, "system:serviceaccount:web:deployer").await;
     let findings = findings(&gateway).await;
     assert!(missing(&findings).is_empty(), "{findings}");
+    for name in PLUGINS {
+        assert!(!findings.contains(name), "{name}: {findings}");
+    }
+}
+
+/// The image has the plugins for which the settings have grants, in the folder that they name.
+#[tokio::test]
+async fn the_settings_grant_what_the_plugins_of_the_image_need() {
+    let file = std::fs::read_to_string(shipped("../Containerfile")).unwrap();
+    assert!(
+        file.contains(&format!("for name in {}; do", PLUGINS.join(" "))),
+        "{file}"
+    );
+    let settings = std::fs::read_to_string(shipped("base/tollgate.yaml")).unwrap();
+    let settings: Value = serde_saphyr::from_str(&settings).unwrap();
+    let grants = settings["plugins"]["grants"].as_object().unwrap();
+    assert_eq!(grants.keys().collect::<Vec<_>>(), PLUGINS);
+
+    // With a plugin that has no grant, the gateway does not start.
+    let cluster = Cluster::shared().await.with_crds().await;
+    let none = json!({"plugins": {"directory": "/usr/share/tollgate/plugins"}});
+    let (_overlay, layout) = control_plane(cluster, &none).await;
+    let log = layout.fail().await;
+    for name in PLUGINS {
+        assert!(
+            log.contains(&format!("plugins.grants.{name}.imports: [clock]")),
+            "{log}"
+        );
+    }
 }
 
 /// Without its rules the gateway reports which it needs: exactly those of the manifests.

@@ -35,7 +35,11 @@ enum Task {
     /// Run every check and test, as CI does.
     Test(test::Test),
     /// Build the plugins (guests) into target/guests.
-    Plugins,
+    Plugins {
+        /// Build only those in Rust.
+        #[arg(long)]
+        rust: bool,
+    },
     /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
     Kubernetes,
     /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
@@ -69,9 +73,11 @@ async fn perform() -> Result<()> {
         Task::Demo(task) => task.run(&root).await,
         Task::World(task) => task.run(&root),
         Task::Test(task) => task.run(&root).await,
-        Task::Plugins => {
+        Task::Plugins { rust } => {
             let mut guests = plugins::build(&root, &languages::names())?;
-            guests.extend(languages::build(&root)?);
+            if !rust {
+                guests.extend(languages::build(&root)?);
+            }
             for built in guests {
                 println!("{} {} bytes, sha256 {}", built.name, built.bytes, built.sha256);
             }
