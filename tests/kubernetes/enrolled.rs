@@ -3,6 +3,8 @@
 //!
 //! `argocd` has a whole Argo CD, which `sync`, `accounts` and `failures` use, `command` tests the
 //! commands that enroll and release a cluster, and `guide` runs the page that leads through all of it.
+//! `argocd` has a whole Argo CD, which `sync`, `accounts`, `failures` and `exchange` use, and `command`
+//! tests the commands that enroll and release a cluster.
 
 use serde_json::{Value, json};
 
@@ -15,6 +17,7 @@ mod accounts;
 mod argocd;
 mod audit;
 mod command;
+mod exchange;
 mod failures;
 mod guide;
 mod objects;

@@ -1,8 +1,8 @@
 //! A whole, unmodified Argo CD that reaches its destinations through the gateway, and holds no
 //! credential of them.
 //!
-//! `sync` has what it does with one Application, `accounts` has the accounts that projects name, and
-//! `failures` has gateways that end meanwhile.
+//! `sync` has what it does with one Application, `accounts` has the accounts that projects name,
+//! `failures` has gateways that end meanwhile, and `exchange` has tokens that a web API issues.
 
 use std::path::Path;
 
@@ -41,6 +41,15 @@ impl World {
 
     /// - `configure`: what differs about the gateway.
     pub(super) async fn start_with(configure: impl FnOnce(&mut Layout)) -> Self {
+        let (world, token) = Self::start_without_clusters(configure).await;
+        let server = world.destination.url();
+        world.enroll("destination", server, &world.destination, &token).await;
+        world
+    }
+
+    /// The same, but neither Argo CD nor the gateway knows the destination yet. Returns the token of
+    /// the gateway's account there, too.
+    pub(super) async fn start_without_clusters(configure: impl FnOnce(&mut Layout)) -> (Self, String) {
         let (control, destination) = tokio::join!(Cluster::start(), Cluster::start());
         let controllers = destination.start_controllers();
         for namespace in [OWN, HOME] {
@@ -77,9 +86,7 @@ impl World {
             destination,
             commits: Mutex::default(),
         };
-        let server = world.destination.url();
-        world.enroll("destination", server, &world.destination, &token).await;
-        world
+        (world, token)
     }
 
     /// Lets Argo CD reach a cluster through the gateway.
@@ -93,9 +100,9 @@ impl World {
         self.write_argocd_secret(name, server, &self.gateway.url()).await;
     }
 
-    /// Writes Argo CD's own Secret of a cluster.
+    /// Writes Argo CD's own Secret of a cluster, by which it reaches a gateway.
     ///
-    /// - `proxy`: URL of a gateway.
+    /// - `proxy`: URL of the gateway.
     pub(super) async fn write_argocd_secret(&self, name: &str, server: &str, proxy: &str) {
         let config = through(proxy, &self.gateway.authority().unwrap(), &component());
         let secret = json!({
@@ -215,7 +222,7 @@ impl World {
 }
 
 /// A session of Argo CD's components.
-fn component() -> String {
+pub(super) fn component() -> String {
     token::session(SESSION_KEY, COMPONENT)
 }
 
