@@ -1,10 +1,9 @@
 //! Clusters that Argo CD reaches through the gateway: a real client opens tunnels to it (`proxyUrl`),
 //! and acts in a real cluster only as accounts that projects name.
 //!
-//! `argocd` has a whole Argo CD, which `sync`, `accounts` and `failures` use, `command` tests the
-//! commands that enroll and release a cluster, and `guide` runs the page that leads through all of it.
-//! `argocd` has a whole Argo CD, which `sync`, `accounts`, `failures` and `exchange` use, and `command`
-//! tests the commands that enroll and release a cluster.
+//! `argocd` has a whole Argo CD, which `sync`, `accounts`, `failures` and `exchange` use, `command` tests
+//! the commands that enroll and release a cluster, and `guide` runs the page that leads through all of
+//! it.
 
 use serde_json::{Value, json};
 
