@@ -110,12 +110,17 @@ async fn the_manifests_are_accepted() {
     let overlay = Overlay::new(
         &namespace,
         &[
+            "admission",
             "all-namespaces",
             "only-through-tollgate",
             "write-applicationsets",
             "write-projects",
         ],
     );
+    let webhooks = overlay.objects(cluster).await.into_iter();
+    let webhooks = webhooks.filter(|object| object["webhooks"].is_array());
+    let services = webhooks.map(|object| object["webhooks"][0]["clientConfig"]["service"]["namespace"].clone());
+    assert_eq!(services.collect::<Vec<_>>(), [json!(namespace), json!(namespace)]);
     assert_eq!(
         overlay.apply(cluster, &["--dry-run=server"]).await,
         "",

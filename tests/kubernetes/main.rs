@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod admission;
 mod application_grants;
 mod applications;
 mod applicationsets;

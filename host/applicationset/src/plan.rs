@@ -34,6 +34,10 @@ use ignore::IgnoreRules;
 /// commas. The gateway writes it and ignores what was sent.
 pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 
+/// Annotation of a set with the signed statement of its author. Whoever writes the set for somebody
+/// signs it; what was sent is ignored.
+pub const AUTHOR_ANNOTATION: &str = "tollgate.dev/author";
+
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]

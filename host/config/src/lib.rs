@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use tollgate_core::diagnostic::Location;
 
+mod admission;
 mod application_sets;
 mod argocd;
 mod control_plane;
@@ -22,6 +23,7 @@ mod proxies;
 pub mod raw;
 mod state;
 
+pub use admission::{Admission, AdmissionMode, AdmissionWriters};
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
@@ -69,6 +71,8 @@ pub struct Config {
     pub applications: Option<Applications>,
     /// The front of Argo CD's own components; it is closed when absent.
     pub control_plane: Option<ControlPlane>,
+    /// The admission webhook; it is off when absent.
+    pub admission: Option<Admission>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where everything goes that is not Tollgate's own; answered with 404 when absent.

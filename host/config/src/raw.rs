@@ -19,6 +19,7 @@ use super::{
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
+mod admission;
 mod application_sets;
 mod argocd;
 mod authentication;
@@ -58,6 +59,7 @@ struct RawConfig {
     application_sets: Option<application_sets::RawApplicationSets>,
     argocd: Option<argocd::RawArgocd>,
     control_plane: Option<control_plane::RawControlPlane>,
+    admission: Option<admission::RawAdmission>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -273,6 +275,17 @@ impl<'a> SettingsValidator<'a> {
             argocd_server: argocd.clone(),
             ..raw.authentication.check(listen, self)
         };
+        let admission = raw.admission.map(|section| {
+            let surroundings = admission::Surroundings {
+                base: self.base,
+                namespace: &control_plane_namespace,
+                state: &state,
+                has_applications: raw.applications.is_some(),
+                has_application_sets: raw.application_sets.is_some(),
+                has_argocd_sessions: authentication.argocd_sessions,
+            };
+            section.check(&surroundings, self)
+        });
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let plugins = raw.plugins.check(self);
         let trusted_proxies = raw.trusted_proxies.check(authentication.anonymous, self);
@@ -304,6 +317,7 @@ impl<'a> SettingsValidator<'a> {
                 gateway_identity: raw.gateway_identity,
             }),
             control_plane,
+            admission,
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
             argocd,
             argocd_redis,

@@ -1,7 +1,18 @@
 //! The kinds of credential that vouch for a caller.
 
 /// What vouches for the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::AsRefStr,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// Nothing. Only if the settings allow it, on a loopback listener.
@@ -12,4 +23,6 @@ pub enum Kind {
     ProjectToken,
     /// A token of an OpenID Connect issuer.
     Oidc,
+    /// The API server of the control plane's cluster, which authenticated its own user.
+    Kubernetes,
 }

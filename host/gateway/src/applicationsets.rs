@@ -393,7 +393,7 @@ fn read(object: Value) -> Result<ApplicationSet, Rejection> {
 }
 
 /// The parts of a set's Application that decide permissions.
-fn application_of(set: &ObjectName, name: &str, project: &str) -> Value {
+pub(crate) fn application_of(set: &ObjectName, name: &str, project: &str) -> Value {
     json!({
         "metadata": {
             "name": name,

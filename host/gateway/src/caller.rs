@@ -60,7 +60,7 @@ impl CallerCache {
 }
 
 impl Caller {
-    fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
+    pub(crate) fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
         let user_info = headers::UserInfo {
             user_id: principal.user_id(),
             username: principal.username(),

@@ -7,6 +7,7 @@
 
 use tollgate_fuzz::Target;
 
+mod admission;
 mod argocd;
 mod control_plane;
 mod http;
@@ -32,6 +33,7 @@ pub fn targets() -> Vec<Target> {
 fn own() -> Vec<Target> {
     [
         http::TARGETS,
+        admission::TARGETS,
         argocd::TARGETS,
         control_plane::TARGETS,
         policy::TARGETS,

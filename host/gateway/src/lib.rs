@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `route` | finds the front of a path |
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`control_plane`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
+//! | `admission` | judges what is written to the control plane's cluster, as a webhook with its own listener |
 //! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `object_content`, `owner_search` | tell which Application the object of a request belongs to |
@@ -19,6 +20,7 @@
 //! | `admin` | shows the state of the process |
 
 mod admin;
+mod admission;
 pub mod applications;
 pub mod applicationsets;
 pub mod argocd;

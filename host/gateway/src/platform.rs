@@ -355,7 +355,7 @@ fn find_user(
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
         // Neither is a person, whatever its name is.
-        Kind::Anonymous | Kind::ProjectToken => return Ok(None),
+        Kind::Anonymous | Kind::ProjectToken | Kind::Kubernetes => return Ok(None),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.
     let issuers = &snapshot.policies.config.authentication.issuers;
@@ -384,7 +384,7 @@ fn hint(kind: Kind) -> &'static str {
         Kind::Oidc => {
             "link the issuer's users with an entry of `kubernetes.users` and list the user in a `UserDirectory`"
         }
-        Kind::Anonymous | Kind::ProjectToken => "only people have agents, sign in as one",
+        Kind::Anonymous | Kind::ProjectToken | Kind::Kubernetes => "only people have agents, sign in as one",
     }
 }
 

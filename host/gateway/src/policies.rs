@@ -10,8 +10,8 @@ use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
 use tollgate_core::user::Identity;
 use tollgate_identity::access::Agents;
-use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
+use tollgate_identity::authenticate::{AuthorKey, Principal};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
@@ -44,6 +44,8 @@ pub struct Policies {
     pub(crate) argocd_digest: Option<Arc<str>>,
     /// Who reads in clusters for Argo CD's own components, if they may come.
     pub(crate) reader: Option<Arc<Impersonation>>,
+    /// Signs who wrote ApplicationSets; `None` while the admission webhook is off.
+    pub(crate) author_key: Option<Arc<AuthorKey>>,
     callers: CallerCache,
     pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     pub(crate) extension_evaluations: ExtensionEvaluationCache,
@@ -82,8 +84,10 @@ impl Policies {
         (resources, rbac): (Arc<Resources>, Arc<Rbac>),
         fronts: FrontPolicies,
     ) -> Self {
+        let author_key = config.admission.as_ref().and_then(|_| AuthorKey::read(&resources));
         Self {
             config: Arc::clone(config),
+            author_key: author_key.map(Arc::new),
             resources,
             rbac,
             extensions_digest: Arc::from(fronts.extensions.digest()),
@@ -112,6 +116,11 @@ impl Policies {
     /// The caller that `principal` is: roles and identity headers, computed once for a principal.
     pub fn caller(&self, principal: &Arc<Principal>) -> Arc<Caller> {
         self.callers.of(principal, &self.rbac)
+    }
+
+    /// The same for a principal of one request, which is not kept.
+    pub(crate) fn caller_once(&self, principal: &Arc<Principal>) -> Arc<Caller> {
+        Arc::new(Caller::new(principal, &self.rbac))
     }
 
     /// Whether the policy for Argo CD's API reads what can be in the content of a request.

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, AdminState, LoadFindings};
+use crate::admission;
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
@@ -54,6 +55,8 @@ pub struct RunningGateway {
     credentials: Arc<CredentialCache>,
     services: Option<Arc<KubernetesFrontState>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
+    /// Address and task of the admission webhook; `None` if it is off.
+    admission: Option<(SocketAddr, JoinHandle<()>)>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Closes the connections of the admin listener, which answers until the last request of the
@@ -134,18 +137,37 @@ impl RunningGateway {
         let admin = AdminState {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
-            metrics,
+            metrics: Arc::clone(&metrics),
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
             checks,
             sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
             revoked,
         };
+        let stop = CancellationToken::new();
+        let admission = match &config.admission {
+            Some(settings) => {
+                let (listener, address) = bind("admission.listen", settings.listen).await?;
+                let tls = Arc::new(Certificates::load(settings.tls.clone())?);
+                let limits = admission::limits(&config.limits, config.drain);
+                let server = Server::new(listener, Some(tls), limits);
+                let handler = admission::AdmissionHandler {
+                    current: Arc::clone(&current),
+                    recorder: Arc::clone(&recorder),
+                    metrics: Arc::clone(&metrics),
+                    source: Arc::clone(loader.source()),
+                    clock: clock.clone(),
+                };
+                let serving = tokio::spawn(server.serve(Arc::new(handler), stop.clone()));
+                tracing::info!(listen = %address, "the admission webhook is listening");
+                Some((address, serving))
+            }
+            None => None,
+        };
         let admin_stop = CancellationToken::new();
         let admin_server = Server::new(private, None, Limits::admin(&config.limits));
         helpers.spawn(admin_server.serve(Arc::new(admin::handler(admin)), admin_stop.clone()));
         helpers.spawn(reload_on(changes, loader, (current, open_exchanges), findings));
-        let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = server.behind(config.trusted_proxies.clone(), config.proxy_protocol);
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -156,6 +178,7 @@ impl RunningGateway {
             credentials,
             services,
             sets,
+            admission,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -171,6 +194,11 @@ impl RunningGateway {
     /// Address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Address of the admission webhook; `None` if it is off.
+    pub fn admission_address(&self) -> Option<SocketAddr> {
+        Some(self.admission.as_ref()?.0)
     }
 
     /// Store, sessions and audit; `None` while the Kubernetes front is closed.
@@ -196,6 +224,9 @@ impl RunningGateway {
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
         let served = self.server.await;
+        if let Some((_, served)) = self.admission {
+            served.await?;
+        }
         drop(self.helpers);
         // Changes that were started are completed even if their callers disconnected.
         if let Some(sets) = self.sets

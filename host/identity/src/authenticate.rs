@@ -15,6 +15,7 @@ use http::request::Parts;
 use serde_json::Map;
 
 mod account;
+mod author;
 mod build;
 
 mod argocd_token;
@@ -38,6 +39,7 @@ mod verified_tokens;
 #[cfg(test)]
 mod tests;
 
+pub use author::{AuthorError, AuthorKey, AuthoredSet, KUBERNETES_ISSUER};
 pub use error::{Error, InvalidTokenReason};
 pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
@@ -135,6 +137,8 @@ impl Authenticator {
         let identity = &principal.identity;
         match identity.kind {
             Kind::Anonymous => self.anonymous.is_some(),
+            // An API server vouches for each of its requests; none stays open.
+            Kind::Kubernetes => false,
             Kind::Oidc => {
                 let issuer = self.issuers.get(&identity.issuer);
                 issuer.is_some_and(|issuer| issuer.is_still_valid(identity))

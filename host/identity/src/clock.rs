@@ -33,7 +33,8 @@ impl Clock {
         now.checked_add(self.advanced()).unwrap_or(now)
     }
 
-    pub(crate) fn unix_seconds(&self) -> i64 {
+    /// Wall time in seconds since 1970.
+    pub fn unix_seconds(&self) -> i64 {
         self.now().as_second()
     }
 

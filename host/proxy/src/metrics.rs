@@ -47,6 +47,8 @@ pub struct Metrics {
     pub would_refuse: Counter,
     /// The same for writes of Argo CD's own components.
     pub control_plane_would_refuse: Counter,
+    /// The same for writes to the control plane's cluster.
+    pub admission_would_refuse: Counter,
     application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
 }
 
@@ -131,6 +133,11 @@ impl Default for Metrics {
                 all,
                 "tollgate_control_plane_would_refuse",
                 "Writes of Argo CD's components that passed because `controlPlane.mode` is `audit`",
+            ),
+            admission_would_refuse: register(
+                all,
+                "tollgate_admission_would_refuse",
+                "Writes to the control plane's cluster that passed because `admission.mode` is `audit`",
             ),
             registry,
         }

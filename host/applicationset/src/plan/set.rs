@@ -6,7 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map, put_map, put_or_remove,
+    AUTHOR_ANNOTATION, Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map,
+    put_map, put_or_remove,
 };
 use crate::transient_annotations;
 use tollgate_state::write::equivalence::EquivalenceRules;
@@ -111,7 +112,7 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
 }
 
 /// Whether two sets have equal spec, labels, annotations and finalizers. The gateway's own
-/// annotation and those of controllers are ignored. A field that is absent on one side equals an
+/// annotations and those of controllers are ignored. A field that is absent on one side equals an
 /// empty one on the other.
 ///
 /// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
@@ -119,6 +120,7 @@ pub fn is_equivalent(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
         let mut all = transient_annotations::without_transient(metadata_map(object, "annotations"));
         all.remove(PROJECTS_ANNOTATION);
+        all.remove(AUTHOR_ANNOTATION);
         all
     };
     SPEC.fields_equal("spec", stored.get("spec"), sent.get("spec"))
@@ -140,6 +142,11 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
             Some(_) | None => Map::new(),
         };
         put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
+        // SECURITY: a statement is about one spec, and whoever signs the new one adds it.
+        let spec = |object: &Value| object.get("spec").cloned();
+        let kept = before.as_ref().filter(|before| spec(before) == spec(&set.object));
+        let statement = kept.and_then(|before| metadata_map(before, "annotations").remove(AUTHOR_ANNOTATION));
+        put_or_remove(&mut annotations, AUTHOR_ANNOTATION, statement);
         put_map(metadata, "annotations", annotations);
     }
     let is_kept = before.as_ref().is_some_and(|before| {

@@ -122,7 +122,7 @@ fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
     }
 }
 
-pub(super) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
+pub(crate) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
     ObjectKey {
         kind,
         name: name.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::admission;
 use crate::applicationsets::answer::{self, Preview};
 use crate::applicationsets::apply::{self, Options};
 use crate::applicationsets::front_state::GenerationContext;
@@ -18,6 +19,7 @@ use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
+use tollgate_state::ObjectName;
 use tollgate_state::write::{self, WritableKind};
 
 /// Most attempts of an upsert when other writes come in between.
@@ -49,11 +51,17 @@ impl ApplicationSetHandler<'_, '_> {
         let (operation, set) = self.creation(sent, query.upsert, &existing)?;
         let set_permit = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
-            Some(stored) if operation == Operation::CreateUnchanged => {
+            Some(stored) if operation == Operation::CreateUnchanged && !self.lacks_author(&sent.name, &stored) => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
             _ => self.carry_out(set_permit, (set, existing), query.deletions).await,
         }
+    }
+
+    /// Whether the admission webhook needs to know the author of a stored set, and does not.
+    fn lacks_author(&self, name: &ObjectName, stored: &Value) -> bool {
+        let policies = &self.snapshot.policies;
+        policies.author_key.is_some() && !admission::is_signed(policies, name, stored, None)
     }
 
     /// Determines which operation creating a set amounts to, and the resulting set.
@@ -297,10 +305,13 @@ fn approve(
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
-    let (action, before) = (plan.set.action, plan.set.before.clone());
+    let before = plan.set.before.clone();
     let approved = context.authorizer.authorize_plan(set_permit, plan, checks);
+    let mut approved = approved.map_err(Error::Denied)?;
+    approved.set_author(|name, set| context.author_statement(name, set));
+    let action = approved.plan().set.action;
     Ok(Planned {
-        approved: approved.map_err(Error::Denied)?,
+        approved,
         changes,
         action,
         before,

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::admission;
 use crate::applicationsets::permit::{self, SetPermit};
 use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
@@ -24,6 +25,7 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, In
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{LimitPermit, Limiter};
+use tollgate_state::ObjectName;
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
 use crate::applicationsets::watch::{ComparisonScheduler, EndedWatches};
@@ -177,6 +179,17 @@ impl ApplicationSetsFrontState {
 }
 
 impl GenerationContext<'_> {
+    /// The statement that the caller wrote the set as it is. `None` if it has one already, and while
+    /// the admission webhook is off.
+    pub(super) fn author_statement(&self, name: &ObjectName, set: &Value) -> Option<String> {
+        let policies = &self.snapshot.policies;
+        if admission::is_signed(policies, name, set, None) {
+            return None;
+        }
+        let now = self.front_state.clock.unix_seconds();
+        admission::sign(policies, name, set, (self.authorizer.principal(), now))
+    }
+
     /// Generates the Applications of a set, as its templates produce them.
     pub(super) fn generate(&self, set_permit: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
         let resources = &self.snapshot.policies.resources;

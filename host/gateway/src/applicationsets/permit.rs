@@ -18,10 +18,11 @@ use serde_json::Value;
 
 use crate::caller::Caller;
 use crate::policies::Policies;
-use tollgate_applicationset::plan::Plan;
+use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, Action, Plan};
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
+use tollgate_identity::authenticate::Principal;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
 use tollgate_proxy::record::CheckRecord;
@@ -30,6 +31,7 @@ use tollgate_state::{ObjectName, Resources};
 mod application;
 mod argocd;
 mod determinism;
+mod direct;
 mod error;
 mod finding;
 mod generator_inputs;
@@ -42,6 +44,7 @@ mod plan;
 mod tests;
 
 pub use application::generated_errors;
+pub(crate) use direct::WrittenApplication;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
 pub(crate) use inherited::OwnedApplication;
@@ -183,6 +186,11 @@ impl<'a> SetAuthorizer<'a> {
         })
     }
 
+    /// Whose requests it authorizes.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.caller.principal
+    }
+
     /// Whether sets may be in a namespace: the control plane's, or one of the settings.
     ///
     /// # Errors
@@ -290,6 +298,31 @@ impl<'a> SetAuthorizer<'a> {
 impl ApprovedPlan {
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Adds the statement of the author to the set that is stored afterwards, also if that is stored
+    /// already.
+    ///
+    /// - `statement`: that of this object. `None` if the object has one.
+    pub(crate) fn set_author(&mut self, statement: impl FnOnce(&ObjectName, &Value) -> Option<String>) {
+        let change = &mut self.plan.set;
+        let Some(mut object) = change.result().cloned() else {
+            return;
+        };
+        let Some(statement) = statement(&change.name, &object) else {
+            return;
+        };
+        let annotations = object
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .map(|metadata| metadata.entry("annotations").or_insert_with(|| serde_json::json!({})));
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.insert(AUTHOR_ANNOTATION.to_owned(), statement.into());
+        }
+        change.after = Some(object);
+        if change.action == Action::Keep {
+            change.action = Action::Update;
+        }
     }
 
     /// Its Applications after the plan.

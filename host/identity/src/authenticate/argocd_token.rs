@@ -25,7 +25,7 @@ use tollgate_state::{Project, Resources};
 pub(super) const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
 pub(super) const SECRET_NAME: &str = "argocd-secret";
-const SIGNING_KEY: &str = "server.secretkey";
+pub(super) const SIGNING_KEY: &str = "server.secretkey";
 /// A signing key with fewer bytes can be guessed.
 const MIN_KEY_BYTES: usize = 16;
 
@@ -91,7 +91,7 @@ impl ArgocdTokenVerifier {
         let token_ids = match kind {
             // A project lists its tokens; Argo CD does not look for them on the other list.
             Kind::ProjectToken => TokenIds::default(),
-            Kind::Local | Kind::Oidc | Kind::Anonymous => TokenIds::of(&claims),
+            Kind::Local | Kind::Oidc | Kind::Anonymous | Kind::Kubernetes => TokenIds::of(&claims),
         };
         claims.insert("sub".to_owned(), Value::String(user_id.clone()));
         Ok(VerifiedIdentity {

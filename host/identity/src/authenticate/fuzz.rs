@@ -26,6 +26,11 @@ pub(crate) const TARGETS: &[Target] = &[
         run: jwt,
         seeds: tokens,
     },
+    Target {
+        name: "author_statement",
+        run: author_statement,
+        seeds: tokens,
+    },
 ];
 
 fn cookies() -> Vec<Vec<u8>> {
@@ -146,4 +151,10 @@ fn jwt(data: &[u8]) {
     for now in [0, i64::MAX] {
         drop(TokenTimes::check(&claims, now, LEEWAY_SECONDS));
     }
+}
+
+/// Nobody else signs.
+fn author_statement(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    assert!(super::author::fuzz::verify(text).is_err(), "a foreign statement counts");
 }

@@ -149,7 +149,7 @@ fn resources() -> Resources {
     resources_with(&[], &[])
 }
 
-fn resources_with(config: &[(&str, &str)], secrets: &[(&str, &str)]) -> Resources {
+pub(super) fn resources_with(config: &[(&str, &str)], secrets: &[(&str, &str)]) -> Resources {
     let mut resources = Resources {
         control_plane_namespace: "argocd".to_owned(),
         ..Resources::default()

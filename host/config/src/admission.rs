@@ -1,0 +1,51 @@
+//! Settings of the admission webhook.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+
+use crate::Tls;
+use tollgate_core::glob::Pattern;
+
+/// The webhook that judges ApplicationSets, Applications and AppProjects for the API server of the
+/// control plane.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// Address of its own listener, for API servers only.
+    pub listen: SocketAddr,
+    /// Certificate and key of that listener. API servers speak nothing but TLS to webhooks.
+    pub tls: Tls,
+    /// Whether what it finds refuses a write.
+    pub mode: AdmissionMode,
+    /// The programs that write for others.
+    pub writers: AdmissionWriters,
+    /// Patterns of the projects in which the Applications of a project may write Applications and
+    /// ApplicationSets, and of the AppProjects that they may write, by the name of the project. Those of
+    /// a project that is not listed may write in itself, and no AppProject.
+    pub children: BTreeMap<String, Vec<Pattern>>,
+}
+
+/// Whether the webhook refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AdmissionMode {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It warns the client and writes down what it would refuse.
+    Audit,
+}
+
+/// Usernames of the programs that write for others, as the API server authenticates them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionWriters {
+    /// This gateway, which has judged what it writes.
+    pub gateway: String,
+    /// argocd-server, which has judged by Argo CD's RBAC.
+    pub server: String,
+    /// Argo CD's application controller.
+    pub controller: String,
+    /// Argo CD's ApplicationSet controller.
+    pub application_set_controller: String,
+}

@@ -1,0 +1,196 @@
+//! The section `admission` of the settings file: its written shape, and the checks that turn it into
+//! [`Admission`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::SettingsValidator;
+use crate::{Admission, AdmissionMode, AdmissionWriters, StateSource, Tls};
+use tollgate_core::glob::Pattern;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawAdmission {
+    listen: String,
+    tls: Tls,
+    #[serde(default)]
+    mode: AdmissionMode,
+    #[serde(default)]
+    writers: RawWriters,
+    #[serde(default)]
+    children: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawWriters {
+    gateway: Option<String>,
+    server: Option<String>,
+    controller: Option<String>,
+    application_set_controller: Option<String>,
+}
+
+/// The settings outside of the section that it depends on.
+pub(super) struct Surroundings<'a> {
+    pub(super) base: &'a Path,
+    pub(super) namespace: &'a str,
+    pub(super) state: &'a StateSource,
+    pub(super) has_applications: bool,
+    pub(super) has_application_sets: bool,
+    pub(super) has_argocd_sessions: bool,
+}
+
+impl RawAdmission {
+    pub(super) fn check(self, surroundings: &Surroundings<'_>, validator: &mut SettingsValidator<'_>) -> Admission {
+        if let StateSource::Directory(_) = surroundings.state {
+            let message = "judges writes to an API server by the objects of `state.directory`, which may be others";
+            validator.warning_in("admission", message);
+        }
+        if !surroundings.has_applications || !surroundings.has_application_sets {
+            let message = "needs the sections `applications` and `applicationSets`, by which it judges";
+            validator.error("admission", message);
+        }
+        if !surroundings.has_argocd_sessions {
+            let message = "needs `authentication.argocdSessions`: authors of ApplicationSets are signed with a key \
+                           that is made of Argo CD's";
+            validator.error("admission", message);
+        }
+        let listen = validator.address("admission.listen", &self.listen);
+        let account = |name: &str| format!("system:serviceaccount:{}:{name}", surroundings.namespace);
+        let mut writer = |key: &str, given: Option<String>, name: &str| {
+            if given.as_ref().is_some_and(String::is_empty) {
+                validator.error(&format!("admission.writers.{key}"), "is empty");
+            }
+            given.unwrap_or_else(|| account(name))
+        };
+        let raw = self.writers;
+        let writers = AdmissionWriters {
+            gateway: writer("gateway", raw.gateway, "tollgate"),
+            server: writer("server", raw.server, "argocd-server"),
+            controller: writer("controller", raw.controller, "argocd-application-controller"),
+            application_set_controller: writer(
+                "applicationSetController",
+                raw.application_set_controller,
+                "argocd-applicationset-controller",
+            ),
+        };
+        let children = self.children.into_iter().map(|(project, patterns)| {
+            let compiled = patterns.iter().filter_map(|pattern| {
+                let compiled = Pattern::compile_exact(pattern, &[]);
+                let key = format!("admission.children.{project}");
+                compiled
+                    .inspect_err(|error| validator.error(&key, &format!("has `{pattern}`: {error}")))
+                    .ok()
+            });
+            let compiled = compiled.collect();
+            (project, compiled)
+        });
+        let children = children.collect();
+        Admission {
+            listen,
+            tls: Tls {
+                certificate: surroundings.base.join(self.tls.certificate),
+                key: surroundings.base.join(self.tls.key),
+            },
+            mode: self.mode,
+            writers,
+            children,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::raw::parse;
+    use crate::{Admission, AdmissionMode};
+
+    const NEEDED: &str = "authentication: {argocdSessions: true}\napplications: {}\napplicationSets: {}";
+    const KUBERNETES: &str = "state: {kubernetes: {}, namespace: cd}";
+    const VALID: &str = "{listen: '127.0.0.1:8444', tls: {certificate: c, key: k}";
+
+    fn read(section: &str, others: &str) -> (Option<Admission>, Vec<String>) {
+        let text = format!("policies: {{directory: p}}\nadmission: {section}\n{others}\n");
+        let loaded = parse(&text, "t.yaml", Path::new("/etc/tollgate"));
+        let findings = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        (loaded.value.and_then(|config| config.admission), findings)
+    }
+
+    #[test]
+    fn writers_are_the_accounts_of_the_control_plane_unless_others_are_named() {
+        let section = format!("{VALID}, mode: audit, writers: {{controller: me}}, children: {{apps: ['team-*']}}}}");
+        let (admission, findings) = read(&section, &format!("{KUBERNETES}\n{NEEDED}"));
+        assert_eq!(findings, [""; 0]);
+        let admission = admission.unwrap();
+        assert_eq!(admission.mode, AdmissionMode::Audit);
+        assert_eq!(admission.tls.certificate, Path::new("/etc/tollgate/c"));
+        let patterns = &admission.children["apps"];
+        assert!(patterns[0].matches("team-a") && !patterns[0].matches("apps") && patterns.len() == 1);
+        let writers = admission.writers;
+        assert_eq!(
+            [&writers.gateway, &writers.server, &writers.controller],
+            [
+                "system:serviceaccount:cd:tollgate",
+                "system:serviceaccount:cd:argocd-server",
+                "me"
+            ]
+        );
+        assert_eq!(
+            writers.application_set_controller,
+            "system:serviceaccount:cd:argocd-applicationset-controller"
+        );
+    }
+
+    #[test]
+    fn objects_of_a_folder_are_warned_about() {
+        let (admission, findings) = read(&format!("{VALID}}}"), &format!("state: {{directory: s}}\n{NEEDED}"));
+        assert!(admission.is_some());
+        assert!(
+            matches!(findings.as_slice(), [one] if one.contains("warning") && one.contains("may be others")),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn what_would_judge_nothing_is_refused() {
+        let valid = format!("{VALID}}}");
+        let empty_writer = format!("{VALID}, writers: {{server: ''}}}}");
+        let bad_pattern = format!("{VALID}, children: {{apps: ['[']}}}}");
+        let all = format!("{KUBERNETES}\n{NEEDED}");
+        for (section, others, expected) in [
+            (
+                &*valid,
+                format!("{KUBERNETES}\nauthentication: {{argocdSessions: true}}\napplications: {{}}"),
+                "needs the sections",
+            ),
+            (
+                &*valid,
+                format!("{KUBERNETES}\nauthentication: {{argocdSessions: true}}\napplicationSets: {{}}"),
+                "needs the sections",
+            ),
+            (
+                &*valid,
+                format!("{KUBERNETES}\napplications: {{}}\napplicationSets: {{}}"),
+                "argocdSessions",
+            ),
+            (&*empty_writer, all.clone(), "`admission.writers.server` is empty"),
+            (&*bad_pattern, all.clone(), "`admission.children.apps` has `[`"),
+            ("{listen: '127.0.0.1:8444'}", all.clone(), "missing field `tls`"),
+            (
+                "{listen: nowhere, tls: {certificate: c, key: k}}",
+                all,
+                "admission.listen",
+            ),
+        ] {
+            let (admission, findings) = read(section, &others);
+            assert!(admission.is_none(), "{section}");
+            assert!(
+                findings.iter().any(|one| one.contains(expected)),
+                "{section}: {findings:?}"
+            );
+        }
+    }
+}

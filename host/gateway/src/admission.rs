@@ -1,0 +1,247 @@
+//! The admission webhook: judges writes of ApplicationSets, Applications and AppProjects for the API
+//! server of the control plane's cluster, however they are written: by kubectl, by Argo CD's
+//! controllers, or from Git.
+//!
+//! `/admission` is for a `ValidatingWebhookConfiguration`, `/admission/author` for a
+//! `MutatingWebhookConfiguration` that adds who wrote an ApplicationSet. Both answer 200 with an
+//! `AdmissionReview` of `admission.k8s.io/v1`, also if they refuse. What is no review gets 400, 404,
+//! 405 or 413.
+//!
+//! Every review has one decision record. It names who wrote, the object, and the author or the parent
+//! Application by whose rights it was judged.
+//!
+//! Security: this listener authenticates nobody, because the API server vouches for the writer within
+//! the review. Whoever else reaches it learns what a user may write and changes nothing, so keep it
+//! for API servers. A failure refuses.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, ConvertAdmissionReviewError};
+use kube::core::{DynamicObject, response::StatusSummary};
+
+use crate::admission::author::AuthorPatch;
+use crate::admission::permit::{Judge, Refusal};
+use crate::admission::review::WrittenObject;
+use crate::snapshot::CurrentSnapshot;
+use tollgate_config::{Admission, AdmissionMode};
+use tollgate_identity::clock::Clock;
+use tollgate_proxy::forward::{self, Body};
+use tollgate_proxy::metrics::Metrics;
+use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
+use tollgate_proxy::server::{Client, Handler, Limits};
+use tollgate_state::source::Source;
+
+mod author;
+mod permit;
+mod review;
+
+pub(crate) use author::{is_signed, sign};
+
+/// Longest review that is read, in bytes: an object and its predecessor, each of at most the 3 MiB of
+/// a request to kube-apiserver, with what JSON adds.
+const CONTENT_BYTES: u64 = 8 << 20;
+
+const VALIDATE: &str = "/admission";
+const ADD_AUTHOR: &str = "/admission/author";
+
+/// Answers the API server.
+#[derive(Debug)]
+pub(crate) struct AdmissionHandler {
+    pub(crate) current: CurrentSnapshot,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where sets are read as they are stored.
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) clock: Clock,
+}
+
+/// Why a request is no review. Each text is for who set up the webhook.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error("the webhook is at `{VALIDATE}` and `{ADD_AUTHOR}`")]
+    Path,
+    #[error("a review is sent by POST")]
+    Method,
+    #[error("the review cannot be received: {0}")]
+    Content(forward::Error),
+    #[error("this is no `AdmissionReview` of `admission.k8s.io/v1` with a request: {0}")]
+    Review(String),
+    #[error("the settings have no section `admission`")]
+    Off,
+}
+
+impl RequestError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Path | Self::Off => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Content(error) => error.status(),
+            Self::Review(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// The bounds of the listener. The only clients are API servers.
+pub(crate) fn limits(limits: &tollgate_config::RequestLimits, drain: std::time::Duration) -> Limits {
+    Limits {
+        body_bytes: CONTENT_BYTES,
+        ..Limits::new(limits, drain)
+    }
+}
+
+impl Handler for AdmissionHandler {
+    async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let mut record = self.recorder.open(head.method.clone(), head.uri.path());
+        let generation = self.current.load().generation;
+        record.note(|record| {
+            record.front = "admission";
+            record.generation = generation;
+            record.client = Some(client.address());
+            record.peer = Some(client.peer_address());
+        });
+        let answered = AssertUnwindSafe(self.answer((&head, body), &mut record))
+            .catch_unwind()
+            .await;
+        match answered {
+            Ok(Ok((outcome, reason, response))) => {
+                record.close(outcome, StatusCode::OK, reason);
+                json(&response)
+            }
+            Ok(Err(error)) => {
+                let text = error.to_string();
+                record.note(|record| record.detail.clone_from(&text));
+                record.close(Outcome::Denied, error.status(), "no_review");
+                let mut response = Response::new(Body::from(format!("{text}\n")));
+                *response.status_mut() = error.status();
+                response
+            }
+            Err(_) => {
+                record.close(Outcome::Failed, StatusCode::INTERNAL_SERVER_ERROR, "panicked");
+                let mut response = Response::new(Body::from("the review failed\n"));
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
+        }
+    }
+}
+
+type Answer = (Outcome, &'static str, AdmissionReview<DynamicObject>);
+
+impl AdmissionHandler {
+    async fn answer(
+        &self,
+        (head, body): (&request::Parts, Body),
+        record: &mut OpenRecord,
+    ) -> Result<Answer, RequestError> {
+        let adds_author = match head.uri.path() {
+            VALIDATE => false,
+            ADD_AUTHOR => true,
+            _ => return Err(RequestError::Path),
+        };
+        if head.method != Method::POST {
+            return Err(RequestError::Method);
+        }
+        let content = body.buffer_all(CONTENT_BYTES).await.map_err(RequestError::Content)?;
+        let request = read(&content)?;
+        let snapshot = self.current.load_full();
+        let settings = snapshot.policies.config.admission.as_ref().ok_or(RequestError::Off)?;
+        let mut response = AdmissionResponse::from(&request);
+        let object = WrittenObject::read(&request).map_err(RequestError::Review)?;
+        let Some(object) = object else {
+            let text = "Tollgate judges ApplicationSets, Applications and AppProjects only".to_owned();
+            response.warnings = Some(vec![text]);
+            return Ok((Outcome::Allowed, "kind_not_judged", response.into_review()));
+        };
+        let judge = Judge::new((&self.current, &self.source), &snapshot, settings);
+        let writer = judge.writer(&request.user_info);
+        record.note(|record| {
+            record.principal = Some(Arc::clone(writer.principal()));
+            record.notes.extend(object.notes());
+        });
+        record.finish_stage(Stage::Authenticate);
+        if adds_author {
+            let patch = AuthorPatch::of(&judge, &writer, &object, self.clock.unix_seconds());
+            let response = match patch.apply(response) {
+                Ok(response) => response,
+                Err(error) => return Err(RequestError::Review(error.to_string())),
+            };
+            return Ok((Outcome::Allowed, patch.reason(), response.into_review()));
+        }
+        let judged = judge.judge(&writer, &object, record).await;
+        record.finish_stage(Stage::Authorize);
+        Ok(self.conclude(settings, (response, judged), record))
+    }
+
+    fn conclude(
+        &self,
+        settings: &Admission,
+        (mut response, judged): (AdmissionResponse, Result<&'static str, Refusal>),
+        record: &mut OpenRecord,
+    ) -> Answer {
+        let refusal = match judged {
+            Ok(reason) => return (Outcome::Allowed, reason, response.into_review()),
+            Err(refusal) => refusal,
+        };
+        let text = format!("{} (decision {})", refusal.text, record.id());
+        match settings.mode {
+            AdmissionMode::Enforce => {
+                record.note(|record| record.detail = refusal.text);
+                response = response.deny(text);
+                response.result.status = Some(StatusSummary::Failure);
+                response.result.code = StatusCode::FORBIDDEN.as_u16();
+                (Outcome::Denied, refusal.reason, response.into_review())
+            }
+            AdmissionMode::Audit => {
+                self.metrics.admission_would_refuse.inc();
+                tracing::warn!(reason = refusal.reason, decision = %record.id(), "admission in mode enforce would refuse a write");
+                record.note(|record| {
+                    record
+                        .notes
+                        .insert("would_refuse_reason".to_owned(), refusal.reason.to_owned());
+                    record.notes.insert("would_refuse".to_owned(), refusal.text);
+                });
+                response.warnings = Some(vec![format!("Tollgate would refuse this: {text}")]);
+                (Outcome::Allowed, "allowed", response.into_review())
+            }
+        }
+    }
+}
+
+fn read(content: &Bytes) -> Result<AdmissionRequest<DynamicObject>, RequestError> {
+    let review: Result<AdmissionReview<DynamicObject>, _> = serde_json::from_slice(content);
+    let request = review
+        .map_err(|error| RequestError::Review(error.to_string()))?
+        .try_into();
+    request.map_err(|error: ConvertAdmissionReviewError| RequestError::Review(error.to_string()))
+}
+
+fn json(review: &AdmissionReview<DynamicObject>) -> Response<Body> {
+    let text = serde_json::to_vec(review).unwrap_or_default();
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz {
+    use bytes::Bytes;
+
+    use super::permit::derived;
+    use super::review::WrittenObject;
+
+    /// Reads a review as the handler does, with everything that is derived from its objects.
+    pub(crate) fn read_review(content: &Bytes) {
+        let Ok(request) = super::read(content) else { return };
+        if let Ok(Some(object)) = WrittenObject::read(&request) {
+            assert!(object.before().or(object.after()).is_some(), "a write has an object");
+            derived(&object);
+        }
+    }
+}

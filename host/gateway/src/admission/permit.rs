@@ -1,0 +1,551 @@
+//! Decides whether a writer may write an object: yes with a reason code, or a [`Refusal`].
+//!
+//! | writer | may write |
+//! |---|---|
+//! | the gateway | everything, because it has judged |
+//! | argocd-server | everything, because Argo CD's RBAC has judged, but no author of a set |
+//! | Argo CD's controller | what it finds out; objects of an Application where its project may have children |
+//! | the ApplicationSet controller | what it finds out; Applications that the author of their set may write |
+//! | the garbage collector | deletions |
+//! | everybody else | what Argo CD's RBAC permits to their username and groups |
+//!
+//! A set without an author belongs to the Application that deployed it, if any, and generates what that
+//! Application could deploy.
+//!
+//! Security: whoever changes a set does not become, or remain, anybody else's author. Sets are read as
+//! they are stored, because an older one could have a mightier author.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use serde_json::Value;
+
+use crate::admission::review::{WrittenObject, statement};
+use crate::applicationsets::apply;
+use crate::applicationsets::permit::{
+    Error as SetError, Operation, ResolvedInputs, SetAuthorizer, SetRequest, WrittenApplication, is_templated,
+    project_text,
+};
+use crate::caller::Caller;
+use crate::policies::Policies;
+use crate::projects;
+use crate::snapshot::{CurrentSnapshot, Snapshot};
+use tollgate_applicationset::generate::static_inputs;
+use tollgate_applicationset::plan::Owner;
+use tollgate_applicationset::{ApplicationSet, ClusterInput};
+use tollgate_config::Admission;
+use tollgate_identity::authenticate::{AuthoredSet, Principal};
+use tollgate_policy::applications::{IndexedApplication, Tracking};
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_proxy::record::{CheckRecord, OpenRecord};
+use tollgate_state::ObjectName;
+use tollgate_state::source::Source;
+use tollgate_state::write::{self, WritableKind};
+
+/// How Kubernetes deletes what belongs to something that is gone. Without accounts of their own, the
+/// controllers of kube-controller-manager have its name.
+const COLLECTORS: [&str; 3] = [
+    "system:kube-controller-manager",
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    "system:serviceaccount:kube-system:namespace-controller",
+];
+
+/// How long an Application that is named, and not known yet, is waited for: a snapshot follows a write
+/// within a second.
+const PARENT_PATIENCE: Duration = Duration::from_secs(3);
+const PARENT_POLL: Duration = Duration::from_millis(50);
+
+/// Why a write is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// Stable reason code.
+    pub(super) reason: &'static str,
+    /// Text for the client.
+    pub(super) text: String,
+}
+
+impl Refusal {
+    fn new(reason: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            reason,
+            text: text.into(),
+        }
+    }
+}
+
+/// Who writes, as the API server authenticated them.
+#[derive(Clone, Debug)]
+pub(super) enum Writer {
+    Gateway(Arc<Principal>),
+    Server(Arc<Principal>),
+    Controller(Arc<Principal>),
+    ApplicationSetController(Arc<Principal>),
+    Collector(Arc<Principal>),
+    User(Arc<Principal>),
+}
+
+impl Writer {
+    pub(super) fn principal(&self) -> &Arc<Principal> {
+        match self {
+            Self::Gateway(principal)
+            | Self::Server(principal)
+            | Self::Controller(principal)
+            | Self::ApplicationSetController(principal)
+            | Self::Collector(principal)
+            | Self::User(principal) => principal,
+        }
+    }
+}
+
+/// Judges one review.
+pub(super) struct Judge<'a> {
+    current: &'a CurrentSnapshot,
+    source: &'a Arc<dyn Source>,
+    snapshot: &'a Arc<Snapshot>,
+    settings: &'a Admission,
+    tracking: Arc<Tracking>,
+}
+
+type Judged = Result<&'static str, Refusal>;
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(
+        (current, source): (&'a CurrentSnapshot, &'a Arc<dyn Source>),
+        snapshot: &'a Arc<Snapshot>,
+        settings: &'a Admission,
+    ) -> Self {
+        let front = snapshot.policies.applications.as_ref();
+        Self {
+            current,
+            source,
+            snapshot,
+            settings,
+            tracking: front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn policies(&self) -> &'a Policies {
+        &self.snapshot.policies
+    }
+
+    pub(super) fn writer(&self, user: &UserInfo) -> Writer {
+        let username = user.username.as_deref().unwrap_or_default();
+        let groups = user.groups.as_deref().unwrap_or_default();
+        let principal = Principal::of_kubernetes_user(username, groups, self.policies().rbac.scopes());
+        let (principal, writers) = (Arc::new(principal), &self.settings.writers);
+        if username == writers.gateway {
+            Writer::Gateway(principal)
+        } else if username == writers.server {
+            Writer::Server(principal)
+        } else if username == writers.controller {
+            Writer::Controller(principal)
+        } else if username == writers.application_set_controller {
+            Writer::ApplicationSetController(principal)
+        } else if COLLECTORS.contains(&username) {
+            Writer::Collector(principal)
+        } else {
+            Writer::User(principal)
+        }
+    }
+
+    /// Decides, and writes down by whose rights.
+    pub(super) async fn judge(&self, writer: &Writer, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
+        let changes_definition = object.changes_definition(&self.tracking);
+        match writer {
+            Writer::Gateway(_) => Ok("written_by_gateway"),
+            Writer::Server(_) => {
+                self.check_authorship(None, object)?;
+                Ok("written_by_argocd")
+            }
+            Writer::Collector(_) if object.after().is_none() || !changes_definition => Ok("collected"),
+            Writer::Collector(_) => Err(Refusal::new(
+                "definition_changed",
+                "Kubernetes' own controllers delete objects and do not change them",
+            )),
+            Writer::Controller(_) | Writer::ApplicationSetController(_) if !changes_definition => {
+                self.check_authorship(None, object)?;
+                Ok("definition_kept")
+            }
+            Writer::Controller(_) => self.judge_child(object, record).await,
+            Writer::ApplicationSetController(_) => self.judge_generated(object, record).await,
+            Writer::User(_) if !object.changes_anything() => Ok("unchanged"),
+            Writer::User(user) => match self.parent_acting_as(user, object) {
+                Some(_) => self.judge_child(object, record).await,
+                None => self.judge_user(user, object, record),
+            },
+        }
+    }
+
+    /// The Application that an object says it belongs to, if the user is its account.
+    pub(super) fn parent_acting_as(&self, user: &Principal, object: &WrittenObject) -> Option<Arc<IndexedApplication>> {
+        let instance = object.claim(&self.tracking)?.ok()?;
+        let index = &self.policies().applications.as_ref()?.index;
+        let parent = index.find_instance(instance)?;
+        let account = parent.derived_account.as_ref().ok()?;
+        let Impersonation::As(identity) = &*account.impersonation else {
+            return None;
+        };
+        (identity.username == user.username()).then(|| Arc::clone(parent))
+    }
+
+    /// Refuses a set that would get another author than the one who writes, or another parent.
+    ///
+    /// - `author`: who writes, if by their own rights.
+    fn check_authorship(&self, author: Option<&Principal>, object: &WrittenObject) -> Result<(), Refusal> {
+        let Some(set) = object.after().filter(|_| object.kind == WritableKind::ApplicationSet) else {
+            return Ok(());
+        };
+        if object.changes_claim(&self.tracking) {
+            return Err(Refusal::new(
+                "parent_claimed",
+                "only Argo CD's controller sets the tracking id of an ApplicationSet; leave it out",
+            ));
+        }
+        self.check_statement(author, object, set)
+    }
+
+    fn check_statement(&self, author: Option<&Principal>, object: &WrittenObject, set: &Value) -> Result<(), Refusal> {
+        let [stored, sent] = object.statements();
+        let Some(sent) = sent.filter(|_| stored != sent) else {
+            return Ok(());
+        };
+        let signed = self.author(&object.name, set, sent);
+        let is_own = |signed: &Principal| {
+            author.is_some_and(|author| (author.kind(), author.user_id()) == (signed.kind(), signed.user_id()))
+        };
+        match signed {
+            Ok(signed) if is_own(&signed) => Ok(()),
+            Ok(_) | Err(_) => Err(Refusal::new(
+                "author_claimed",
+                "the annotation `tollgate.dev/author` is not of who writes; leave it out",
+            )),
+        }
+    }
+
+    fn author(&self, name: &ObjectName, set: &Value, text: &str) -> Result<Arc<Principal>, String> {
+        let key = self.policies().author_key.as_ref();
+        let key = key.ok_or("Argo CD's signing key is missing")?;
+        let authored = AuthoredSet { name, object: set };
+        let author = key.verify(authored, text, self.policies().rbac.scopes());
+        author.map_err(|error| error.to_string())
+    }
+
+    /// Judges an object that an Application deploys, by that Application's project.
+    async fn judge_child(&self, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
+        let parent = match object.claim(&self.tracking) {
+            Some(Ok(instance)) => self.find_parent(instance).await,
+            Some(Err(())) | None => None,
+        };
+        let parent = parent.ok_or_else(|| {
+            let text = "Argo CD's controller writes it for no Application that is known: it has no tracking id of one";
+            Refusal::new("parent_unknown", text)
+        })?;
+        note_parent(&parent, record);
+        if let (WritableKind::ApplicationSet, Some(set)) = (object.kind, object.after()) {
+            // SECURITY: who may change the repository of the Application is no other author.
+            self.check_statement(None, object, set)?;
+        }
+        self.check_children(&parent, object)?;
+        Ok("child_permitted")
+    }
+
+    async fn find_parent(&self, instance: &str) -> Option<Arc<IndexedApplication>> {
+        let known = |snapshot: &Snapshot| {
+            let index = snapshot.policies.applications.as_ref().map(|front| &front.index);
+            index.and_then(|index| index.find_instance(instance).cloned())
+        };
+        let find = async {
+            loop {
+                if let Some(found) = known(&self.current.load()) {
+                    return found;
+                }
+                tokio::time::sleep(PARENT_POLL).await;
+            }
+        };
+        tokio::time::timeout(PARENT_PATIENCE, find).await.ok()
+    }
+
+    /// Whether an Application may write the object, before and after.
+    fn check_children(&self, parent: &IndexedApplication, object: &WrittenObject) -> Result<(), Refusal> {
+        let project = &parent.application.project;
+        let listed = self.settings.children.get(project);
+        for state in [object.before(), object.after()].into_iter().flatten() {
+            let (child, what) = match object.kind {
+                WritableKind::Application => (application_project(state), "in project"),
+                // What it generates is judged when it is generated.
+                WritableKind::ApplicationSet if is_templated(project_text(state)) => continue,
+                WritableKind::ApplicationSet => (set_project(state), "in project"),
+                WritableKind::AppProject => (object.name.name.as_str(), "that is project"),
+            };
+            let is_permitted = match listed {
+                Some(patterns) => patterns.iter().any(|pattern| pattern.matches(child)),
+                // SECURITY: a project that could change itself would have no bounds.
+                None => object.kind != WritableKind::AppProject && child == project,
+            };
+            if !is_permitted {
+                let text = format!(
+                    "Application `{}` of project `{project}` may not write an {} {what} `{child}`: \
+                     `admission.children` of the gateway's settings does not list it",
+                    parent.application.name.name,
+                    object.kind.as_str()
+                );
+                return Err(Refusal::new("child_refused", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges what Argo CD's ApplicationSet controller generates.
+    async fn judge_generated(&self, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
+        if object.kind != WritableKind::Application {
+            let text = "Argo CD's ApplicationSet controller writes Applications only";
+            return Err(Refusal::new("definition_changed", text));
+        }
+        if releases_only(object) {
+            return Ok("released");
+        }
+        let name = controlling_set(object.object())
+            .ok_or_else(|| Refusal::new("set_unknown", "the Application belongs to no ApplicationSet"))?;
+        let name = ObjectName {
+            namespace: object.name.namespace.clone(),
+            name: name.to_owned(),
+        };
+        record.note(|record| {
+            record
+                .notes
+                .insert("applicationset".to_owned(), format!("{}/{}", name.namespace, name.name));
+        });
+        let set = self.read_set(&name).await?;
+        if !Owner::of(&name.name, &set).is_controller_of(object.object()) {
+            let text = format!(
+                "the Application belongs to an ApplicationSet `{}` that is gone",
+                name.name
+            );
+            return Err(Refusal::new("set_unknown", text));
+        }
+        let unknown = match statement(&set).map(|text| self.author(&name, &set, text)) {
+            Some(Ok(author)) => {
+                record.note(|record| {
+                    record.notes.insert("author".to_owned(), author.username().to_owned());
+                });
+                self.authorize_application(&author, object, record)?;
+                return Ok("author_permitted");
+            }
+            Some(Err(error)) => error,
+            None => "it has no statement of its author".to_owned(),
+        };
+        let Some(parent) = self.deploying(&name, &set).await else {
+            let text = format!(
+                "who wrote ApplicationSet `{}` is unknown: {unknown}; write it through Tollgate, such as with \
+                 `tollgate appset apply`",
+                name.name
+            );
+            return Err(Refusal::new("author_unknown", text));
+        };
+        note_parent(&parent, record);
+        self.check_children(&parent, object)?;
+        Ok("child_permitted")
+    }
+
+    async fn read_set(&self, name: &ObjectName) -> Result<Value, Refusal> {
+        let failed = |error: &write::Error| {
+            let text = format!("ApplicationSet `{}` cannot be read: {error}", name.name);
+            Refusal::new("set_unknown", text)
+        };
+        let writer = self.source.writer().map_err(|error| failed(&error))?;
+        let stored = writer.read(&apply::key(WritableKind::ApplicationSet, name)).await;
+        Ok(stored.map_err(|error| failed(&error))?.object)
+    }
+
+    /// The Application that deployed a stored set, whose tracking id names the set itself.
+    async fn deploying(&self, name: &ObjectName, set: &Value) -> Option<Arc<IndexedApplication>> {
+        let instance = super::review::deployed_by(&self.tracking, name, set)?;
+        self.find_parent(&instance).await
+    }
+
+    /// Judges what somebody writes by their own rights.
+    fn judge_user(&self, user: &Arc<Principal>, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
+        self.check_authorship(Some(user), object)?;
+        match object.kind {
+            WritableKind::Application => self.authorize_application(user, object, record)?,
+            WritableKind::ApplicationSet => self.authorize_set(user, object, record)?,
+            WritableKind::AppProject => self.authorize_project(user, object, record)?,
+        }
+        Ok("permitted")
+    }
+
+    fn authorize_application(
+        &self,
+        user: &Arc<Principal>,
+        object: &WrittenObject,
+        record: &mut OpenRecord,
+    ) -> Result<(), Refusal> {
+        let written = WrittenApplication {
+            name: &object.name,
+            before: object.before(),
+            after: object.after(),
+        };
+        self.authorize(user, record, |authorizer, checks| {
+            authorizer.authorize_application(written, checks)
+        })
+    }
+
+    fn authorize_set(
+        &self,
+        user: &Arc<Principal>,
+        object: &WrittenObject,
+        record: &mut OpenRecord,
+    ) -> Result<(), Refusal> {
+        let operation = match (object.before(), object.after()) {
+            (None, _) => Operation::Create,
+            (Some(_), Some(_)) => Operation::Update,
+            (Some(_), None) => Operation::Delete,
+        };
+        let invalid = |error: &dyn std::fmt::Display| Refusal::new("applicationset_invalid", error.to_string());
+        let sent = object.after().cloned().map(ApplicationSet::read).transpose();
+        let sent = sent.map_err(|error| invalid(&error))?;
+        let resources = &self.policies().resources;
+        let clusters = ClusterInput::all(resources);
+        let statics = sent.as_ref().map(|set| static_inputs(&set.spec)).transpose();
+        let statics = statics.map_err(|error| invalid(&error))?.unwrap_or_default();
+        let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
+        let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
+        let applications = resources
+            .applications
+            .iter()
+            .filter(|(name, _)| name.namespace == object.name.namespace);
+        let owned = applications.filter(|(_, one)| one.application_set.as_deref() == Some(object.name.name.as_str()));
+        let owned: Vec<Value> = owned
+            .map(|(name, one)| crate::applicationsets::application_of(&object.name, &name.name, &one.project))
+            .collect();
+        let owned: Vec<&Value> = owned.iter().collect();
+        let set_request = SetRequest {
+            operation,
+            name: &object.name,
+            sent: sent.as_ref(),
+            stored: object.before(),
+            owned: &owned,
+            reads: ResolvedInputs {
+                repositories: &repositories,
+                clusters: &selected,
+                plugin_kinds: &statics.plugin_kinds,
+            },
+        };
+        self.authorize(user, record, |authorizer, checks| {
+            authorizer.authorize_operation(&set_request, checks).map(drop)
+        })
+    }
+
+    fn authorize(
+        &self,
+        user: &Arc<Principal>,
+        record: &mut OpenRecord,
+        authorize: impl FnOnce(&SetAuthorizer<'_>, &mut Vec<CheckRecord>) -> Result<(), SetError>,
+    ) -> Result<(), Refusal> {
+        let caller = self.policies().caller_once(user);
+        let authorizer = SetAuthorizer::new(self.policies(), &caller)
+            .ok_or_else(|| Refusal::new("permission_denied", "the settings have no section `applicationSets`"))?;
+        let mut checks = Vec::new();
+        let authorized = authorize(&authorizer, &mut checks);
+        record.note(|record| record.checks = checks.into());
+        authorized.map_err(|error| {
+            let (_, reason) = error.answer();
+            Refusal::new(reason, of_user(user, &error.to_string()))
+        })
+    }
+
+    fn authorize_project(
+        &self,
+        user: &Arc<Principal>,
+        object: &WrittenObject,
+        record: &mut OpenRecord,
+    ) -> Result<(), Refusal> {
+        let action = match (object.before(), object.after()) {
+            (None, _) => "create",
+            (Some(_), Some(_)) => "update",
+            (Some(_), None) => "delete",
+        };
+        let caller: Arc<Caller> = self.policies().caller_once(user);
+        let check = projects::permit::check(self.policies(), &caller, action, &object.name.name);
+        let is_allowed = check.allowed;
+        record.note(|record| {
+            record.project = Some(object.name.name.clone());
+            record.checks = vec![check].into();
+        });
+        match is_allowed {
+            true => Ok(()),
+            false => {
+                let text = format!("`projects, {action}` is not permitted on `{}`", object.name.name);
+                Err(Refusal::new("permission_denied", of_user(user, &text)))
+            }
+        }
+    }
+}
+
+fn of_user(user: &Principal, text: &str) -> String {
+    format!("for `{}`: {text}", user.username())
+}
+
+fn note_parent(parent: &IndexedApplication, record: &mut OpenRecord) {
+    record.note(|record| {
+        record.application = Some(parent.application.name.clone());
+        record.project = Some(parent.application.project.clone());
+    });
+}
+
+fn application_project(application: &Value) -> &str {
+    or_default(application.pointer("/spec/project"))
+}
+
+fn set_project(set: &Value) -> &str {
+    or_default(set.pointer("/spec/template/spec/project"))
+}
+
+fn or_default(project: Option<&Value>) -> &str {
+    let project = project.and_then(Value::as_str).unwrap_or_default();
+    if project.is_empty() { "default" } else { project }
+}
+
+/// The name of the set that controls an Application.
+fn controlling_set(application: &Value) -> Option<&str> {
+    let references = application.pointer("/metadata/ownerReferences")?.as_array()?;
+    let is_controller = |reference: &&Value| {
+        reference["controller"] == true && reference["kind"] == WritableKind::ApplicationSet.as_str()
+    };
+    references.iter().find(is_controller)?["name"].as_str()
+}
+
+/// Whether only references to owners are removed, as when a set is deleted without its Applications.
+fn releases_only(object: &WrittenObject) -> bool {
+    let (Some(before), Some(after)) = (object.before(), object.after()) else {
+        return false;
+    };
+    let references = |object: &Value| -> Vec<Value> {
+        let listed = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        listed.cloned().unwrap_or_default()
+    };
+    let kept = references(before);
+    let is_same = !object.changes("/spec") && !object.changes("/operation");
+    is_same && references(after).iter().all(|reference| kept.contains(reference))
+}
+
+/// Derives all that decisions read of an object, for the fuzz target.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn derived(object: &WrittenObject) {
+    let tracking = Tracking::default();
+    let _ = (object.claim(&tracking), object.notes(), object.statements());
+    let _ = (
+        controlling_set(object.object()),
+        super::review::deployed_by(&tracking, &object.name, object.object()),
+    );
+    assert!(
+        object.changes_anything() || !object.changes_definition(&tracking),
+        "a new definition is a change"
+    );
+    let is_write = object.before().is_none() || object.after().is_none();
+    assert!(
+        !(is_write && releases_only(object)),
+        "a new or deleted object is released"
+    );
+}
