@@ -4,9 +4,11 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
+use test_support::authority::{Authority, Pair};
 use test_support::kubernetes::argocd::free_port;
-use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::cluster::{Cluster, Options};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 use test_support::kubernetes::kubectl::Run;
@@ -33,47 +35,105 @@ g, readers, role:readonly
 g, system:masters, role:admin
 ";
 
-/// Settings of the webhook on a free port, and its URL.
-fn webhook(layout: &mut Layout, more: &Value) -> String {
-    let address = format!("127.0.0.1:{}", free_port());
-    let mut admission = json!({
-        "listen": address,
-        "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
-        // The tests' gateway has the rights of the administrator.
-        "writers": {"gateway": "administrator"},
-    });
-    admission
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    layout.settings(json!({"applications": {}, "applicationSets": {}, "admission": admission}));
-    for front in ["applications", "applicationsets"] {
-        layout.policies(front);
-    }
-    format!("https://{address}")
+/// Where the webhook listens, and as whom API servers call it.
+struct Webhook {
+    address: String,
+    clients: Authority,
+    /// Configuration of API servers.
+    folder: TempDir,
 }
 
-/// Registers the shipped webhooks at an API server.
-async fn register(cluster: &Cluster, url: &str, authority: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes/components/admission/webhooks.yaml");
-    let text = std::fs::read_to_string(path).unwrap();
-    for document in text.split("\n---\n") {
-        let mut configuration: Value = serde_saphyr::from_str(document).unwrap();
-        let client = &mut configuration["webhooks"][0]["clientConfig"];
-        let path = client["service"]["path"].as_str().unwrap();
-        *client = json!({"url": format!("{url}{path}"), "caBundle": base64(authority)});
-        cluster.admin().apply(&configuration.to_string()).await;
+impl Webhook {
+    fn new() -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let clients = Authority::new("api-servers");
+        let folder = tempfile::tempdir().unwrap();
+        let Pair { certificate, key } = clients.client("kube-apiserver", None);
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config",
+            "users": [{"name": address, "user": {
+                "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
+            }}],
+        });
+        let file = folder.path().join("webhooks.kubeconfig");
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let plugin = |name: &str| {
+            json!({"name": name, "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": file,
+            }})
+        };
+        let configuration = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+            "plugins": [plugin("ValidatingAdmissionWebhook"), plugin("MutatingAdmissionWebhook")],
+        });
+        std::fs::write(folder.path().join("admission.json"), configuration.to_string()).unwrap();
+        Self {
+            address,
+            clients,
+            folder,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A cluster whose API server authenticates to the webhook.
+    async fn start_cluster(&self) -> Cluster {
+        let file = self.folder.path().join("admission.json");
+        let flag = format!("--admission-control-config-file={}", file.display());
+        let options = Options {
+            flags: vec![flag],
+            ..Options::default()
+        };
+        Cluster::start_with(options).await
+    }
+
+    /// Settings of the gateway.
+    ///
+    /// - `more`: further ones of the section `admission`.
+    fn configure(&self, layout: &mut Layout, more: &Value) {
+        layout.tls();
+        std::fs::write(layout.root().join("clients.pem"), &self.clients.pem).unwrap();
+        let mut admission = json!({
+            "listen": self.address,
+            "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
+            "clientCertificateAuthority": "clients.pem",
+        });
+        let more = more.as_object().unwrap().clone();
+        admission.as_object_mut().unwrap().extend(more);
+        layout.settings(json!({"applications": {}, "applicationSets": {}, "admission": admission}));
+        for front in ["applications", "applicationsets"] {
+            layout.policies(front);
+        }
+    }
+
+    /// Registers the shipped webhooks at an API server.
+    async fn register(&self, cluster: &Cluster, authority: &str) {
+        for component in ["admission", "admission-author"] {
+            let path = format!("deploy/kubernetes/components/{component}/webhooks.yaml");
+            let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+            let mut configuration: Value = serde_saphyr::from_str(&text).unwrap();
+            let client = &mut configuration["webhooks"][0]["clientConfig"];
+            let path = client["service"]["path"].as_str().unwrap();
+            *client = json!({"url": format!("{}{path}", self.url()), "caBundle": base64(authority)});
+            cluster.admin().apply(&configuration.to_string()).await;
+        }
     }
 }
 
+/// Fields end in this order.
 struct Scene {
     cluster: Cluster,
     gateway: Gateway,
+    _webhook: Webhook,
 }
 
 impl Scene {
     async fn start(more: &Value) -> Self {
-        let cluster = Cluster::start().await;
+        let webhook = Webhook::new();
+        let cluster = webhook.start_cluster().await;
         cluster.with_crds().await;
         cluster.admin().succeed(&["create", "namespace", NAMESPACE]).await;
         let binding = json!({
@@ -104,16 +164,17 @@ impl Scene {
             cluster.admin().apply(&object.to_string()).await;
         }
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
-        layout.tls();
-        let url = webhook(&mut layout, more);
-        // The certificate of the administrator is for people here.
-        layout.setting("/admission/writers", json!({}));
+        webhook.configure(&mut layout, more);
         layout.settings(json!({
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
         }));
         let gateway = layout.start().await;
-        register(&cluster, &url, &gateway.authority().unwrap()).await;
-        let scene = Self { cluster, gateway };
+        webhook.register(&cluster, &gateway.authority().unwrap()).await;
+        let scene = Self {
+            cluster,
+            gateway,
+            _webhook: webhook,
+        };
         // An API server takes a moment to see a new webhook.
         eventually("the webhook is called", async || {
             let run = scene
@@ -590,4 +651,54 @@ async fn audit_warns_and_writes_down_what_enforce_would_refuse() {
     assert!(metrics.lines().any(counted), "{metrics}");
     let run = scene.write_as("alice", &application("mine", "shop"), &[]).await;
     assert_eq!(run.stderr, "");
+}
+
+/// Whoever could send a review could become the author of a set as anybody.
+#[tokio::test]
+async fn nothing_is_signed_for_who_is_no_api_server() {
+    let webhook = Webhook::new();
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "1", "operation": "CREATE", "namespace": NAMESPACE, "name": "shop",
+            "kind": {"group": "argoproj.io", "version": "v1alpha1", "kind": "ApplicationSet"},
+            "resource": {"group": "argoproj.io", "version": "v1alpha1", "resource": "applicationsets"},
+            "userInfo": {"username": "alice"}, "object": set("shop", "shop"),
+        },
+    });
+    let post = async |gateway: &Gateway, path: &str, identity: Option<Pair>| {
+        let authority = reqwest::Certificate::from_pem(gateway.authority().unwrap().as_bytes()).unwrap();
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([authority]);
+        let builder = match identity {
+            None => builder,
+            Some(Pair { certificate, key }) => {
+                let identity = reqwest::Identity::from_pem(format!("{certificate}{key}").as_bytes());
+                builder.identity(identity.unwrap())
+            }
+        };
+        let request = builder.build().unwrap().post(format!("{}{path}", webhook.url()));
+        let response = request.json(&review).send().await.ok()?;
+        Some((response.status().as_u16(), response.text().await.unwrap()))
+    };
+    let start = async |more: &Value| {
+        let mut layout = Layout::new_in(NAMESPACE, &["alice"], POLICY);
+        webhook.configure(&mut layout, more);
+        layout.start().await
+    };
+    let gateway = start(&json!({})).await;
+    let stranger = Authority::new("others").client("kube-apiserver", None);
+    for identity in [None, Some(stranger)] {
+        assert_eq!(post(&gateway, "/admission/author", identity).await, None);
+    }
+    let genuine = Some(webhook.clients.client("kube-apiserver", None));
+    let (status, text) = post(&gateway, "/admission/author", genuine).await.unwrap();
+    assert!(status == 200 && text.contains("\"patch\""), "{status}: {text}");
+    drop(gateway);
+
+    let gateway = start(&json!({"clientCertificateAuthority": null})).await;
+    let (status, text) = post(&gateway, "/admission/author", None).await.unwrap();
+    assert_eq!(status, 404);
+    assert!(text.contains("`admission.clientCertificateAuthority`"), "{text}");
+    let (status, text) = post(&gateway, "/admission", None).await.unwrap();
+    assert!(status == 200 && !text.contains("\"patch\""), "{status}: {text}");
 }

@@ -111,6 +111,7 @@ async fn the_manifests_are_accepted() {
         &namespace,
         &[
             "admission",
+            "admission-author",
             "all-namespaces",
             "only-through-tollgate",
             "write-applicationsets",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
@@ -16,6 +17,9 @@ pub struct Admission {
     pub listen: SocketAddr,
     /// Certificate and key of that listener. API servers speak nothing but TLS to webhooks.
     pub tls: Tls,
+    /// PEM file with the authority of the API servers' client certificates. Without it, everybody can
+    /// connect, and nobody is signed as the author of a set by the webhook.
+    pub client_certificate_authority: Option<PathBuf>,
     /// Whether what it finds refuses a write.
     pub mode: AdmissionMode,
     /// The programs that write for others.

@@ -10,9 +10,9 @@
 //! Every review has one decision record. It names who wrote, the object, and the author or the parent
 //! Application by whose rights it was judged.
 //!
-//! Security: this listener authenticates nobody, because the API server vouches for the writer within
-//! the review. Whoever else reaches it learns what a user may write and changes nothing, so keep it
-//! for API servers. A failure refuses.
+//! Security: the API server vouches for the writer within the review. Whoever else reaches the listener
+//! learns what a user may write, so keep it for API servers. Nothing is signed unless they authenticate
+//! with a client certificate: whoever could send a review could sign for anybody. A failure refuses.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview
 use kube::core::{DynamicObject, response::StatusSummary};
 
 use crate::admission::author::AuthorPatch;
-use crate::admission::permit::{Judge, Refusal};
+use crate::admission::judge::{Judge, Refusal};
 use crate::admission::review::WrittenObject;
 use crate::snapshot::CurrentSnapshot;
 use tollgate_config::{Admission, AdmissionMode};
@@ -33,11 +33,11 @@ use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
-use tollgate_proxy::server::{Client, Handler, Limits};
+use tollgate_proxy::server::{Certificates, Client, Handler, Limits, TlsError};
 use tollgate_state::source::Source;
 
 mod author;
-mod permit;
+mod judge;
 mod review;
 
 pub(crate) use author::{is_signed, sign};
@@ -73,16 +73,33 @@ enum RequestError {
     Review(String),
     #[error("the settings have no section `admission`")]
     Off,
+    #[error(
+        "authors are signed only for API servers with a client certificate: set \
+         `admission.clientCertificateAuthority`"
+    )]
+    Unauthenticated,
 }
 
 impl RequestError {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Path | Self::Off => StatusCode::NOT_FOUND,
+            Self::Path | Self::Off | Self::Unauthenticated => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Content(error) => error.status(),
             Self::Review(_) => StatusCode::BAD_REQUEST,
         }
+    }
+}
+
+/// Reads the certificates of the listener.
+///
+/// # Errors
+/// A file that cannot be used.
+pub(crate) fn certificates(settings: &Admission) -> Result<Certificates, TlsError> {
+    let files = settings.tls.clone();
+    match &settings.client_certificate_authority {
+        None => Certificates::load(files),
+        Some(authority) => Certificates::load_for_clients_of(files, authority),
     }
 }
 
@@ -151,6 +168,9 @@ impl AdmissionHandler {
         let request = read(&content)?;
         let snapshot = self.current.load_full();
         let settings = snapshot.policies.config.admission.as_ref().ok_or(RequestError::Off)?;
+        if adds_author && settings.client_certificate_authority.is_none() {
+            return Err(RequestError::Unauthenticated);
+        }
         let mut response = AdmissionResponse::from(&request);
         let object = WrittenObject::read(&request).map_err(RequestError::Review)?;
         let Some(object) = object else {
@@ -233,7 +253,7 @@ fn json(review: &AdmissionReview<DynamicObject>) -> Response<Body> {
 pub(crate) mod fuzz {
     use bytes::Bytes;
 
-    use super::permit::derived;
+    use super::judge::derived;
     use super::review::WrittenObject;
 
     /// Reads a review as the handler does, with everything that is derived from its objects.

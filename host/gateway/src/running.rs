@@ -148,7 +148,7 @@ impl RunningGateway {
         let admission = match &config.admission {
             Some(settings) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
-                let tls = Arc::new(Certificates::load(settings.tls.clone())?);
+                let tls = Arc::new(admission::certificates(settings)?);
                 let limits = admission::limits(&config.limits, config.drain);
                 let server = Server::new(listener, Some(tls), limits);
                 let handler = admission::AdmissionHandler {

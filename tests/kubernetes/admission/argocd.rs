@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{AUTHOR, NAMESPACE, application, project, register, set, webhook, with};
+use super::{AUTHOR, NAMESPACE, Webhook, application, project, set, with};
 use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
@@ -25,11 +25,13 @@ struct World {
     gateway: Gateway,
     argocd: ArgoCd,
     control: Cluster,
+    _webhook: Webhook,
 }
 
 impl World {
     async fn start() -> Self {
-        let control = Cluster::start().await;
+        let webhook = Webhook::new();
+        let control = webhook.start_cluster().await;
         let settings = json!({"accounts.alice": "login", "timeout.reconciliation": "5s"});
         let argocd = ArgoCd::start(
             &control,
@@ -53,18 +55,19 @@ impl World {
             control.admin().apply(&object.to_string()).await;
         }
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
-        layout.tls();
-        let url = webhook(&mut layout, &json!({"children": {"platform": ["shop"]}}));
+        let more = json!({"children": {"platform": ["shop"]}, "writers": {"gateway": "administrator"}});
+        webhook.configure(&mut layout, &more);
         layout.setting("/applicationSets/repositories", json!([argocd.repository()]));
         layout.settings(json!({
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": control.admin().kubeconfig()}},
         }));
         let gateway = layout.start().await;
-        register(&control, &url, &gateway.authority().unwrap()).await;
+        webhook.register(&control, &gateway.authority().unwrap()).await;
         Self {
             gateway,
             argocd,
             control,
+            _webhook: webhook,
         }
     }
 

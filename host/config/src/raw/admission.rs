@@ -2,7 +2,7 @@
 //! [`Admission`].
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -15,6 +15,7 @@ use tollgate_core::glob::Pattern;
 pub(super) struct RawAdmission {
     listen: String,
     tls: Tls,
+    client_certificate_authority: Option<PathBuf>,
     #[serde(default)]
     mode: AdmissionMode,
     #[serde(default)]
@@ -94,6 +95,9 @@ impl RawAdmission {
                 certificate: surroundings.base.join(self.tls.certificate),
                 key: surroundings.base.join(self.tls.key),
             },
+            client_certificate_authority: self
+                .client_certificate_authority
+                .map(|authority| surroundings.base.join(authority)),
             mode: self.mode,
             writers,
             children,

@@ -9,7 +9,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::{AdmissionResponse, SerializePatchError};
 use serde_json::{Value, json};
 
-use crate::admission::permit::{Judge, Writer};
+use crate::admission::judge::{Judge, Writer};
 use crate::admission::review::{WrittenObject, statement};
 use crate::policies::Policies;
 use tollgate_applicationset::plan::AUTHOR_ANNOTATION;

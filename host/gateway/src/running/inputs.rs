@@ -14,7 +14,7 @@ use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::store_url;
-use crate::argocd;
+use crate::{admission, argocd};
 use tollgate_config::raw::SettingLocations;
 use tollgate_config::{Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -27,6 +27,7 @@ use tollgate_proxy::server::{Certificates, TlsError};
 
 /// A certificate with less time left causes a warning.
 const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const CLIENTS: &str = "admission.clientCertificateAuthority";
 /// The first bytes of an SQLite database file.
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
@@ -34,7 +35,21 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clock) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(tls) = &config.tls {
-        certificates(tls, locations, clock, &mut found);
+        certificates(
+            Certificates::load(tls.clone()),
+            ("tls", tls),
+            (locations, clock),
+            &mut found,
+        );
+    }
+    if let Some(settings) = &config.admission {
+        let section = ("admission.tls", &settings.tls);
+        certificates(
+            admission::certificates(settings),
+            section,
+            (locations, clock),
+            &mut found,
+        );
     }
     if let Some(file) = &config.decisions.file
         && let Err(error) = appendable(file)
@@ -87,14 +102,22 @@ fn file_error(location: Location, text: String, error: &std::io::Error) -> Diagn
     }
 }
 
-fn certificates(tls: &Tls, locations: &SettingLocations, clock: &Clock, found: &mut Vec<Diagnostic>) {
-    let (certificate, key) = ("tls.certificate", "tls.key");
-    let chain = match Certificates::load(tls.clone()) {
+/// - `section`: the key of the settings with the two files.
+fn certificates(
+    loaded: Result<Certificates, TlsError>,
+    (section, tls): (&str, &Tls),
+    (locations, clock): (&SettingLocations, &Clock),
+    found: &mut Vec<Diagnostic>,
+) {
+    let (certificate, key) = (&*format!("{section}.certificate"), &*format!("{section}.key"));
+    let chain = match loaded {
         Ok(certificates) => certificates.chain(),
         Err(error) => {
             let at = match &error {
                 TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.certificate => certificate,
-                TlsError::File { .. } | TlsError::Empty { .. } | TlsError::Rustls(_) => key,
+                TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.key => key,
+                TlsError::Rustls(_) => key,
+                TlsError::File { .. } | TlsError::Empty(_) | TlsError::Clients { .. } => CLIENTS,
             };
             let text = format!("`{at}`: {}", with_causes(&error));
             return found.push(Diagnostic::error(locations.locate(at), text));

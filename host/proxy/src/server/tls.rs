@@ -2,16 +2,17 @@
 //!
 //! Invariant: a broken file is never used; the last good pair stays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 /// Why certificate files cannot be used.
@@ -32,6 +33,15 @@ pub enum Error {
     /// Key and certificate do not belong together, or cannot be used.
     #[error("certificate and key cannot be used")]
     Rustls(#[from] rustls::Error),
+    /// The authority of the clients cannot be used.
+    #[error("`{}` cannot be used as the authority of clients", .path.display())]
+    Clients {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: VerifierBuilderError,
+    },
 }
 
 /// A certificate chain and key that follow their files.
@@ -58,11 +68,37 @@ impl Certificates {
     /// # Errors
     /// [`Error`].
     pub fn load(files: tollgate_config::Tls) -> Result<Self, Error> {
+        Self::load_with(files, None)
+    }
+
+    /// The same for a listener whose clients must have a certificate of an authority in this PEM file.
+    /// The authority is not read again.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn load_for_clients_of(files: tollgate_config::Tls, authority: &Path) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in read_chain(authority)? {
+            roots.add(certificate)?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = verifier.map_err(|source| Error::Clients {
+            path: authority.to_owned(),
+            source,
+        })?;
+        Self::load_with(files, Some(verifier))
+    }
+
+    fn load_with(files: tollgate_config::Tls, clients: Option<Arc<dyn ClientCertVerifier>>) -> Result<Self, Error> {
         let current = Arc::new(ServerCertResolver(ArcSwap::from_pointee(read(&files)?)));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(current.clone());
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+        };
+        let mut config = builder.with_cert_resolver(current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             files,
@@ -96,17 +132,24 @@ impl Certificates {
 }
 
 fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {
-    let at = |path: &PathBuf| {
-        let path = path.clone();
-        move |source| Error::File { path, source }
-    };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(&files.certificate)
-        .map_err(at(&files.certificate))?
-        .collect::<Result<_, _>>()
-        .map_err(at(&files.certificate))?;
-    if chain.is_empty() {
-        return Err(Error::Empty(files.certificate.clone()));
-    }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(at(&files.key))?;
+    let chain = read_chain(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(failed(&files.key))?;
     Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
+}
+
+/// The certificates of a PEM file, at least one.
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let chain: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(failed(path))?
+        .collect::<Result<_, _>>()
+        .map_err(failed(path))?;
+    match chain.is_empty() {
+        true => Err(Error::Empty(path.to_owned())),
+        false => Ok(chain),
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(rustls::pki_types::pem::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { path, source }
 }
