@@ -346,7 +346,7 @@ async fn content_has_the_length_that_was_announced() {
         (sync("2").and("content-length", "1"), RESET),
         (sync("0"), RESET),
         (sync("99999999999999999999"), RESET),
-        (sync("9999999999999999"), RESET),
+        (sync("1000000000"), RESET),
         (own("1"), RESET),
         (own("3"), RESET),
         (own("2").and("content-length", "1"), RESET),
