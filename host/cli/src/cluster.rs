@@ -56,19 +56,38 @@ pub(crate) enum Command {
     Release(release::Release),
 }
 
+/// `--config`, `--kubeconfig` and `--context`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ArgocdClusterArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Kubeconfig of the cluster where Argo CD runs; if omitted, the one of the settings
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; if omitted, its current one
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+}
+
+impl ArgocdClusterArgs {
+    /// The settings, with the API server that the options name. They change nothing about a folder.
+    pub(super) fn load(&self) -> Result<Config, Failure> {
+        let mut config = require_loaded(raw::load(&self.settings.config))?;
+        if let (StateSource::Kubernetes(state), Some(file)) = (&mut config.state, &self.kubeconfig) {
+            state.kubeconfig = Some(file.clone());
+            state.context.clone_from(&self.context);
+        }
+        Ok(config)
+    }
+}
+
 /// What both commands take.
 #[derive(Debug, Args)]
 struct ChangeArgs {
     /// Cluster, by name or API server URL
     cluster: String,
     #[command(flatten)]
-    settings: SettingsArgs,
-    /// Kubeconfig of the cluster where Argo CD runs; if omitted, the one of the settings
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; if omitted, its current one
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    context: Option<String>,
+    argocd: ArgocdClusterArgs,
     /// Check and print the change without making it
     #[arg(long)]
     dry_run: bool,
@@ -94,16 +113,6 @@ impl Command {
 }
 
 impl ChangeArgs {
-    /// The settings, with the API server that the options name.
-    fn load(&self) -> Result<Config, Failure> {
-        let mut config = require_loaded(raw::load(&self.settings.config))?;
-        if let (StateSource::Kubernetes(state), Some(file)) = (&mut config.state, &self.kubeconfig) {
-            state.kubeconfig = Some(file.clone());
-            state.context.clone_from(&self.context);
-        }
-        Ok(config)
-    }
-
     /// Asks for confirmation, unless `--yes` is given.
     ///
     /// - `question`: ends with a question mark.

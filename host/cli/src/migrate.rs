@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::answer::SettingsArgs;
 use super::client::{Failure, runtime};
+use super::cluster::ArgocdClusterArgs;
 use super::credential::local::require_loaded;
 use super::format::Format;
 use super::rbac::parse_subject;
 use tollgate_cluster::self_check::manifest::Subject;
-use tollgate_config::{Config, StateSource, raw};
+use tollgate_config::{Config, StateSource};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::deployed::deployed_kinds;
@@ -47,13 +47,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Argocd {
     #[command(flatten)]
-    settings: SettingsArgs,
-    /// Kubeconfig of the cluster where Argo CD runs; if omitted, the one of the settings
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; if omitted, its current one
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
-    context: Option<String>,
+    argocd: ArgocdClusterArgs,
     /// Show only this cluster, by name or API server URL
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
@@ -140,14 +134,10 @@ impl Argocd {
 
     /// The settings, with the API server that the options name.
     fn load(&self) -> Result<Config, Failure> {
-        let mut config = require_loaded(raw::load(&self.settings.config))?;
-        if let Some(file) = &self.kubeconfig {
-            let StateSource::Kubernetes(state) = &mut config.state else {
-                let message = "the state is a folder (`state.directory`), so `--kubeconfig` means nothing";
-                return Err(Failure::new("migrate.kubeconfig", message).with_hint("leave it out"));
-            };
-            state.kubeconfig = Some(file.clone());
-            state.context.clone_from(&self.context);
+        let config = self.argocd.load()?;
+        if let (StateSource::Directory(_), Some(_)) = (&config.state, &self.argocd.kubeconfig) {
+            let message = "the state is a folder (`state.directory`), so `--kubeconfig` means nothing";
+            return Err(Failure::new("migrate.kubeconfig", message).with_hint("leave it out"));
         }
         Ok(config)
     }

@@ -67,7 +67,7 @@ struct Checked {
 
 impl Enroll {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let config = self.change.load()?;
+        let config = self.change.argocd.load()?;
         let control_plane = control_plane(&config)?;
         let runtime = runtime()?;
         let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;

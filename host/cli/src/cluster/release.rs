@@ -27,7 +27,7 @@ pub(crate) struct Release {
 
 impl Release {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let config = self.change.load()?;
+        let config = self.change.argocd.load()?;
         let control_plane = control_plane(&config)?;
         let token = self.credential_token_file.as_deref();
         let token = token
