@@ -27,7 +27,8 @@ use kube::core::{DynamicObject, response::StatusSummary};
 use crate::admission::author::AuthorPatch;
 use crate::admission::judge::{Judge, Refusal};
 use crate::admission::review::WrittenObject;
-use crate::snapshot::CurrentSnapshot;
+use crate::pipeline::open_record;
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::{Admission, AdmissionMode};
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{self, Body};
@@ -114,15 +115,10 @@ pub(crate) fn limits(limits: &tollgate_config::RequestLimits, drain: std::time::
 impl Handler for AdmissionHandler {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let mut record = self.recorder.open(head.method.clone(), head.uri.path());
-        let generation = self.current.load().generation;
-        record.note(|record| {
-            record.front = "admission";
-            record.generation = generation;
-            record.client = Some(client.address());
-            record.peer = Some(client.peer_address());
-        });
-        let answered = AssertUnwindSafe(self.answer((&head, body), &mut record))
+        let snapshot = self.current.load_full();
+        let mut record = open_record(&self.recorder, Some(&head), (client, &snapshot));
+        record.note(|record| record.front = "admission");
+        let answered = AssertUnwindSafe(self.answer((&head, body), &snapshot, &mut record))
             .catch_unwind()
             .await;
         match answered {
@@ -154,6 +150,7 @@ impl AdmissionHandler {
     async fn answer(
         &self,
         (head, body): (&request::Parts, Body),
+        snapshot: &Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Answer, RequestError> {
         let adds_author = match head.uri.path() {
@@ -166,7 +163,6 @@ impl AdmissionHandler {
         }
         let content = body.buffer_all(CONTENT_BYTES).await.map_err(RequestError::Content)?;
         let request = read(&content)?;
-        let snapshot = self.current.load_full();
         let settings = snapshot.policies.config.admission.as_ref().ok_or(RequestError::Off)?;
         if adds_author && settings.client_certificate_authority.is_none() {
             return Err(RequestError::Unauthenticated);
@@ -178,10 +174,10 @@ impl AdmissionHandler {
             response.warnings = Some(vec![text]);
             return Ok((Outcome::Allowed, "kind_not_judged", response.into_review()));
         };
-        let judge = Judge::new((&self.current, &self.source), &snapshot, settings);
+        let judge = Judge::new((&self.current, &self.source), snapshot, settings);
         let writer = judge.writer(&request.user_info);
         record.note(|record| {
-            record.principal = Some(Arc::clone(writer.principal()));
+            record.principal = Some(Arc::clone(&writer.principal));
             record.notes.extend(object.notes());
         });
         record.finish_stage(Stage::Authenticate);
@@ -220,12 +216,7 @@ impl AdmissionHandler {
             AdmissionMode::Audit => {
                 self.metrics.admission_would_refuse.inc();
                 tracing::warn!(reason = refusal.reason, decision = %record.id(), "admission in mode enforce would refuse a write");
-                record.note(|record| {
-                    record
-                        .notes
-                        .insert("would_refuse_reason".to_owned(), refusal.reason.to_owned());
-                    record.notes.insert("would_refuse".to_owned(), refusal.text);
-                });
+                record.note_would_refuse(refusal.reason, refusal.text);
                 response.warnings = Some(vec![format!("Tollgate would refuse this: {text}")]);
                 (Outcome::Allowed, "allowed", response.into_review())
             }

@@ -32,7 +32,7 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
-use tollgate_state::{Application, ApplicationSetStatuses, ObjectName};
+use tollgate_state::{Application, ApplicationSetStatuses, ObjectName, Resources};
 
 pub(crate) mod answer;
 pub(crate) mod apply;
@@ -313,14 +313,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
-        let first = ObjectName {
-            namespace: name.namespace.clone(),
-            name: String::new(),
-        };
-        let all = self.snapshot.policies.resources.applications.range(first..);
-        let here = all.take_while(|(other, _)| other.namespace == name.namespace);
-        let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(name.name.as_str()));
-        owned.map(|(_, one)| &**one)
+        owned_by(&self.snapshot.policies.resources, name)
     }
 
     fn is_watched(&self, namespace: &str) -> bool {
@@ -360,32 +353,73 @@ impl ApplicationSetHandler<'_, '_> {
         (name, set): (&ObjectName, Option<&ApplicationSet>),
         existing: &StoredState,
     ) -> Result<SetPermit, Rejection> {
-        let clusters = ClusterInput::all(&self.snapshot.policies.resources);
-        let statics = match set {
-            Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
-            None => Default::default(),
-        };
-        let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
-        let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
         let owned: Vec<&Value> = existing.owned(name).collect();
-        let set_request = SetRequest {
-            operation,
-            name,
-            sent: set,
-            stored: existing.set.as_ref(),
-            owned: &owned,
-            reads: ResolvedInputs {
-                repositories: &repositories,
-                clusters: &selected,
-                plugin_kinds: &statics.plugin_kinds,
-            },
-        };
         let authorizer = permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller);
         let authorizer = authorizer.ok_or(Rejection::NotFound)?;
-        let set_permit = authorizer.authorize_operation(&set_request, &mut self.checks);
+        let resources = &self.snapshot.policies.resources;
+        let existing = (existing.set.as_ref(), &*owned);
+        let set_permit = authorize_set(
+            (&authorizer, resources),
+            (operation, name, set),
+            existing,
+            &mut self.checks,
+        );
         self.record.finish_stage(Stage::Authorize);
-        Ok(set_permit.map_err(Error::Denied)?)
+        Ok(set_permit?)
     }
+}
+
+/// Authorizes an operation with the inputs that the generators of the set are known to read.
+///
+/// - `existing`: the stored set, and its stored Applications.
+pub(crate) fn authorize_set(
+    (authorizer, resources): (&permit::SetAuthorizer<'_>, &Resources),
+    (operation, name, set): SetOperation<'_>,
+    (stored, owned): (Option<&Value>, &[&Value]),
+    checks: &mut Vec<CheckRecord>,
+) -> Result<SetPermit, Error> {
+    let clusters = ClusterInput::all(resources);
+    let statics = match set {
+        Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
+        None => Default::default(),
+    };
+    let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
+    let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
+    let set_request = SetRequest {
+        operation,
+        name,
+        sent: set,
+        stored,
+        owned,
+        reads: ResolvedInputs {
+            repositories: &repositories,
+            clusters: &selected,
+            plugin_kinds: &statics.plugin_kinds,
+        },
+    };
+    authorizer
+        .authorize_operation(&set_request, checks)
+        .map_err(Error::Denied)
+}
+
+/// The Applications that name a set as their owner.
+fn owned_by<'r>(resources: &'r Resources, set: &ObjectName) -> impl Iterator<Item = &'r Application> {
+    let first = ObjectName {
+        namespace: set.namespace.clone(),
+        name: String::new(),
+    };
+    let all = resources.applications.range(first..);
+    let here = all.take_while(|(other, _)| other.namespace == set.namespace);
+    let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(set.name.as_str()));
+    owned.map(|(_, one)| &**one)
+}
+
+/// The same, with no more than permissions depend on.
+pub(crate) fn owned_objects(resources: &Resources, set: &ObjectName) -> Vec<Value> {
+    let owned = owned_by(resources, set);
+    owned
+        .map(|one| application_of(set, &one.name.name, &one.project))
+        .collect()
 }
 
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
@@ -393,7 +427,7 @@ fn read(object: Value) -> Result<ApplicationSet, Rejection> {
 }
 
 /// The parts of a set's Application that decide permissions.
-pub(crate) fn application_of(set: &ObjectName, name: &str, project: &str) -> Value {
+fn application_of(set: &ObjectName, name: &str, project: &str) -> Value {
     json!({
         "metadata": {
             "name": name,

@@ -194,10 +194,7 @@ impl RouteHandler for ControlPlanePath<'_> {
             gateway.metrics.control_plane_would_refuse.inc();
             let (reason, text) = (control_plane_reason(refusal), refusal.to_string());
             tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
-            record.note(|record| {
-                record.notes.insert("would_refuse_reason".to_owned(), reason.to_owned());
-                record.notes.insert("would_refuse".to_owned(), text);
-            });
+            record.note_would_refuse(reason, text);
         }
         let reauthorization = ControlPlaneReauthorization::new(front_state, principal, &request, (object, &permit));
         let reauthorization = Reauthorization::ControlPlane(reauthorization);

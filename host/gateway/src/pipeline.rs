@@ -105,18 +105,8 @@ impl Gateway {
         })
     }
 
-    fn open_record(&self, head: Option<&request::Parts>, (client, snapshot): (&Client, &Snapshot)) -> OpenRecord {
-        let mut record = match head {
-            Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
-            None => self.recorder.open_unread(),
-        };
-        record.note(|record| {
-            record.generation = snapshot.generation;
-            record.client = Some(client.address());
-            record.peer = Some(client.peer_address());
-            record.trace_id = head.and_then(|head| trace_id(&head.headers));
-        });
-        record
+    fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
+        open_record(&self.recorder, head, at)
     }
 
     /// Runs the stages, and closes the record with the outcome.
@@ -295,6 +285,27 @@ impl Gateway {
         let view = record.as_ref().ok_or(Rejection::NotFound)?.for_caller();
         Ok(json(serde_json::to_string(&view).unwrap_or_default()))
     }
+}
+
+/// Opens the record of a request on any listener that decides.
+///
+/// - `head`: `None` if it was not read.
+pub(crate) fn open_record(
+    recorder: &Arc<Recorder>,
+    head: Option<&request::Parts>,
+    (client, snapshot): (&Client, &Snapshot),
+) -> OpenRecord {
+    let mut record = match head {
+        Some(head) => recorder.open(head.method.clone(), head.uri.path()),
+        None => recorder.open_unread(),
+    };
+    record.note(|record| {
+        record.generation = snapshot.generation;
+        record.client = Some(client.address());
+        record.peer = Some(client.peer_address());
+        record.trace_id = head.and_then(|head| trace_id(&head.headers));
+    });
+    record
 }
 
 impl Handler for Gateway {

@@ -487,6 +487,16 @@ impl OpenRecord {
         }
     }
 
+    /// Records why mode enforce would refuse what a mode `audit` lets pass.
+    ///
+    /// - `reason`: stable reason code.
+    pub fn note_would_refuse(&mut self, reason: &str, text: String) {
+        self.note(|record| {
+            record.notes.insert("would_refuse_reason".to_owned(), reason.to_owned());
+            record.notes.insert("would_refuse".to_owned(), text);
+        });
+    }
+
     /// Ends the time of a stage and starts that of the next one.
     pub fn finish_stage(&mut self, stage: Stage) {
         let now = Instant::now();

@@ -143,8 +143,9 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
         };
         put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
         // SECURITY: a statement is about one spec, and whoever signs the new one adds it.
-        let spec = |object: &Value| object.get("spec").cloned();
-        let kept = before.as_ref().filter(|before| spec(before) == spec(&set.object));
+        let kept = before
+            .as_ref()
+            .filter(|before| before.get("spec") == set.object.get("spec"));
         let statement = kept.and_then(|before| metadata_map(before, "annotations").remove(AUTHOR_ANNOTATION));
         put_or_remove(&mut annotations, AUTHOR_ANNOTATION, statement);
         put_map(metadata, "annotations", annotations);

@@ -4,12 +4,14 @@
 //! Security: a statement is only signed for somebody whose write is judged by their own rights. A
 //! statement that a client sends is never taken.
 
+use std::sync::Arc;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::{AdmissionResponse, SerializePatchError};
 use serde_json::{Value, json};
 
-use crate::admission::judge::{Judge, Writer};
+use crate::admission::judge::{Judge, Writer, WriterKind};
 use crate::admission::review::{WrittenObject, statement};
 use crate::policies::Policies;
 use tollgate_applicationset::plan::AUTHOR_ANNOTATION;
@@ -35,14 +37,15 @@ impl AuthorPatch {
             return Self::Keep;
         };
         // The gateway signs for the person whose request it carries out.
-        if let Writer::Gateway(_) = writer {
+        if writer.kind == WriterKind::Gateway {
             return Self::Keep;
         }
         let [stored, sent] = object.statements();
-        let kept = stored.filter(|_| is_signed(judge.policies(), &object.name, set, stored));
-        let wanted = match (kept, writer) {
+        let kept = stored.filter(|text| author_of(judge.policies(), &object.name, set, text).is_ok());
+        let user = &writer.principal;
+        let wanted = match (kept, writer.kind) {
             (Some(kept), _) => Some(kept.to_owned()),
-            (None, Writer::User(user)) if judge.parent_acting_as(user, object).is_none() => {
+            (None, WriterKind::User) if judge.parent_acting_as(user, object).is_none() => {
                 sign(judge.policies(), &object.name, set, (user, now))
             }
             (None, _) => None,
@@ -102,13 +105,22 @@ pub(crate) fn sign(
     key.sign(AuthoredSet { name, object: set }, author, now)
 }
 
-/// Whether a statement tells the author of a set as it is.
-pub(crate) fn is_signed(policies: &Policies, name: &ObjectName, set: &Value, text: Option<&str>) -> bool {
-    let text = text.or_else(|| statement(set));
-    let key = policies.author_key.as_ref();
-    let author = key.zip(text).map(|(key, text)| {
-        let authored = AuthoredSet { name, object: set };
-        key.verify(authored, text, policies.rbac.scopes())
-    });
-    author.is_some_and(|author| author.is_ok())
+/// Whether a set as it is has a statement of its author.
+pub(crate) fn is_signed(policies: &Policies, name: &ObjectName, set: &Value) -> bool {
+    statement(set).is_some_and(|text| author_of(policies, name, set, text).is_ok())
+}
+
+/// The author of a set as it is, by this statement.
+///
+/// # Errors
+/// Why the author is unknown.
+pub(super) fn author_of(
+    policies: &Policies,
+    name: &ObjectName,
+    set: &Value,
+    text: &str,
+) -> Result<Arc<Principal>, String> {
+    let key = policies.author_key.as_ref().ok_or("Argo CD's signing key is missing")?;
+    let author = key.verify(AuthoredSet { name, object: set }, text, policies.rbac.scopes());
+    author.map_err(|error| error.to_string())
 }

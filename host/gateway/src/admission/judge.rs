@@ -21,21 +21,21 @@ use std::time::Duration;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use serde_json::Value;
 
-use crate::admission::review::{WrittenObject, statement};
-use crate::applicationsets::apply;
+use crate::admission::author::author_of;
+use crate::admission::review::{WrittenObject, deployed_by, statement};
 use crate::applicationsets::permit::{
-    Error as SetError, Operation, ResolvedInputs, SetAuthorizer, SetRequest, WrittenApplication, is_templated,
-    project_text,
+    Error as SetError, Operation, SetAuthorizer, WrittenApplication, is_templated, or_default, project_of, project_text,
 };
+use crate::applicationsets::request::Error as RequestError;
+use crate::applicationsets::{apply, authorize_set, owned_objects};
 use crate::caller::Caller;
 use crate::policies::Policies;
 use crate::projects;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_applicationset::generate::static_inputs;
+use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::Owner;
-use tollgate_applicationset::{ApplicationSet, ClusterInput};
 use tollgate_config::Admission;
-use tollgate_identity::authenticate::{AuthoredSet, Principal};
+use tollgate_identity::authenticate::Principal;
 use tollgate_policy::applications::{IndexedApplication, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
@@ -76,26 +76,20 @@ impl Refusal {
 
 /// Who writes, as the API server authenticated them.
 #[derive(Clone, Debug)]
-pub(super) enum Writer {
-    Gateway(Arc<Principal>),
-    Server(Arc<Principal>),
-    Controller(Arc<Principal>),
-    ApplicationSetController(Arc<Principal>),
-    Collector(Arc<Principal>),
-    User(Arc<Principal>),
+pub(super) struct Writer {
+    pub(super) kind: WriterKind,
+    pub(super) principal: Arc<Principal>,
 }
 
-impl Writer {
-    pub(super) fn principal(&self) -> &Arc<Principal> {
-        match self {
-            Self::Gateway(principal)
-            | Self::Server(principal)
-            | Self::Controller(principal)
-            | Self::ApplicationSetController(principal)
-            | Self::Collector(principal)
-            | Self::User(principal) => principal,
-        }
-    }
+/// What a writer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriterKind {
+    Gateway,
+    Server,
+    Controller,
+    ApplicationSetController,
+    Collector,
+    User,
 }
 
 /// Judges one review.
@@ -133,44 +127,49 @@ impl<'a> Judge<'a> {
         let username = user.username.as_deref().unwrap_or_default();
         let groups = user.groups.as_deref().unwrap_or_default();
         let principal = Principal::of_kubernetes_user(username, groups, self.policies().rbac.scopes());
-        let (principal, writers) = (Arc::new(principal), &self.settings.writers);
-        if username == writers.gateway {
-            Writer::Gateway(principal)
+        let writers = &self.settings.writers;
+        let kind = if username == writers.gateway {
+            WriterKind::Gateway
         } else if username == writers.server {
-            Writer::Server(principal)
+            WriterKind::Server
         } else if username == writers.controller {
-            Writer::Controller(principal)
+            WriterKind::Controller
         } else if username == writers.application_set_controller {
-            Writer::ApplicationSetController(principal)
+            WriterKind::ApplicationSetController
         } else if COLLECTORS.contains(&username) {
-            Writer::Collector(principal)
+            WriterKind::Collector
         } else {
-            Writer::User(principal)
+            WriterKind::User
+        };
+        Writer {
+            kind,
+            principal: Arc::new(principal),
         }
     }
 
     /// Decides, and writes down by whose rights.
     pub(super) async fn judge(&self, writer: &Writer, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
         let changes_definition = object.changes_definition(&self.tracking);
-        match writer {
-            Writer::Gateway(_) => Ok("written_by_gateway"),
-            Writer::Server(_) => {
+        let user = &writer.principal;
+        match writer.kind {
+            WriterKind::Gateway => Ok("written_by_gateway"),
+            WriterKind::Server => {
                 self.check_authorship(None, object)?;
                 Ok("written_by_argocd")
             }
-            Writer::Collector(_) if object.after().is_none() || !changes_definition => Ok("collected"),
-            Writer::Collector(_) => Err(Refusal::new(
+            WriterKind::Collector if object.after().is_none() || !changes_definition => Ok("collected"),
+            WriterKind::Collector => Err(Refusal::new(
                 "definition_changed",
                 "Kubernetes' own controllers delete objects and do not change them",
             )),
-            Writer::Controller(_) | Writer::ApplicationSetController(_) if !changes_definition => {
+            WriterKind::Controller | WriterKind::ApplicationSetController if !changes_definition => {
                 self.check_authorship(None, object)?;
                 Ok("definition_kept")
             }
-            Writer::Controller(_) => self.judge_child(object, record).await,
-            Writer::ApplicationSetController(_) => self.judge_generated(object, record).await,
-            Writer::User(_) if !object.changes_anything() => Ok("unchanged"),
-            Writer::User(user) => match self.parent_acting_as(user, object) {
+            WriterKind::Controller => self.judge_child(object, record).await,
+            WriterKind::ApplicationSetController => self.judge_generated(object, record).await,
+            WriterKind::User if !object.changes_anything() => Ok("unchanged"),
+            WriterKind::User => match self.parent_acting_as(user, object) {
                 Some(_) => self.judge_child(object, record).await,
                 None => self.judge_user(user, object, record),
             },
@@ -210,7 +209,7 @@ impl<'a> Judge<'a> {
         let Some(sent) = sent.filter(|_| stored != sent) else {
             return Ok(());
         };
-        let signed = self.author(&object.name, set, sent);
+        let signed = author_of(self.policies(), &object.name, set, sent);
         let is_own = |signed: &Principal| {
             author.is_some_and(|author| (author.kind(), author.user_id()) == (signed.kind(), signed.user_id()))
         };
@@ -221,14 +220,6 @@ impl<'a> Judge<'a> {
                 "the annotation `tollgate.dev/author` is not of who writes; leave it out",
             )),
         }
-    }
-
-    fn author(&self, name: &ObjectName, set: &Value, text: &str) -> Result<Arc<Principal>, String> {
-        let key = self.policies().author_key.as_ref();
-        let key = key.ok_or("Argo CD's signing key is missing")?;
-        let authored = AuthoredSet { name, object: set };
-        let author = key.verify(authored, text, self.policies().rbac.scopes());
-        author.map_err(|error| error.to_string())
     }
 
     /// Judges an object that an Application deploys, by that Application's project.
@@ -272,10 +263,10 @@ impl<'a> Judge<'a> {
         let listed = self.settings.children.get(project);
         for state in [object.before(), object.after()].into_iter().flatten() {
             let (child, what) = match object.kind {
-                WritableKind::Application => (application_project(state), "in project"),
+                WritableKind::Application => (project_of(state), "in project"),
                 // What it generates is judged when it is generated.
                 WritableKind::ApplicationSet if is_templated(project_text(state)) => continue,
-                WritableKind::ApplicationSet => (set_project(state), "in project"),
+                WritableKind::ApplicationSet => (or_default(project_text(state)), "in project"),
                 WritableKind::AppProject => (object.name.name.as_str(), "that is project"),
             };
             let is_permitted = match listed {
@@ -324,7 +315,7 @@ impl<'a> Judge<'a> {
             );
             return Err(Refusal::new("set_unknown", text));
         }
-        let unknown = match statement(&set).map(|text| self.author(&name, &set, text)) {
+        let unknown = match statement(&set).map(|text| author_of(self.policies(), &name, &set, text)) {
             Some(Ok(author)) => {
                 record.note(|record| {
                     record.notes.insert("author".to_owned(), author.username().to_owned());
@@ -360,7 +351,7 @@ impl<'a> Judge<'a> {
 
     /// The Application that deployed a stored set, whose tracking id names the set itself.
     async fn deploying(&self, name: &ObjectName, set: &Value) -> Option<Arc<IndexedApplication>> {
-        let instance = super::review::deployed_by(&self.tracking, name, set)?;
+        let instance = deployed_by(&self.tracking, name, set)?;
         self.find_parent(&instance).await
     }
 
@@ -387,7 +378,8 @@ impl<'a> Judge<'a> {
             after: object.after(),
         };
         self.authorize(user, record, |authorizer, checks| {
-            authorizer.authorize_application(written, checks)
+            let authorized = authorizer.authorize_application(written, checks);
+            authorized.map_err(|error| denied(user, &error))
         })
     }
 
@@ -406,34 +398,17 @@ impl<'a> Judge<'a> {
         let sent = object.after().cloned().map(ApplicationSet::read).transpose();
         let sent = sent.map_err(|error| invalid(&error))?;
         let resources = &self.policies().resources;
-        let clusters = ClusterInput::all(resources);
-        let statics = sent.as_ref().map(|set| static_inputs(&set.spec)).transpose();
-        let statics = statics.map_err(|error| invalid(&error))?.unwrap_or_default();
-        let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
-        let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
-        let applications = resources
-            .applications
-            .iter()
-            .filter(|(name, _)| name.namespace == object.name.namespace);
-        let owned = applications.filter(|(_, one)| one.application_set.as_deref() == Some(object.name.name.as_str()));
-        let owned: Vec<Value> = owned
-            .map(|(name, one)| crate::applicationsets::application_of(&object.name, &name.name, &one.project))
-            .collect();
+        let owned = owned_objects(resources, &object.name);
         let owned: Vec<&Value> = owned.iter().collect();
-        let set_request = SetRequest {
-            operation,
-            name: &object.name,
-            sent: sent.as_ref(),
-            stored: object.before(),
-            owned: &owned,
-            reads: ResolvedInputs {
-                repositories: &repositories,
-                clusters: &selected,
-                plugin_kinds: &statics.plugin_kinds,
-            },
-        };
         self.authorize(user, record, |authorizer, checks| {
-            authorizer.authorize_operation(&set_request, checks).map(drop)
+            let set_operation = (operation, &object.name, sent.as_ref());
+            let existing = (object.before(), &*owned);
+            authorize_set((authorizer, resources), set_operation, existing, checks)
+                .map(drop)
+                .map_err(|error| match error {
+                    RequestError::Denied(error) => denied(user, &error),
+                    other => invalid(&other),
+                })
         })
     }
 
@@ -441,7 +416,7 @@ impl<'a> Judge<'a> {
         &self,
         user: &Arc<Principal>,
         record: &mut OpenRecord,
-        authorize: impl FnOnce(&SetAuthorizer<'_>, &mut Vec<CheckRecord>) -> Result<(), SetError>,
+        authorize: impl FnOnce(&SetAuthorizer<'_>, &mut Vec<CheckRecord>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let caller = self.policies().caller_once(user);
         let authorizer = SetAuthorizer::new(self.policies(), &caller)
@@ -449,10 +424,7 @@ impl<'a> Judge<'a> {
         let mut checks = Vec::new();
         let authorized = authorize(&authorizer, &mut checks);
         record.note(|record| record.checks = checks.into());
-        authorized.map_err(|error| {
-            let (_, reason) = error.answer();
-            Refusal::new(reason, of_user(user, &error.to_string()))
-        })
+        authorized
     }
 
     fn authorize_project(
@@ -483,6 +455,11 @@ impl<'a> Judge<'a> {
     }
 }
 
+fn denied(user: &Principal, error: &SetError) -> Refusal {
+    let (_, reason) = error.answer();
+    Refusal::new(reason, of_user(user, &error.to_string()))
+}
+
 fn of_user(user: &Principal, text: &str) -> String {
     format!("for `{}`: {text}", user.username())
 }
@@ -492,19 +469,6 @@ fn note_parent(parent: &IndexedApplication, record: &mut OpenRecord) {
         record.application = Some(parent.application.name.clone());
         record.project = Some(parent.application.project.clone());
     });
-}
-
-fn application_project(application: &Value) -> &str {
-    or_default(application.pointer("/spec/project"))
-}
-
-fn set_project(set: &Value) -> &str {
-    or_default(set.pointer("/spec/template/spec/project"))
-}
-
-fn or_default(project: Option<&Value>) -> &str {
-    let project = project.and_then(Value::as_str).unwrap_or_default();
-    if project.is_empty() { "default" } else { project }
 }
 
 /// The name of the set that controls an Application.
@@ -537,7 +501,7 @@ pub(super) fn derived(object: &WrittenObject) {
     let _ = (object.claim(&tracking), object.notes(), object.statements());
     let _ = (
         controlling_set(object.object()),
-        super::review::deployed_by(&tracking, &object.name, object.object()),
+        deployed_by(&tracking, &object.name, object.object()),
     );
     assert!(
         object.changes_anything() || !object.changes_definition(&tracking),

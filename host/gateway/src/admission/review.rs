@@ -101,11 +101,11 @@ impl WrittenObject {
 
     /// Whether a field differs, by its JSON pointer. One that is null or empty is absent.
     pub(super) fn changes(&self, pointer: &str) -> bool {
-        let field = |object: Option<&Value>| {
-            let found = object.and_then(|object| object.pointer(pointer)).cloned();
-            found.filter(|found| !is_empty(found))
-        };
-        field(self.before()) != field(self.after())
+        let [before, after] = [self.before(), self.after()].map(|object| {
+            let field = object.and_then(|object| object.pointer(pointer));
+            field.filter(|field| !is_empty(field))
+        });
+        before != after
     }
 
     /// Whether it is created, deleted, or changed in what it is, rather than in what was found out
@@ -140,8 +140,8 @@ impl WrittenObject {
 
     /// Whether it says to belong to another Application than before.
     pub(super) fn changes_claim(&self, tracking: &Tracking) -> bool {
-        let before = claim_of(tracking, self.before.as_ref());
-        self.after.is_some() && claim_of(tracking, self.after.as_ref()) != before
+        let [before, after] = [&self.before, &self.after].map(|state| claim_of(tracking, state.as_ref()));
+        self.after.is_some() && before != after
     }
 
     /// The statement of its author that is stored with it, and the one that is to be.

@@ -61,7 +61,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// Whether the admission webhook needs to know the author of a stored set, and does not.
     fn lacks_author(&self, name: &ObjectName, stored: &Value) -> bool {
         let policies = &self.snapshot.policies;
-        policies.author_key.is_some() && !admission::is_signed(policies, name, stored, None)
+        policies.author_key.is_some() && !admission::is_signed(policies, name, stored)
     }
 
     /// Determines which operation creating a set amounts to, and the resulting set.

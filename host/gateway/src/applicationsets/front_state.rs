@@ -183,7 +183,7 @@ impl GenerationContext<'_> {
     /// the admission webhook is off.
     pub(super) fn author_statement(&self, name: &ObjectName, set: &Value) -> Option<String> {
         let policies = &self.snapshot.policies;
-        if admission::is_signed(policies, name, set, None) {
+        if admission::is_signed(policies, name, set) {
             return None;
         }
         let now = self.front_state.clock.unix_seconds();

@@ -44,11 +44,12 @@ mod plan;
 mod tests;
 
 pub use application::generated_errors;
+pub(crate) use application::project_of;
 pub(crate) use direct::WrittenApplication;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
 pub(crate) use inherited::OwnedApplication;
-pub(crate) use permissions::{annotated_projects, is_templated, project_text};
+pub(crate) use permissions::{annotated_projects, is_templated, or_default, project_text};
 
 use plan::{PlanVerdict, check_plan_matches};
 

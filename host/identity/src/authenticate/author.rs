@@ -17,10 +17,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::argocd_token::{SECRET_NAME, SIGNING_KEY};
+use super::issuer::name_claims;
 use super::principal::{CredentialTransport, Principal, VerifiedIdentity};
 use crate::revoked_tokens::TokenIds;
 use tollgate_core::principal::Kind;
@@ -174,14 +175,8 @@ fn principal(
     (user_id, username, groups): (String, String, Vec<String>),
     scopes: &[String],
 ) -> Principal {
-    let mut claims = Map::new();
-    claims.insert("iss".to_owned(), json!(issuer));
-    claims.insert("sub".to_owned(), json!(user_id));
-    // Never a claim that says who it is.
-    let is_free = |scope: &&String| !["iss", "sub", "federated_claims"].contains(&scope.as_str());
-    if let Some(scope) = scopes.iter().find(is_free) {
-        claims.insert(scope.clone(), json!(groups));
-    }
+    let mut claims = Map::from_iter(name_claims(&user_id, &groups, scopes));
+    claims.insert("iss".to_owned(), issuer.as_str().into());
     let identity = VerifiedIdentity {
         kind,
         issuer,

@@ -40,6 +40,23 @@ const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
 /// Claims in the policies' view that never hold groups, whatever `scopes` says.
 const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
+/// The claims by which policies see names that did not come from a token as they are: `sub`, and the
+/// groups.
+///
+/// - `scopes`: claims in which Argo CD's RBAC finds groups.
+pub(super) fn name_claims(username: &str, groups: &[String], scopes: &[String]) -> [(String, Value); 2] {
+    // The scope must not be one such as `sub`, where the groups would replace the name.
+    let free = |scope: &&String| !NON_GROUP_CLAIMS.contains(&scope.as_str());
+    let scope = match scopes.iter().find(free) {
+        Some(first) if !scopes.iter().any(|scope| scope == "groups") => first.as_str(),
+        Some(_) | None => "groups",
+    };
+    [
+        ("sub".to_owned(), Value::from(username)),
+        (scope.to_owned(), Value::from(groups.to_vec())),
+    ]
+}
+
 #[derive(Debug)]
 pub(super) struct OidcIssuer {
     pub(super) verifier: Verifier,
@@ -223,14 +240,7 @@ impl OidcIssuer {
         for claim in KEPT_CLAIMS {
             claims.extend(token.get(claim).map(|value| (claim.to_owned(), value.clone())));
         }
-        // The scope must not be one such as `sub`, where the groups would replace the name.
-        let free = |scope: &&String| !NON_GROUP_CLAIMS.contains(&scope.as_str());
-        let scope = match self.scopes.iter().find(free) {
-            Some(first) if !self.scopes.iter().any(|scope| scope == "groups") => first.as_str(),
-            Some(_) | None => "groups",
-        };
-        claims.insert("sub".to_owned(), Value::from(username));
-        claims.insert(scope.to_owned(), Value::from(groups.to_vec()));
+        claims.extend(name_claims(username, groups, &self.scopes));
         claims.insert("token".to_owned(), Value::Object(token));
         claims
     }

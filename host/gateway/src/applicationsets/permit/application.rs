@@ -20,7 +20,7 @@ pub(super) struct ApplicationFields<'a> {
 }
 
 /// The project of an Application, `default` if it names none.
-pub(super) fn project_of(application: &Value) -> &str {
+pub(crate) fn project_of(application: &Value) -> &str {
     let text = application.pointer("/spec/project").and_then(Value::as_str);
     or_default(text.unwrap_or_default())
 }

@@ -39,11 +39,11 @@ pub(crate) struct WrittenApplication<'a> {
 impl WrittenApplication<'_> {
     /// Whether a field differs, by its JSON pointer. One that is null is absent.
     pub(crate) fn changes(&self, pointer: &str) -> bool {
-        let field = |object: Option<&Value>| {
-            let found = object.and_then(|object| object.pointer(pointer)).cloned();
-            found.filter(|found| !found.is_null())
-        };
-        field(self.before) != field(self.after)
+        let [before, after] = [self.before, self.after].map(|object| {
+            let field = object.and_then(|object| object.pointer(pointer));
+            field.filter(|field| !field.is_null())
+        });
+        before != after
     }
 
     /// Whether anything differs that is not about an operation.

@@ -46,7 +46,7 @@ pub(crate) fn is_templated(project: &str) -> bool {
     project.contains("{{")
 }
 
-pub(super) fn or_default(project: &str) -> &str {
+pub(crate) fn or_default(project: &str) -> &str {
     if project.is_empty() { "default" } else { project }
 }
 
