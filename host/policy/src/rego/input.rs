@@ -114,7 +114,7 @@ pub struct PrincipalFacts(Value);
 
 impl PrincipalFacts {
     /// - `id`: stable identifier, such as `sub`.
-    /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
+    /// - `kind`: `anonymous`, `local`, `project-token`, `oidc` or `kubernetes`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
         Self(reusable_value([
             ("id", id.into()),
@@ -340,8 +340,8 @@ mod tests {
     use crate::rego::Front;
     use tollgate_core::principal::Kind;
 
-    fn enum_values(pointer: &str) -> Vec<Value> {
-        Front::Extensions
+    fn enum_values(front: Front, pointer: &str) -> Vec<Value> {
+        front
             .input_schema()
             .pointer(pointer)
             .and_then(Value::as_array)
@@ -350,10 +350,21 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_lists_every_enum_value() {
+    fn the_schemas_list_every_enum_value() {
         let kinds: Vec<Value> = Kind::VARIANTS.iter().map(|kind| json!(kind.as_ref())).collect();
-        assert_eq!(enum_values("/properties/principal/properties/kind/enum"), kinds);
+        for front in [
+            Front::Extensions,
+            Front::Applications,
+            Front::ApplicationSets,
+            Front::Argocd,
+        ] {
+            assert_eq!(
+                enum_values(front, "/properties/principal/properties/kind/enum"),
+                kinds,
+                "{front:?}"
+            );
+        }
         let effects = "/properties/rbac/properties/candidates/items/properties/effect/enum";
-        assert_eq!(enum_values(effects), ["allow", "deny", "inert"]);
+        assert_eq!(enum_values(Front::Extensions, effects), ["allow", "deny", "inert"]);
     }
 }
