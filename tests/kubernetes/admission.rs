@@ -1,17 +1,15 @@
 //! The admission webhook of the shipped manifests in a real API server: what kubectl may write, and what
 //! happens while the gateway is away. `argocd` has a whole Argo CD.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tokio::time::Instant;
 
 use test_support::authority::{Authority, Pair};
-use test_support::kubernetes::argocd::free_port;
-use test_support::kubernetes::cluster::{Cluster, Options};
-use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64};
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::kubernetes::kubectl::Run;
+use test_support::kubernetes::webhook::Webhook;
+use test_support::kubernetes::{PATIENCE, eventually};
 
 mod argocd;
 
@@ -34,94 +32,6 @@ p, alice, clusters, get, *, allow
 g, readers, role:readonly
 g, system:masters, role:admin
 ";
-
-/// Where the webhook listens, and as whom API servers call it.
-struct Webhook {
-    address: String,
-    clients: Authority,
-    /// Configuration of API servers.
-    folder: TempDir,
-}
-
-impl Webhook {
-    fn new() -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let clients = Authority::new("api-servers");
-        let folder = tempfile::tempdir().unwrap();
-        let Pair { certificate, key } = clients.client("kube-apiserver", None);
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config",
-            "users": [{"name": address, "user": {
-                "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
-            }}],
-        });
-        let file = folder.path().join("webhooks.kubeconfig");
-        std::fs::write(&file, kubeconfig.to_string()).unwrap();
-        let plugin = |name: &str| {
-            json!({"name": name, "configuration": {
-                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
-                "kubeConfigFile": file,
-            }})
-        };
-        let configuration = json!({
-            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-            "plugins": [plugin("ValidatingAdmissionWebhook"), plugin("MutatingAdmissionWebhook")],
-        });
-        std::fs::write(folder.path().join("admission.json"), configuration.to_string()).unwrap();
-        Self {
-            address,
-            clients,
-            folder,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("https://{}", self.address)
-    }
-
-    /// A cluster whose API server authenticates to the webhook.
-    async fn start_cluster(&self) -> Cluster {
-        let file = self.folder.path().join("admission.json");
-        let flag = format!("--admission-control-config-file={}", file.display());
-        let options = Options {
-            flags: vec![flag],
-            ..Options::default()
-        };
-        Cluster::start_with(options).await
-    }
-
-    /// Settings of the gateway.
-    ///
-    /// - `more`: further ones of the section `admission`.
-    fn configure(&self, layout: &mut Layout, more: &Value) {
-        layout.tls();
-        std::fs::write(layout.root().join("clients.pem"), &self.clients.pem).unwrap();
-        let mut admission = json!({
-            "listen": self.address,
-            "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
-            "clientCertificateAuthority": "clients.pem",
-        });
-        let more = more.as_object().unwrap().clone();
-        admission.as_object_mut().unwrap().extend(more);
-        layout.settings(json!({"applications": {}, "applicationSets": {}, "admission": admission}));
-        for front in ["applications", "applicationsets"] {
-            layout.policies(front);
-        }
-    }
-
-    /// Registers the shipped webhooks at an API server.
-    async fn register(&self, cluster: &Cluster, authority: &str) {
-        for component in ["admission", "admission-author"] {
-            let path = format!("deploy/kubernetes/components/{component}/webhooks.yaml");
-            let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-            let mut configuration: Value = serde_saphyr::from_str(&text).unwrap();
-            let client = &mut configuration["webhooks"][0]["clientConfig"];
-            let path = client["service"]["path"].as_str().unwrap();
-            *client = json!({"url": format!("{}{path}", self.url()), "caBundle": base64(authority)});
-            cluster.admin().apply(&configuration.to_string()).await;
-        }
-    }
-}
 
 /// Fields end in this order.
 struct Scene {
@@ -653,6 +563,81 @@ async fn audit_warns_and_writes_down_what_enforce_would_refuse() {
     assert_eq!(run.stderr, "");
 }
 
+/// A set whose project is the name of a cluster, of which somebody may add another one later.
+fn by_cluster(name: &str) -> Value {
+    let set = with(set(name, "{{name}}"), "/spec/generators", json!([{"clusters": {}}]));
+    with(
+        set,
+        "/spec/template/metadata/name",
+        json!(format!("{name}-{{{{name}}}}")),
+    )
+}
+
+/// alice may write Applications in the only project that the set leads into so far.
+async fn start_with_clusters(mode: &str) -> Scene {
+    let scene = Scene::start(&json!({"mode": mode, "writers": {"gateway": "administrator"}})).await;
+    let rows = json!({"data": {"policy.csv": format!("{POLICY}p, alice, applications, *, in-cluster/*, allow\n\
+                                                      p, alice, applicationsets, *, in-cluster/*, allow\n\
+                                                      p, alice, applicationsets, *, {{{{name}}}}/*, allow\n")}});
+    let patch = ["patch", "configmap", "argocd-rbac-cm", "--namespace", NAMESPACE];
+    scene
+        .cluster
+        .admin()
+        .succeed(&[&patch[..], &["--type=merge", &self::patch(&rows)]].concat())
+        .await;
+    scene
+        .cluster
+        .admin()
+        .apply(&project("in-cluster", &json!({})).to_string())
+        .await;
+    scene
+}
+
+impl Scene {
+    /// Writes a set through the gateway as alice, until the answer has this status. Returns its text.
+    async fn post_until(&self, set: &Value, status: u16) -> String {
+        let client = self.gateway.client("alice");
+        let url = format!("{}/api/v1/applicationsets?upsert=true", self.gateway.url());
+        let mut other = String::new();
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let response = client.post(&url).json(set).send().await.unwrap();
+            let found = response.status();
+            let text = response.text().await.unwrap();
+            if found == status {
+                return text;
+            }
+            other = format!("{found}: {text}");
+        }
+        panic!("no answer with status {status}, but {other}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_webhook_that_enforces_makes_rights_in_all_projects_unnecessary() {
+    let lead = "which can lead into any project later";
+    let enforced = async {
+        let scene = start_with_clusters("enforce").await;
+        scene.post_until(&by_cluster("with"), 200).await;
+        scene
+            .cluster
+            .admin()
+            .succeed(&["delete", "validatingwebhookconfigurations", "--all"])
+            .await;
+        let refused = scene.post_until(&by_cluster("without"), 403).await;
+        assert!(refused.contains(lead), "{refused}");
+        let log = scene.gateway.log();
+        let is_told = |entry: &&Value| entry.to_string().contains("register the webhook");
+        assert!(log.iter().any(|entry| is_told(&entry)), "{log:?}");
+    };
+    let audited = async {
+        let scene = start_with_clusters("audit").await;
+        let refused = scene.post_until(&by_cluster("audited"), 403).await;
+        assert!(refused.contains(lead), "{refused}");
+    };
+    tokio::join!(enforced, audited);
+}
+
 /// Whoever could send a review could become the author of a set as anybody.
 #[tokio::test]
 async fn nothing_is_signed_for_who_is_no_api_server() {
@@ -690,7 +675,7 @@ async fn nothing_is_signed_for_who_is_no_api_server() {
     for identity in [None, Some(stranger)] {
         assert_eq!(post(&gateway, "/admission/author", identity).await, None);
     }
-    let genuine = Some(webhook.clients.client("kube-apiserver", None));
+    let genuine = Some(webhook.client_certificate());
     let (status, text) = post(&gateway, "/admission/author", genuine).await.unwrap();
     assert!(status == 200 && text.contains("\"patch\""), "{status}: {text}");
     drop(gateway);

@@ -39,9 +39,11 @@ use tollgate_state::source::Source;
 
 mod author;
 mod judge;
+mod probe;
 mod review;
 
 pub(crate) use author::{is_signed, sign};
+pub(crate) use probe::is_enforced;
 
 /// Longest review that is read, in bytes: an object and its predecessor, each of at most the 3 MiB of
 /// a request to kube-apiserver, with what JSON adds.

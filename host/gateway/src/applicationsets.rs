@@ -15,7 +15,10 @@ use http::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use crate::applicationsets::permit::{Operation, OwnedApplication, ResolvedInputs, SetPermit, SetRequest};
+use crate::admission;
+use crate::applicationsets::permit::{
+    LaterApplications, Operation, OwnedApplication, ResolvedInputs, SetPermit, SetRequest,
+};
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
@@ -26,7 +29,7 @@ use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::generate::static_inputs;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{ApplicationSet, ClusterInput};
-use tollgate_config::{ApplicationNamespaces, ApplicationSetChecks, StateSource};
+use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource};
 use tollgate_core::dns;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::{Body, LimitPermit};
@@ -66,6 +69,8 @@ struct ApplicationSetHandler<'a, 'b> {
     checks: Vec<CheckRecord>,
     /// The person's slot for reading and writing, once something was read.
     reader: Option<LimitPermit>,
+    /// What happens to what the set generates later, once that matters and is known.
+    later: LaterApplications,
 }
 
 /// An operation, the name of its set, and the set that was sent, if any.
@@ -123,6 +128,7 @@ impl RequestContext<'_> {
             statuses: gateway.source.application_set_statuses(),
             checks: Vec::new(),
             reader: None,
+            later: LaterApplications::Unjudged,
             snapshot,
             principal,
             record,
@@ -231,8 +237,9 @@ impl ApplicationSetHandler<'_, '_> {
         scope: ReadScope,
     ) -> Result<StoredState, Rejection> {
         self.precheck(set_operation)?;
-        let (operation, name, _) = set_operation;
+        let (operation, name, sent) = set_operation;
         self.ensure_reader()?;
+        self.later = self.later_applications(name, sent).await;
         let cached = self.cached(name);
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // Objects that the snapshot does not have, or not yet, are read from its source.
@@ -261,9 +268,39 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(StoredState { set, applications })
     }
 
+    /// What happens to Applications that the set generates later. Asks the API server if that matters.
+    async fn later_applications(&self, name: &ObjectName, sent: Option<&ApplicationSet>) -> LaterApplications {
+        let matters = sent.is_some_and(permit::can_change_later) && self.checks() == ApplicationSetChecks::Generated;
+        if !matters || self.expected_later() == LaterApplications::Unjudged {
+            return LaterApplications::Unjudged;
+        }
+        let nonce = self.record.id().to_string();
+        match admission::is_enforced(&self.writer, &name.namespace, &nonce).await {
+            Ok(()) => LaterApplications::JudgedByAuthor,
+            Err(observed) => {
+                tracing::warn!(
+                    namespace = %name.namespace, decision = %self.record.id(),
+                    "the API server does not refuse what the admission webhook refuses ({observed}), so a set whose \
+                     projects Git decides needs rights in all projects: register the webhook (docs/admission.md)"
+                );
+                LaterApplications::Unjudged
+            }
+        }
+    }
+
+    /// What happens to them by the settings.
+    fn expected_later(&self) -> LaterApplications {
+        let settings = self.snapshot.policies.config.admission.as_ref();
+        match settings.map(|settings| settings.mode) {
+            Some(AdmissionMode::Enforce) => LaterApplications::JudgedByAuthor,
+            Some(AdmissionMode::Audit) | None => LaterApplications::Unjudged,
+        }
+    }
+
     /// Authorizes the request by what the snapshot knows.
     ///
-    /// SECURITY: a request that is allowed here is authorized again by the stored objects.
+    /// SECURITY: a request that is allowed here is authorized again by the stored objects, and by what
+    /// the API server does with the admission webhook.
     fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
         let mut latest = self.latest_known(name)?;
         if latest.set.is_none() && !self.is_watched(&name.namespace) {
@@ -273,7 +310,11 @@ impl ApplicationSetHandler<'_, '_> {
             latest.set = None;
         }
         let recorded = self.checks.len();
-        match self.authorize_operation(operation, (name, sent), &latest) {
+        let expected = self.expected_later();
+        let known = std::mem::replace(&mut self.later, expected);
+        let authorized = self.authorize_operation(operation, (name, sent), &latest);
+        self.later = known;
+        match authorized {
             Ok(_) => {}
             // The set may have been deleted since.
             Err(Rejection::ApplicationSet(Error::Denied(permit::Error::Exists))) => {}
@@ -355,7 +396,7 @@ impl ApplicationSetHandler<'_, '_> {
     ) -> Result<SetPermit, Rejection> {
         let owned: Vec<&Value> = existing.owned(name).collect();
         let authorizer = permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller);
-        let authorizer = authorizer.ok_or(Rejection::NotFound)?;
+        let authorizer = authorizer.ok_or(Rejection::NotFound)?.with_later(self.later);
         let resources = &self.snapshot.policies.resources;
         let existing = (existing.set.as_ref(), &*owned);
         let set_permit = authorize_set(

@@ -358,6 +358,19 @@ impl Writer {
         Ok(found)
     }
 
+    /// Has the cluster check a new object as if it were created, without storing it. A folder checks
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Cluster`] with the cluster's refusal, [`Error::AlreadyExists`].
+    pub async fn create_dry_run(&self, key: &ObjectKey, object: &Value) -> Result<(), Error> {
+        key.check()?;
+        match self {
+            Self::Folder(_) => Ok(()),
+            Self::Cluster(cluster) => cluster.create_dry_run(key, object).await,
+        }
+    }
+
     /// Changes the object to `wanted`, if its version is still `expected_version`.
     ///
     /// `metadata.resourceVersion` in `wanted` is ignored. Gives the object as it is stored

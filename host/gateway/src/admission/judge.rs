@@ -2,7 +2,7 @@
 //!
 //! | writer | may write |
 //! |---|---|
-//! | the gateway | everything, because it has judged |
+//! | the gateway | everything, because it has judged, but no probe (`probe.rs`) |
 //! | argocd-server | everything, because Argo CD's RBAC has judged, but no author of a set |
 //! | Argo CD's controller | what it finds out; objects of an Application where its project may have children |
 //! | the ApplicationSet controller | what it finds out; Applications that the author of their set may write |
@@ -22,9 +22,11 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use serde_json::Value;
 
 use crate::admission::author::author_of;
+use crate::admission::probe;
 use crate::admission::review::{WrittenObject, deployed_by, statement};
 use crate::applicationsets::permit::{
-    Error as SetError, Operation, SetAuthorizer, WrittenApplication, is_templated, or_default, project_of, project_text,
+    Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication, is_templated, or_default,
+    project_of, project_text,
 };
 use crate::applicationsets::request::Error as RequestError;
 use crate::applicationsets::{apply, authorize_set, owned_objects};
@@ -34,7 +36,7 @@ use crate::projects;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::Owner;
-use tollgate_config::Admission;
+use tollgate_config::{Admission, AdmissionMode};
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::applications::{IndexedApplication, Tracking};
 use tollgate_policy::impersonate::Impersonation;
@@ -152,7 +154,10 @@ impl<'a> Judge<'a> {
         let changes_definition = object.changes_definition(&self.tracking);
         let user = &writer.principal;
         match writer.kind {
-            WriterKind::Gateway => Ok("written_by_gateway"),
+            WriterKind::Gateway => match probe::nonce(object.object()) {
+                Some(nonce) => Err(Refusal::new("probe", probe::refusal(nonce))),
+                None => Ok("written_by_gateway"),
+            },
             WriterKind::Server => {
                 self.check_authorship(None, object)?;
                 Ok("written_by_argocd")
@@ -421,6 +426,10 @@ impl<'a> Judge<'a> {
         let caller = self.policies().caller_once(user);
         let authorizer = SetAuthorizer::new(self.policies(), &caller)
             .ok_or_else(|| Refusal::new("permission_denied", "the settings have no section `applicationSets`"))?;
+        let authorizer = authorizer.with_later(match self.settings.mode {
+            AdmissionMode::Enforce => LaterApplications::JudgedByAuthor,
+            AdmissionMode::Audit => LaterApplications::Unjudged,
+        });
         let mut checks = Vec::new();
         let authorized = authorize(&authorizer, &mut checks);
         record.note(|record| record.checks = checks.into());

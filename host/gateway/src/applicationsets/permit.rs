@@ -45,6 +45,7 @@ mod tests;
 
 pub use application::generated_errors;
 pub(crate) use application::project_of;
+pub(crate) use determinism::can_change_later;
 pub(crate) use direct::WrittenApplication;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
@@ -91,6 +92,16 @@ pub struct ResolvedInputs<'a> {
     pub plugin_kinds: &'a [GeneratorKind],
 }
 
+/// What happens to Applications that a set generates after it was written, because its inputs changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LaterApplications {
+    /// Argo CD's controller writes them, and nobody is asked.
+    #[default]
+    Unjudged,
+    /// The admission webhook judges each by the rights of the set's author.
+    JudgedByAuthor,
+}
+
 /// A request about a set, to authorize.
 #[derive(Clone, Copy, Debug)]
 pub struct SetRequest<'a> {
@@ -117,6 +128,7 @@ pub struct SetAuthorizer<'a> {
     policy: &'a Bundle,
     control_plane_namespace: &'a str,
     caller: &'a Caller,
+    later: LaterApplications,
 }
 
 /// Proof that a caller may do the operation, and that its generators may read all inputs that are
@@ -184,7 +196,14 @@ impl<'a> SetAuthorizer<'a> {
             policy: policies.application_sets.as_deref()?,
             control_plane_namespace: &policies.config.control_plane_namespace,
             caller,
+            later: LaterApplications::Unjudged,
         })
+    }
+
+    /// The same, where this happens to what is generated later.
+    #[must_use]
+    pub(crate) fn with_later(self, later: LaterApplications) -> Self {
+        Self { later, ..self }
     }
 
     /// Whose requests it authorizes.

@@ -193,15 +193,23 @@ impl ClusterWriter {
     }
 
     pub(super) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
+        self.post(key, object, false).await.and_then(stored)
+    }
+
+    pub(super) async fn create_dry_run(&self, key: &ObjectKey, object: &Value) -> Result<(), Error> {
+        self.post(key, object, true).await.map(drop)
+    }
+
+    async fn post(&self, key: &ObjectKey, object: &Value, dry_run: bool) -> Result<Value, Error> {
         let parameters = PostParams {
             field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
+            dry_run,
         };
         let mut object = object.clone();
         strip_server_metadata(&mut object);
         let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
         let none = ResourceVersion::new("");
-        self.send(request, Some((key, &none))).await.and_then(stored)
+        self.send(request, Some((key, &none))).await
     }
 
     async fn delete(

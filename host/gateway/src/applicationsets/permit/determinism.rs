@@ -2,18 +2,27 @@
 //! than those that are authorized now.
 //!
 //! The gateway authorizes a set when it is written. Argo CD's controller renders it again when an
-//! input changes, without asking the gateway.
+//! input changes, and only the admission webhook asks the gateway then.
 //!
-//! Security: unless the caller may write in every project, no clock, randomness or repository of
-//! somebody else may decide a project.
+//! Security: unless the caller may write in every project, or the webhook judges later Applications, no
+//! clock, randomness or repository of somebody else may decide a project.
 
-use crate::applicationsets::permit::finding::{Finding, record_check};
-use crate::applicationsets::permit::{SetAuthorizer, SetRequest};
+use crate::applicationsets::permit::finding::{Finding, generator_kinds_of, record_check};
+use crate::applicationsets::permit::inherited::SELF_CONTAINED;
+use crate::applicationsets::permit::{LaterApplications, SetAuthorizer, SetRequest};
+use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::template::{Nondeterminism, nondeterminism};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 const PROJECT: &str = "spec.template.spec.project";
+
+/// Whether a set can have Applications later that nobody is asked about, unless the admission webhook
+/// judges them.
+pub(crate) fn can_change_later(set: &ApplicationSet) -> bool {
+    let kinds = generator_kinds_of(&set.object);
+    kinds.into_iter().any(|kind| !SELF_CONTAINED.contains(&kind)) || !nondeterminism(&set.spec).is_empty()
+}
 
 impl SetAuthorizer<'_> {
     /// The findings that prevent authorizing the projects of a set.
@@ -22,17 +31,20 @@ impl SetAuthorizer<'_> {
         if found.is_empty() {
             return Vec::new();
         }
-        let missing = self.first_denied_project(request.name);
+        let missing = match self.later {
+            LaterApplications::Unjudged => self.first_denied_project(request.name),
+            LaterApplications::JudgedByAuthor => None,
+        };
         if let Some(object) = &missing {
             record_check(checks, || {
                 self.lookup_permission("applications", "create", object.clone())
                     .into_check()
             });
         }
-        let is_anywhere = missing.is_none();
+        let is_judged = missing.is_none();
         found
             .iter()
-            .filter_map(|one| nondeterminism_finding(one, is_anywhere))
+            .filter_map(|one| nondeterminism_finding(one, is_judged))
             .collect()
     }
 
@@ -45,7 +57,8 @@ impl SetAuthorizer<'_> {
     }
 }
 
-fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) -> Option<Finding> {
+/// - `is_judged`: whether the caller may write in every project, or the webhook judges later Applications.
+fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_judged: bool) -> Option<Finding> {
     let (path, what) = match nondeterminism {
         Nondeterminism::Function(name) => {
             let reason =
@@ -68,7 +81,7 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
             "a project or a name depends on what a text of the generator makes".to_owned(),
         ),
     };
-    if is_anywhere {
+    if is_judged {
         return None;
     }
     let reason = format!(

@@ -18,7 +18,7 @@ use crate::applicationsets::permit::application::project_of;
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, generator_kinds_of, record_check};
 use crate::applicationsets::permit::permissions::{HIDDEN_SET, is_templated, or_default, project_text};
-use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
+use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
@@ -30,7 +30,7 @@ const RESOURCE: &str = "applications";
 const ANY: &str = "*";
 
 /// Kinds of generators whose Applications depend on nothing but the set.
-const SELF_CONTAINED: [&str; 3] = ["list", "matrix", "merge"];
+pub(super) const SELF_CONTAINED: [&str; 3] = ["list", "matrix", "merge"];
 
 /// An Application that a set owns, as far as the permissions on the set depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,8 +221,11 @@ impl SetAuthorizer<'_> {
     }
 
     /// The finding for a set whose Applications can become others without a write of the set, unless
-    /// the caller may create all that it could have.
+    /// the caller may create all that it could have, or the admission webhook judges them.
     pub(super) fn changing_applications(&self, name: &ObjectName, set: &Value) -> Option<Finding> {
+        if self.later == LaterApplications::JudgedByAuthor {
+            return None;
+        }
         let kinds = generator_kinds_of(set);
         let kind = kinds.into_iter().find(|kind| !SELF_CONTAINED.contains(kind))?;
         let possible = self.possible_applications(name, set);

@@ -6,7 +6,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApprovedPlan, Error, Operation, OwnedApplication, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
+    ApprovedPlan, Error, LaterApplications, Operation, OwnedApplication, ResolvedInputs, SetAuthorizer, SetPermit,
+    SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Owner, Plan, StoredState};
@@ -40,6 +41,7 @@ struct Fixture {
     policy: Arc<Bundle>,
     settings: ApplicationSets,
     callers: CallerCache,
+    later: LaterApplications,
 }
 
 fn folder() -> PathBuf {
@@ -83,7 +85,12 @@ impl Fixture {
                 max_deletions: 10,
             },
             callers: CallerCache::default(),
+            later: LaterApplications::Unjudged,
         }
+    }
+
+    fn with_later(self, later: LaterApplications) -> Self {
+        Self { later, ..self }
     }
 
     fn caller(&self, name: &str) -> Arc<Caller> {
@@ -100,6 +107,7 @@ impl Fixture {
             policy: &self.policy,
             control_plane_namespace: "argocd",
             caller,
+            later: self.later,
         }
     }
 

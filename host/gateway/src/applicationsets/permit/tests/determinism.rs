@@ -65,6 +65,26 @@ fn a_project_from_external_input_needs_permission_in_all_projects() {
 }
 
 #[test]
+fn later_applications_that_the_webhook_judges_need_no_more() {
+    let dev = "p, ann, applications, *, dev/*, allow";
+    let set = sent("{{ .p }}", git());
+    let judged = |later: LaterApplications, set: &ApplicationSet| {
+        let fixture = Fixture::new(&format!("{SETS}{dev}")).with_later(later);
+        fixture.authorize(
+            Operation::Create,
+            set,
+            &StoredState::default(),
+            vec![application("a", "dev")],
+        )
+    };
+    assert!(judged(LaterApplications::JudgedByAuthor, &set).is_ok());
+    assert_eq!(refusals(judged(LaterApplications::Unjudged, &set)).len(), 1);
+    // No later judgement makes a project of each time another one.
+    let clock = sent("{{ now | date \"2006\" }}", git());
+    assert_eq!(refusals(judged(LaterApplications::JudgedByAuthor, &clock)).len(), 1);
+}
+
+#[test]
 fn a_project_that_depends_on_the_time_is_always_refused() {
     let all = "p, ann, applications, *, *, allow";
     let outcome = create(
