@@ -20,6 +20,7 @@ mod exchange;
 mod failures;
 mod guide;
 mod objects;
+mod policy;
 mod sync;
 mod withdrawal;
 
@@ -175,6 +176,7 @@ impl Scene {
             layout.write(&object);
         }
         layout.policies("applications");
+        layout.policies("controlplane");
         layout.settings(json!({
             "applications": {},
             "controlPlane": {

@@ -104,7 +104,7 @@ pub(crate) struct BundleArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// Front that the bundle is for, if its folder has another name: `extensions`, `kubernetes`,
-    /// `applications` or `applicationsets`
+    /// `applications`, `applicationsets`, `argocd` or `controlplane`
     #[arg(long, value_name = "NAME")]
     front: Option<String>,
     /// Output format
@@ -209,9 +209,11 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
     if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
-        if front == Front::Applications {
+        if matches!(front, Front::Applications | Front::ControlPlane) {
             let access = ReadOrWrite::classify(&attributes);
             input.insert("access".to_owned(), access.as_ref().into());
+        }
+        if front == Front::Applications {
             let operation = ObjectOperation::classify(&attributes);
             input.insert("operation".to_owned(), operation.as_ref().into());
         }

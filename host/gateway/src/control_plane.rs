@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 use http::{Method, Response, request};
+use jiff::Timestamp;
 
 use crate::applications::ApplicationsFrontState;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::control_plane::object::{ObjectSearch, WrittenObject};
 use crate::control_plane::permit::{
-    ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, RequestedUser, access_again, access_cluster,
+    ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, Error, RequestedUser, access_again, access_cluster,
 };
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{RequestContext, RouteHandler};
@@ -118,7 +119,8 @@ impl ControlPlaneReauthorization {
         };
         let from = (&now.policies, self.front_state.0.restrictions());
         let access = access_again((&now.policies, &now.clusters), principal, &request);
-        let permit = access.and_then(|access| access.permit(from, principal, self.object.as_ref()));
+        let caller = (principal, Timestamp::now());
+        let permit = access.and_then(|access| access.permit(from, caller, self.object.as_ref()));
         permit.is_ok_and(|permit| {
             let access = permit.access();
             let is_same_cluster = access.cluster().server == self.server && access.is_reached_by(self.connection);
@@ -178,8 +180,18 @@ impl RouteHandler for ControlPlanePath<'_> {
         let body = body.without_trailers();
         let (object, body) = find_object(front_state, snapshot, &access, (request.format, body)).await?;
         let from = (&snapshot.policies, front_state.restrictions());
-        let permitted = access.permit(from, principal, object.as_ref());
+        let mut at = Timestamp::UNIX_EPOCH;
+        record.note(|record| {
+            at = record.at;
+            record.policy.clone_from(&snapshot.policies.control_plane_digest);
+        });
+        let permitted = access.permit(from, (principal, at), object.as_ref());
         record.finish_stage(Stage::Authorize);
+        record.note(|record| match &permitted {
+            Ok(permit) => record.notes.clone_from(permit.notes()),
+            Err(Error::Denied(_, notes)) => record.notes.clone_from(notes),
+            Err(_) => {}
+        });
         let permit = permitted?;
         record.note(|record| {
             if let Some(indexed) = permit.application() {

@@ -26,10 +26,12 @@ use crate::clusters::ClusterReauthorization;
 use crate::control_plane::ControlPlaneReauthorization;
 use crate::extensions::ExtensionReauthorization;
 use crate::kubernetes::KubernetesReauthorization;
+use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard};
+use tollgate_policy::rego::Bundle;
 use tollgate_proxy::record::Recorder;
 
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
@@ -113,7 +115,8 @@ impl Reauthorization {
             Self::Extension(_) => unchanged.extensions,
             Self::Cluster(_) => unchanged.clusters,
             Self::Kubernetes(_) => unchanged.kubernetes,
-            Self::Application(_) | Self::ControlPlane(_) => unchanged.applications,
+            Self::Application(_) => unchanged.applications,
+            Self::ControlPlane(_) => unchanged.control_plane,
             Self::ApplicationSets(_) => unchanged.callers,
             Self::Argocd(_) => unchanged.argocd,
         }
@@ -129,6 +132,7 @@ struct UnchangedInputs {
     clusters: bool,
     kubernetes: bool,
     applications: bool,
+    control_plane: bool,
     argocd: bool,
     callers: bool,
 }
@@ -148,6 +152,15 @@ impl UnchangedInputs {
             let front = snapshot.policies.applications.as_ref()?;
             Some((Arc::as_ptr(&front.index), Arc::as_ptr(&front.policy)))
         };
+        let same_bundle = |of: fn(&Policies) -> &Option<Arc<Bundle>>| match (of(&before.policies), of(&now.policies)) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let applications = people
+            && clusters
+            && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
+            && applications_front(before) == applications_front(now);
         Self {
             callers,
             clusters: people && clusters,
@@ -159,11 +172,9 @@ impl UnchangedInputs {
             kubernetes: !narrowed && clusters && kubernetes_front(before) == kubernetes_front(now),
             argocd: people
                 && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-                && before.policies.argocd.as_ref().map(Arc::as_ptr) == now.policies.argocd.as_ref().map(Arc::as_ptr),
-            applications: people
-                && clusters
-                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-                && applications_front(before) == applications_front(now),
+                && same_bundle(|policies| &policies.argocd),
+            applications,
+            control_plane: applications && same_bundle(|policies| &policies.control_plane),
         }
     }
 }

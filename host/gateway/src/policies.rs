@@ -42,6 +42,9 @@ pub struct Policies {
     pub(crate) argocd: Option<Arc<Bundle>>,
     /// The digest of `argocd`, for records.
     pub(crate) argocd_digest: Option<Arc<str>>,
+    pub(crate) control_plane: Option<Arc<Bundle>>,
+    /// The digest of `control_plane`, for records.
+    pub(crate) control_plane_digest: Option<Arc<str>>,
     /// Who reads in clusters for Argo CD's own components, if they may come.
     pub(crate) reader: Option<Arc<Impersonation>>,
     /// Signs who wrote ApplicationSets; `None` while the admission webhook is off.
@@ -75,6 +78,7 @@ pub(crate) struct FrontPolicies {
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
     pub(crate) argocd: Option<Arc<Bundle>>,
+    pub(crate) control_plane: Option<Arc<Bundle>>,
 }
 
 impl Policies {
@@ -97,6 +101,8 @@ impl Policies {
             application_sets: fronts.application_sets,
             argocd_digest: fronts.argocd.as_ref().map(|bundle| Arc::from(bundle.digest())),
             argocd: fronts.argocd,
+            control_plane_digest: fronts.control_plane.as_ref().map(|bundle| Arc::from(bundle.digest())),
+            control_plane: fronts.control_plane,
             reader: config.control_plane.as_ref().map(|settings| {
                 Arc::new(Impersonation::As(Identity {
                     username: settings.reader.username(),
@@ -136,6 +142,7 @@ impl Policies {
             applications: self.applications.clone(),
             application_sets: self.application_sets.clone(),
             argocd: self.argocd.clone(),
+            control_plane: self.control_plane.clone(),
         }
     }
 }

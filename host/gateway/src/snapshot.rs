@@ -85,6 +85,7 @@ struct Bundles {
     applications: Option<Arc<ApplicationsPolicy>>,
     application_sets: Option<Arc<Bundle>>,
     argocd: Option<Arc<Bundle>>,
+    control_plane: Option<Arc<Bundle>>,
 }
 
 impl Snapshot {
@@ -195,6 +196,7 @@ impl Loader {
                 applications,
                 application_sets: bundles.application_sets,
                 argocd: bundles.argocd,
+                control_plane: bundles.control_plane,
             },
             plugins: Arc::new(plugins),
             clusters,
@@ -296,6 +298,7 @@ impl Loader {
                 parts.fronts.extensions = bundles.extensions;
                 parts.fronts.application_sets = bundles.application_sets;
                 parts.fronts.argocd = bundles.argocd;
+                parts.fronts.control_plane = bundles.control_plane;
                 if let (Some(front), Some(policy)) = (&mut parts.fronts.kubernetes, bundles.kubernetes) {
                     front.policy = policy;
                 }
@@ -499,12 +502,14 @@ impl Loader {
         };
         let application_sets = bundle(self.config.application_sets.is_some(), Front::ApplicationSets)?;
         let argocd = bundle(self.config.argocd.is_some(), Front::Argocd)?;
+        let control_plane = bundle(self.config.control_plane.is_some(), Front::ControlPlane)?;
         Some(Bundles {
             extensions: Arc::new(extensions?),
             kubernetes,
             applications,
             application_sets,
             argocd,
+            control_plane,
         })
     }
 

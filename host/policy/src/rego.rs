@@ -40,8 +40,9 @@ pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
 pub use input::{
     ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
     ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, ArgocdInput, ArgocdRequest,
-    CheckedFact, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput,
-    MAX_CANDIDATES, PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
+    CheckedFact, ControlPlaneInput, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts,
+    KubernetesFacts, KubernetesInput, MAX_CANDIDATES, PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow,
+    RbacVerdict,
 };
 pub use scan::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES};
 pub use source::{BundleSource, IMPERSONATION_FILE};
@@ -90,6 +91,8 @@ pub enum Front {
     ApplicationSets,
     /// Calls of Argo CD's own API.
     Argocd,
+    /// Requests of Argo CD's own components to clusters.
+    ControlPlane,
 }
 
 impl Front {

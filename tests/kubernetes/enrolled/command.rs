@@ -54,6 +54,7 @@ impl World {
         let mut layout = Layout::new_in(&argocd, &[COMPONENT, STRANGER], "");
         layout.tls();
         layout.policies("applications");
+        layout.policies("controlplane");
         layout.settings(json!({
             "applications": {},
             "controlPlane": {

@@ -149,6 +149,7 @@ impl World {
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         layout.tls();
         layout.policies("applications");
+        layout.policies("controlplane");
         let world = Self {
             argocd: ArgoCd::start(&control, Wire::Plain, &settings, SESSION_KEY).await,
             _controllers: controllers,

@@ -16,7 +16,7 @@ impl Scene {
     }
 
     /// A config map that an Application tracks.
-    fn tracked(&self, name: &str, application: &str) -> String {
+    pub(super) fn tracked(&self, name: &str, application: &str) -> String {
         self.config_map(
             name,
             &json!({ID: format!("{application}:/ConfigMap:{}/{name}", self.home)}),
@@ -69,7 +69,7 @@ impl Scene {
 
     /// The writes that the API server saw from the gateway: as whom, the verb, the object's name, and
     /// whether it was a dry run.
-    fn writes(&self) -> Vec<(String, String, String, bool)> {
+    pub(super) fn writes(&self) -> Vec<(String, String, String, bool)> {
         let arrived = self.arrived().into_iter();
         let writes = arrived.filter(|(_, event)| {
             let verb = event["verb"].as_str().unwrap();

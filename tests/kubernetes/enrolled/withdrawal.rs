@@ -32,7 +32,7 @@ impl Scene {
     }
 
     /// An object that the gateway started with, by kind and name, changed.
-    fn changed(&self, kind: &str, name: &str, change: impl FnOnce(&mut Value)) -> Value {
+    pub(super) fn changed(&self, kind: &str, name: &str, change: impl FnOnce(&mut Value)) -> Value {
         let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
         let mut object = self.objects.iter().find(is_it).unwrap().clone();
         change(&mut object);
@@ -166,4 +166,15 @@ async fn a_terminal_ends_when_its_project_permits_pods_no_more() {
         check(forbid_pods, [false, false, true]),
         check(track_by_label, [false, false, true]),
     );
+}
+
+#[tokio::test]
+async fn what_a_changed_policy_refuses_ends() {
+    let refuse = async |scene: &Scene| {
+        let path = scene.gateway.path("policies/controlplane/policy.rego");
+        let shipped = std::fs::read_to_string(&path).unwrap();
+        let rule = "deny contains \"no maps\" if input.request.resource == \"configmaps\"";
+        std::fs::write(path, format!("{shipped}\n{rule}\n")).unwrap();
+    };
+    check(refuse, [true, true, false]).await;
 }

@@ -13,6 +13,8 @@
 //! project's for it, and the project permits the destination. It *may write* an object if its
 //! project permits the kind and the namespace, and if the object is tracked by no other Application.
 //!
+//! What is permitted by that may still be refused by the bundle `policies/controlplane`, in both modes.
+//!
 //! In mode audit, writes that would be refused for their object, or because they name no account, are
 //! sent: as the account that they name, or as the gateway's own identity.
 //!
@@ -20,9 +22,11 @@
 //! and that is sent. Groups, UIDs and extra are refused, and so is whatever would give more than the
 //! account's own rights: tokens of accounts, and tunnels into services and nodes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Method};
+use jiff::Timestamp;
 
 use crate::applications::permit::restriction::{RequestObject, RestrictionsCache, TargetCluster};
 use crate::control_plane::object::{Belonging, WrittenObject};
@@ -36,9 +40,10 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::header_names::is_impersonation;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::Principal;
-use tollgate_policy::application_request::ActingIdentity;
+use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
 use tollgate_policy::applications::{ActingAccount, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::rego::{self, ControlPlaneInput, Decision};
 use tollgate_proxy::record::OpenRecord;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -87,6 +92,12 @@ pub(crate) enum Error {
     /// The settings name no reader.
     #[error("{0}")]
     NoReader(String),
+    /// The policy denied the request, with these texts for the record.
+    #[error("{0}")]
+    Denied(String, BTreeMap<String, String>),
+    /// The policy gave no decision.
+    #[error("{0}")]
+    Policy(String, #[source] rego::Error),
 }
 
 /// Who a request is to act as, by its fields.
@@ -145,6 +156,8 @@ pub struct ControlPlanePermit {
     identity: Arc<Impersonation>,
     application: Option<Arc<IndexedApplication>>,
     would_refuse: Option<Error>,
+    /// Texts of the policy for the record.
+    notes: BTreeMap<String, String>,
 }
 
 impl ControlPlanePermit {
@@ -159,6 +172,11 @@ impl ControlPlanePermit {
     /// The Application that the object belongs to, or else the only one that acts as the account.
     pub(crate) fn application(&self) -> Option<&Arc<IndexedApplication>> {
         self.application.as_ref()
+    }
+
+    /// What the policy adds to the decision record.
+    pub(crate) fn notes(&self) -> &BTreeMap<String, String> {
+        &self.notes
     }
 
     /// Why mode enforce would refuse it. `None` if it would not, and in that mode.
@@ -176,6 +194,7 @@ pub(crate) struct ControlPlaneAccess<'a> {
     pub(crate) rest: &'a str,
     /// What that path means there.
     pub(crate) attributes: Arc<Attributes>,
+    dry_run: bool,
     actor: Actor<'a>,
 }
 
@@ -275,7 +294,7 @@ impl<'a> ControlPlaneAccess<'a> {
                 let reader = policies.reader.as_ref().map(Arc::clone);
                 Actor::Reads(reader.ok_or_else(|| Error::NoReader(text("the settings name no reader")))?)
             }
-            RequestedUser::Reader if is_terminal || is_dry_run(request, &attributes) || is_deletion(&attributes) => {
+            RequestedUser::Reader if is_terminal || is_diff(request, &attributes) || is_deletion(&attributes) => {
                 Actor::OwnerOfObject
             }
             RequestedUser::Reader => Actor::Nobody,
@@ -284,6 +303,7 @@ impl<'a> ControlPlaneAccess<'a> {
             access,
             rest,
             attributes: Arc::new(attributes),
+            dry_run: is_dry_run(request.path.query),
             actor,
         })
     }
@@ -312,11 +332,12 @@ impl<'a> ControlPlaneAccess<'a> {
 
     /// Decides.
     ///
+    /// - `at`: when the request arrived.
     /// - `object`: what the request writes. Without it nothing is permitted that depends on it.
     pub(crate) fn permit(
         &self,
         (policies, restrictions): (&Policies, &RestrictionsCache),
-        principal: &Principal,
+        (principal, at): (&Arc<Principal>, Timestamp),
         object: Option<&WrittenObject>,
     ) -> Result<ControlPlanePermit, Error> {
         let text = |reason: &str| status_message::forbidden(principal.username(), &self.attributes, reason);
@@ -340,12 +361,45 @@ impl<'a> ControlPlaneAccess<'a> {
             }
             (Err(refusal), Some(ControlPlaneMode::Enforce) | None) => return Err(refusal.into_error(text)),
         };
-        Ok(ControlPlanePermit {
+        let mut permit = ControlPlanePermit {
             access: Arc::clone(&self.access),
             identity,
             application,
             would_refuse,
-        })
+            notes: BTreeMap::new(),
+        };
+        let decision = self.ask_policy(policies, (principal, at), &permit);
+        let decision = decision.map_err(|source| Error::Policy(text("the policy could not be evaluated"), source))?;
+        if !decision.allow {
+            return Err(Error::Denied(text(&decision.reason), decision.log));
+        }
+        permit.notes = decision.log;
+        Ok(permit)
+    }
+
+    /// Asks the bundle whether it refuses what is permitted otherwise.
+    fn ask_policy(
+        &self,
+        policies: &Policies,
+        (principal, at): (&Arc<Principal>, Timestamp),
+        permit: &ControlPlanePermit,
+    ) -> Result<Decision, rego::Error> {
+        // SECURITY: a front without a bundle is closed.
+        let bundle = policies.control_plane.as_ref().ok_or(rego::Error::Undefined)?;
+        let input = ControlPlaneInput {
+            principal: &policies.caller(principal).policy,
+            time: &at.to_string(),
+            cluster: self.cluster().cluster(),
+            attributes: &self.attributes,
+            access: match self.actor {
+                Actor::Reads(_) => ReadOrWrite::Read,
+                Actor::Writes(_) | Actor::OwnerOfObject | Actor::Nobody => ReadOrWrite::Write,
+            },
+            dry_run: self.dry_run,
+            identity: &permit.identity,
+            application: permit.application.as_deref().map(|indexed| &*indexed.application),
+        };
+        bundle.decide(input.to_value())
     }
 
     /// The Application of a write that is refused, if it is known.
@@ -481,12 +535,19 @@ fn is_exec(attributes: &Attributes) -> bool {
     is_upgrade && (group, resource, attributes.subresource.as_deref()) == ("", Some("pods"), Some("exec"))
 }
 
-/// Whether it is an apply that changes nothing, as for a server-side diff.
-fn is_dry_run(request: &ControlPlaneRequest<'_>, attributes: &Attributes) -> bool {
-    let pairs = url::form_urlencoded::parse(request.path.query.unwrap_or_default().as_bytes());
+/// Whether the cluster is to store nothing.
+fn is_dry_run(query: Option<&str>) -> bool {
+    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut dry_run = pairs.filter(|(name, _)| name == "dryRun");
-    let is_all = matches!((dry_run.next(), dry_run.next()), (Some((_, all)), None) if all == "All");
-    is_all && request.format == ContentFormat::Apply && attributes.verb == "patch" && !attributes.has_verb_in_path()
+    matches!((dry_run.next(), dry_run.next()), (Some((_, all)), None) if all == "All")
+}
+
+/// Whether it is an apply that changes nothing, as for a server-side diff.
+fn is_diff(request: &ControlPlaneRequest<'_>, attributes: &Attributes) -> bool {
+    is_dry_run(request.path.query)
+        && request.format == ContentFormat::Apply
+        && attributes.verb == "patch"
+        && !attributes.has_verb_in_path()
 }
 
 /// Whether it deletes one object.

@@ -63,14 +63,28 @@ pub(super) fn application_error(error: &applications::permit::Error) -> ErrorRes
 }
 
 pub(super) fn control_plane_error(error: &control_plane::permit::Error) -> ErrorResponse {
-    denied(StatusCode::FORBIDDEN, control_plane_reason(error), error.to_string())
+    use control_plane::permit::Error;
+    let respond = match error {
+        Error::Policy(..) => failed,
+        Error::NotVisible(_)
+        | Error::Impersonation(_)
+        | Error::NoApplication(_)
+        | Error::WithoutAccount(_)
+        | Error::Object(_)
+        | Error::UnknownObject(_)
+        | Error::Project(_)
+        | Error::Subresource(_)
+        | Error::NoReader(_)
+        | Error::Denied(..) => denied,
+    };
+    respond(StatusCode::FORBIDDEN, control_plane_reason(error), error.to_string())
 }
 
 /// The reason code of a refusal.
 pub(crate) fn control_plane_reason(error: &control_plane::permit::Error) -> &'static str {
     use control_plane::permit::Error;
     match error {
-        Error::NotVisible(_) => "permission_denied",
+        Error::NotVisible(_) | Error::Denied(..) => "permission_denied",
         Error::Impersonation(_) => "client_impersonates",
         Error::NoApplication(_) => "account_of_no_application",
         Error::WithoutAccount(_) => "write_without_account",
@@ -79,6 +93,7 @@ pub(crate) fn control_plane_reason(error: &control_plane::permit::Error) -> &'st
         Error::Project(_) => "project_refused",
         Error::Subresource(_) => "subresource_refused",
         Error::NoReader(_) => "unusable_identity",
+        Error::Policy(..) => "policy_failed",
     }
 }
 

@@ -100,11 +100,18 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
         return Cases::default();
     }
     match source.front {
-        Front::Extensions | Front::ApplicationSets | Front::Argocd if !raw.identities.is_empty() => {
+        Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::ControlPlane
+            if !raw.identities.is_empty() =>
+        {
             let message = format!("the bundle of {} has no `identities`", source.front.as_ref());
             found.push(Diagnostic::error(here(), message));
         }
-        Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::Kubernetes | Front::Applications => {}
+        Front::Extensions
+        | Front::ApplicationSets
+        | Front::Argocd
+        | Front::ControlPlane
+        | Front::Kubernetes
+        | Front::Applications => {}
     }
     for (wanted, word) in [(true, "allowed"), (false, "denied")] {
         if !raw.cases.iter().any(|case| case.value.want.allow == wanted) {

@@ -72,12 +72,20 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
                 headers(value, &mut decision)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
-            (Front::Extensions | Front::Kubernetes | Front::Applications | Front::Argocd, "log") => {
+            (
+                Front::Extensions | Front::Kubernetes | Front::Applications | Front::Argocd | Front::ControlPlane,
+                "log",
+            ) => {
                 decision.log = log(value)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
             (
-                Front::Extensions | Front::Kubernetes | Front::Applications | Front::ApplicationSets | Front::Argocd,
+                Front::Extensions
+                | Front::Kubernetes
+                | Front::Applications
+                | Front::ApplicationSets
+                | Front::Argocd
+                | Front::ControlPlane,
                 unknown,
             ) => {
                 return Err(Error::UnknownObligation(

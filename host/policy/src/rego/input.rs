@@ -21,6 +21,7 @@ use super::Front;
 mod applications;
 mod applicationsets;
 mod argocd;
+mod controlplane;
 mod kubernetes;
 
 pub use applications::{ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationVerdicts};
@@ -29,6 +30,7 @@ pub use applicationsets::{
     CheckedFact, PlacementChecks, RbacCheck,
 };
 pub use argocd::{ArgocdInput, ArgocdRequest};
+pub use controlplane::ControlPlaneInput;
 pub(super) use kubernetes::identity_json;
 pub use kubernetes::{KubernetesFacts, KubernetesInput};
 
@@ -98,6 +100,7 @@ pub(super) fn schema(front: Front) -> &'static Json {
     static KUBERNETES: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/kubernetes.schema.json")));
     static APPLICATIONS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applications.schema.json")));
     static SETS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applicationsets.schema.json")));
+    static CONTROL_PLANE: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/controlplane.schema.json")));
     static ARGOCD: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/argocd.schema.json")));
     match front {
         Front::Extensions => &EXTENSIONS,
@@ -105,6 +108,7 @@ pub(super) fn schema(front: Front) -> &'static Json {
         Front::Applications => &APPLICATIONS,
         Front::ApplicationSets => &SETS,
         Front::Argocd => &ARGOCD,
+        Front::ControlPlane => &CONTROL_PLANE,
     }
 }
 
@@ -357,6 +361,7 @@ mod tests {
             Front::Applications,
             Front::ApplicationSets,
             Front::Argocd,
+            Front::ControlPlane,
         ] {
             assert_eq!(
                 enum_values(front, "/properties/principal/properties/kind/enum"),

@@ -63,7 +63,7 @@ impl BundleSource {
         read_folder(directory, false, &mut files, &mut found);
         match front {
             Front::Kubernetes | Front::Applications => take_mapping(directory, &mut files, &mut found),
-            Front::Extensions | Front::ApplicationSets | Front::Argocd => {}
+            Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::ControlPlane => {}
         }
         let data = directory.join("data");
         if data.is_dir() {

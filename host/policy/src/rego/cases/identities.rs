@@ -62,7 +62,7 @@ pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Ve
         cases.iter().map(run).collect()
     };
     let results = match source.front {
-        Front::Extensions | Front::ApplicationSets | Front::Argocd => None,
+        Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::ControlPlane => None,
         Front::Kubernetes => value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found)
             .map(|mapping| verdicts(&|case| case.check_mapping(&mapping))),
         Front::Applications => {
