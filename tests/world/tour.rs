@@ -3,18 +3,13 @@
 
 use std::path::Path;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::redirect::Policy;
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::time::timeout;
-use tokio_tungstenite::connect_async;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::{SESSION_KEY, World};
-use test_support::kubernetes::argocd::{Cli, NAMESPACE, PERSON, PERSON_PASSWORD, POD, READS, fill_in_form};
-use test_support::kubernetes::{PATIENCE, eventually};
+use test_support::kubernetes::argocd::{Cli, NAMESPACE, PERSON, PERSON_PASSWORD, POD, READS, fill_in_form, terminal};
+use test_support::kubernetes::eventually;
 use test_support::token;
 
 const CLUSTER: &str = "https://kubernetes.default.svc";
@@ -181,9 +176,15 @@ async fn pod(world: &World, through: &Cli, direct: &Cli) {
     assert_eq!(log.lines().count(), 3, "{log}");
     assert!(log.contains("line 10 of default/web"), "{log}");
     same(through, direct, &["app", "logs", "pods", "--tail", "3"]).await;
+    let session = token::session(SESSION_KEY, "admin");
     let [shown, twin] = [
-        terminal(&world.gateway.address().to_string()).await,
-        terminal(world.argocd.address()).await,
+        terminal(
+            &world.gateway.address().to_string(),
+            &session,
+            ("pods", "default", "default"),
+        )
+        .await,
+        terminal(world.argocd.address(), &session, ("pods", "default", "default")).await,
     ];
     assert!(shown.contains("<default/web>"), "{shown}");
     assert!(twin.contains("<default/web>"), "{twin}");
@@ -193,32 +194,6 @@ async fn pod(world: &World, through: &Cli, direct: &Cli) {
         .await;
     let delete = ["delete", "pod", POD, "--force", "--grace-period=0"];
     world.cluster.admin().succeed(&delete).await;
-}
-
-/// What the terminal of the pages shows after a command was typed.
-async fn terminal(server: &str) -> String {
-    let query = format!("pod={POD}&container=main&appName=pods&projectName=default&namespace=default&shell=sh");
-    let query = format!("{query}&appNamespace={NAMESPACE}");
-    let mut request = format!("ws://{server}/terminal?{query}").into_client_request().unwrap();
-    let cookie = format!("argocd.token={}", token::session(SESSION_KEY, "admin"));
-    // As a browser sends them.
-    for (name, value) in [("cookie", cookie), ("origin", format!("http://{server}"))] {
-        request.headers_mut().insert(name, value.parse().unwrap());
-    }
-    let (mut socket, _) = connect_async(request).await.unwrap();
-    let typed = json!({"operation": "stdin", "data": "echo \"<$POD>\"; exit\r"});
-    socket.send(Message::text(typed.to_string())).await.unwrap();
-    let mut shown = String::new();
-    let reading = async {
-        while let Some(Ok(message)) = socket.next().await {
-            let Message::Text(text) = message else { continue };
-            let message: Value = serde_json::from_str(&text).unwrap();
-            shown.push_str(message["data"].as_str().unwrap_or_default());
-        }
-    };
-    // The shell ends it.
-    timeout(PATIENCE, reading).await.unwrap();
-    shown
 }
 
 async fn application_sets(world: &World, through: &Cli, direct: &Cli) {

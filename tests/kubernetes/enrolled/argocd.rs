@@ -60,6 +60,7 @@ impl World {
             "accounts.controller": "apiKey, login",
             "application.sync.impersonation.enabled": "true",
             "resource.respectRBAC": "normal",
+            "exec.enabled": "true",
             "timeout.reconciliation": "10s",
         });
         let argocd = ArgoCd::start(&control, Wire::Plain, &settings, SESSION_KEY).await;
@@ -68,6 +69,7 @@ impl World {
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         layout.tls();
         layout.policies("applications");
+        layout.policies("controlplane");
         layout.settings(json!({
             "applications": {},
             "controlPlane": {

@@ -4,10 +4,14 @@
 use serde_json::{Value, json};
 
 use super::Scene;
-use super::argocd::{HOME, World, config_map, deployment, grant, is_done, judged, messages, project, until_may};
+use super::argocd::{
+    HOME, SESSION_KEY, World, config_map, deployment, grant, is_done, judged, messages, project, until_may,
+};
 use crate::enrolled::OWN;
-use test_support::kubernetes::argocd::Cli;
+use test_support::kubernetes::argocd::{Cli, POD, terminal};
 use test_support::kubernetes::eventually;
+use test_support::kubernetes::node;
+use test_support::token;
 
 /// Namespaces of the Applications, which have the same names. Each has its own account.
 const WEB: &str = "web";
@@ -17,16 +21,19 @@ const WAVES: &str = "waves";
 const FRESH: &str = "fresh";
 const CREATOR: &str = "creator";
 
+/// Has a Pod, in whose terminal somebody works.
+const PODS: &str = "pods";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmodified_argo_cd_does_everything_as_the_account_of_the_project() {
     let world = World::start().await;
-    for namespace in [WEB, WAVES, CREATOR] {
+    for namespace in [WEB, WAVES, CREATOR, PODS] {
         let create = ["create", "namespace", namespace];
         world.destination.admin().succeed(&create).await;
         world.destination.service_account(namespace, "deployer").await;
     }
     let server = world.destination.url();
-    let (creator, namespaces) = (format!("{CREATOR}:deployer"), [HOME, WEB, WAVES, FRESH]);
+    let (creator, namespaces) = (format!("{CREATOR}:deployer"), [HOME, WEB, WAVES, FRESH, PODS]);
     let project = project(
         "shop",
         &namespaces.map(|namespace| (server, namespace)),
@@ -40,8 +47,9 @@ async fn an_unmodified_argo_cd_does_everything_as_the_account_of_the_project() {
         one_by_one(&world, &cli),
         waves_and_hooks(&world, &cli),
         new_namespace(&world, &cli),
+        pod_terminal(&world, &cli),
     );
-    world.assert_actors(&[HOME, WEB, WAVES, CREATOR].map(|namespace| Scene::account(namespace, "deployer")));
+    world.assert_actors(&[HOME, WEB, WAVES, CREATOR, PODS].map(|namespace| Scene::account(namespace, "deployer")));
 }
 
 /// The first commit of all Applications.
@@ -63,6 +71,7 @@ async fn commit(world: &World) {
         ("web/a.yaml", Some(config_map("a", "1"))),
         ("web/b.yaml", Some(config_map("b", "1"))),
         ("web/deployment.yaml", Some(deployment("web"))),
+        ("pods/pod.yaml", Some(node::pod(POD))),
         ("waves/before.yaml", annotated(pod, hook("PreSync"))),
         // The names and files are in another order than the waves.
         ("waves/1.yaml", annotated(config_map("a-second", "1"), wave("1"))),
@@ -70,6 +79,43 @@ async fn commit(world: &World) {
         ("waves/3.yaml", annotated(config_map("a-after", "1"), hook("PostSync"))),
     ];
     world.commit(&files).await;
+}
+
+/// argocd-server opens a terminal without impersonation; it is the account's, if it may.
+async fn pod_terminal(world: &World, cli: &Cli) {
+    let account = (PODS, "deployer");
+    let pods: (Option<&str>, &[&str], &[&str]) = (Some(PODS), &["*"], &["/pods"]);
+    grant(&world.destination, "pods", account, pods).await;
+    world.create_application(cli, PODS, &[]).await;
+    // A pod that does not run yet keeps the sync going.
+    cli.succeed(&["app", "sync", PODS, "--async"]).await;
+    eventually("the pod is there", async || {
+        let get = ["get", "pod", POD, "--namespace", PODS];
+        let run = world.destination.admin().run(&get).await;
+        run.status.success().then_some(())
+    })
+    .await;
+    world.destination.start_pod(PODS, POD).await;
+    cli.succeed(&["app", "wait", PODS, "--health", "--timeout", "60"]).await;
+    let session = token::session(SESSION_KEY, "admin");
+    let output = format!("<{PODS}/{POD}>");
+    let application = (PODS, "shop", PODS);
+    let refused = terminal(world.argocd.address(), &session, application).await;
+    assert!(!refused.contains(&output), "{refused}");
+    let user = Scene::account(PODS, "deployer");
+    let is_exec = |event: &Value, code: u16| {
+        event["objectRef"]["subresource"] == "exec"
+            && event["impersonatedUser"]["username"] == user.as_str()
+            && event["responseStatus"]["code"] == code
+    };
+    let audit = world.destination.audit();
+    audit.find_with(&user, |event| is_exec(event, 403)).await;
+
+    let exec: (Option<&str>, &[&str], &[&str]) = (Some(PODS), &["create", "get"], &["/pods/exec"]);
+    grant(&world.destination, "exec", account, exec).await;
+    let shown = terminal(world.argocd.address(), &session, application).await;
+    assert!(shown.contains(&output), "{shown}");
+    audit.find_with(&user, |event| is_exec(event, 101)).await;
 }
 
 async fn self_heal(world: &World, cli: &Cli) {

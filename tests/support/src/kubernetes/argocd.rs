@@ -7,11 +7,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use super::cluster::Cluster;
 use super::daemon::Daemon;
@@ -196,8 +200,13 @@ impl ArgoCd {
 
     /// Kills the application controller, and starts another one.
     pub fn restart_controller(&mut self) {
-        drop(self.controller.take());
+        self.stop_controller();
         self.controller = Some(self.layout.start_controller());
+    }
+
+    /// Ends the application controller.
+    pub fn stop_controller(&mut self) {
+        drop(self.controller.take());
     }
 
     /// `127.0.0.1:PORT` of argocd-server.
@@ -243,6 +252,39 @@ impl ArgoCd {
     pub fn repository(&self) -> &str {
         &self.repository
     }
+}
+
+/// What the terminal of Argo CD's pages shows after a command was typed that prints `<$POD>`, where POD
+/// is namespace and name of the pod.
+///
+/// - `server`: `127.0.0.1:PORT`.
+/// - `session`: a session of Argo CD.
+/// - The last are an Application with the Pod [`POD`], its project, and the namespace of the Pod.
+pub async fn terminal(server: &str, session: &str, (application, project, namespace): (&str, &str, &str)) -> String {
+    let query = format!("pod={POD}&container=main&appName={application}&projectName={project}&namespace={namespace}");
+    let query = format!("{query}&shell=sh&appNamespace={NAMESPACE}");
+    let mut request = format!("ws://{server}/terminal?{query}").into_client_request().unwrap();
+    // As a browser sends them.
+    for (name, value) in [
+        ("cookie", format!("argocd.token={session}")),
+        ("origin", format!("http://{server}")),
+    ] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let (mut socket, _) = connect_async(request).await.unwrap();
+    let typed = json!({"operation": "stdin", "data": "echo \"<$POD>\"; exit\r"});
+    socket.send(Message::text(typed.to_string())).await.unwrap();
+    let mut shown = String::new();
+    let reading = async {
+        while let Some(Ok(message)) = socket.next().await {
+            let Message::Text(text) = message else { continue };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            shown.push_str(message["data"].as_str().unwrap_or_default());
+        }
+    };
+    // The shell ends it.
+    timeout(PATIENCE, reading).await.unwrap();
+    shown
 }
 
 /// Argo CD's CLI with a home of its own.
