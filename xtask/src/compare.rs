@@ -1,9 +1,9 @@
 //! `cargo xtask compare`: measures Tollgate and its peers on the same machine in the same run,
 //! prints tables and writes them between the markers of docs/performance.md.
 //!
-//! It has four parts: proxies under load ([`load`]), open streams ([`streams`]), single decisions of
-//! the peers ([`micro`]), and our criterion benches, which answer the same questions
-//! ([`criterion`]).
+//! It has five parts: proxies under load ([`load`]), open streams ([`streams`]), Argo CD's controllers
+//! with and without the gateway ([`controllers`]), single decisions of the peers ([`micro`]), and our
+//! criterion benches, which answer the same questions ([`criterion`]).
 //!
 //! Security: the measured servers listen only on loopback.
 
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::setup;
 
+mod controllers;
 mod criterion;
 mod exchange;
 mod load;
@@ -39,12 +40,21 @@ pub struct Compare {
     /// Use the existing criterion results instead of running the benches.
     #[arg(long)]
     reuse_benches: bool,
-    /// Measure only the peers and write nothing: checks the setup without building the gateway.
-    #[arg(long)]
-    peers_only: bool,
-    /// Measure only running servers, under load and with open streams, and write nothing.
-    #[arg(long, conflicts_with_all = ["peers_only", "reuse_benches"])]
-    servers_only: bool,
+    /// Measure only one part, and write nothing.
+    #[arg(long, value_name = "PART", conflicts_with = "reuse_benches")]
+    only: Option<Part>,
+}
+
+/// A part that can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Proxies without the gateway, and decisions of the peers: checks the setup without building the
+    /// gateway.
+    Peers,
+    /// Running proxies, under load and with open streams.
+    Servers,
+    /// Argo CD's controllers.
+    Controllers,
 }
 
 /// How long and how often to measure.
@@ -80,15 +90,16 @@ impl Effort {
 }
 
 /// All measurements of one run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Findings {
     servers: Servers,
+    controllers: Vec<controllers::Measured>,
     peers: Vec<micro::Answer>,
     benches: Vec<criterion::Bench>,
 }
 
 /// Measurements of running servers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Servers {
     /// Proxies of calls of an extension.
     extensions: Vec<load::Measured>,
@@ -108,24 +119,21 @@ impl Compare {
         setup::packages(&[setup::NGINX, setup::WRK])?;
         setup::go()?;
         let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
-        let gateway = match self.peers_only {
-            true => None,
-            false => Some(build_gateway(root)?),
+        let gateway = match self.measures(Part::Servers) || self.measures(Part::Controllers) {
+            true => Some(build_gateway(root)?),
+            false => None,
         };
-        let binaries = peers::build(root, gateway)?;
-        let folder = tempfile::tempdir()?;
         let findings = Findings {
-            servers: measure_servers(root, &binaries, folder.path(), effort).await?,
-            peers: match self.servers_only {
-                true => Vec::new(),
-                false => micro::ask(root, &binaries, folder.path(), effort)?,
+            controllers: match (&gateway, self.measures(Part::Controllers)) {
+                (Some(gateway), true) => controllers::measure(root, gateway, self.quick)?,
+                _ => Vec::new(),
             },
-            benches: self.benches(root)?,
+            ..self.measure_peers(root, gateway, effort).await?
         };
         let machine = machine::describe(root)?;
         let report = report::Report::new(&findings, &machine, self.command());
         println!("{}", report.text());
-        if self.peers_only || self.servers_only {
+        if self.only.is_some() {
             return Ok(());
         }
         let missing = report.missing();
@@ -137,11 +145,33 @@ impl Compare {
         report.write(&root.join("docs/performance.md"))
     }
 
+    fn measures(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    /// Everything but the controllers.
+    async fn measure_peers(&self, root: &Path, gateway: Option<PathBuf>, effort: Effort) -> Result<Findings> {
+        if self.only == Some(Part::Controllers) {
+            return Ok(Findings::default());
+        }
+        let binaries = peers::build(root, gateway)?;
+        let folder = tempfile::tempdir()?;
+        Ok(Findings {
+            servers: measure_servers(root, &binaries, folder.path(), effort).await?,
+            controllers: Vec::new(),
+            peers: match self.measures(Part::Peers) {
+                true => micro::ask(root, &binaries, folder.path(), effort)?,
+                false => Vec::new(),
+            },
+            benches: self.benches(root)?,
+        })
+    }
+
     fn benches(&self, root: &Path) -> Result<Vec<criterion::Bench>> {
-        if self.servers_only {
+        if self.only == Some(Part::Servers) {
             return Ok(Vec::new());
         }
-        if !self.reuse_benches && !self.peers_only {
+        if !self.reuse_benches && self.only.is_none() {
             criterion::run(root, self.quick)?;
         }
         criterion::read(&target(root).join("criterion"))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::Findings;
+use super::controllers;
 use super::criterion::Bench;
 use super::load::Measured;
 use super::machine::Machine;
@@ -118,6 +119,7 @@ impl<'a> Report<'a> {
             self.extensions(),
             self.applications(),
             self.streams(),
+            self.controllers(),
             self.decisions(),
             self.goals(),
         ];
@@ -160,6 +162,23 @@ impl<'a> Report<'a> {
                 &mut table,
                 &[stream_name(*kind).to_owned(), count, kibibytes(*bytes_each)],
             );
+        }
+        table
+    }
+
+    fn controllers(&self) -> String {
+        let mut table =
+            "| Argo CD's controllers, best round | without | with the gateway | ratio |\n|---|---:|---:|---:|\n"
+                .to_owned();
+        for measured in &self.findings.controllers {
+            let [without, with] = measured.best();
+            let cells = [
+                controller_name(measured).to_owned(),
+                format!("{without:.1} s"),
+                format!("{with:.1} s"),
+                format!("{:.2}", with / without),
+            ];
+            row(&mut table, &cells);
         }
         table
     }
@@ -256,6 +275,16 @@ impl<'a> Report<'a> {
                 );
             }
         }
+        for measured in &self.findings.controllers {
+            let ([without, with], bound) = (measured.best(), controller_bound(measured));
+            let reached = with / without;
+            let words = format!("time: {}", controller_name(measured));
+            let met = yes(reached <= bound);
+            row(
+                &mut table,
+                &[words, format!("{bound:.2} ×"), format!("{reached:.2} ×"), met],
+            );
+        }
         for streams::Measured { kind, bytes_each, .. } in &servers.streams {
             let (words, bound) = (format!("memory: {}", stream_name(*kind)), memory_bound(*kind));
             let met = yes(*bytes_each <= bound);
@@ -303,6 +332,20 @@ fn stream_name(kind: StreamKind) -> &'static str {
         StreamKind::GrpcWatch => "gRPC watches, 100 to a connection",
         StreamKind::ServerSentEvents => "server-sent events, TLS both ways, a connection each",
     }
+}
+
+fn controller_name(measured: &controllers::Measured) -> &str {
+    match measured.name.as_str() {
+        "generation" => "1,000 generated Applications, without and with the admission webhook",
+        "refresh" => "refresh of 1,000 Applications in 20 clusters",
+        "refresh with new caches" => "the same, with the caches of all clusters filled again",
+        other => other,
+    }
+}
+
+/// Most time with the gateway, beside the time without it.
+fn controller_bound(measured: &controllers::Measured) -> f64 {
+    if measured.name == "generation" { 1.1 } else { 1.15 }
 }
 
 /// Most bytes of memory for a stream.
@@ -430,6 +473,11 @@ mod tests {
                     stream(StreamKind::ServerSentEvents, 61_440.0),
                 ],
             },
+            controllers: vec![controllers::Measured {
+                name: "generation".into(),
+                without: vec![21.0, 20.0],
+                with: vec![23.0, 24.0],
+            }],
             peers: vec![Answer {
                 peer: Peer::Casbin,
                 name: "rbac/hit/10000".into(),
@@ -473,6 +521,14 @@ mod tests {
         );
         assert!(
             text.contains("| RBAC decision at 10,000 rows, allowed | 300 ns | 188 ns | yes |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("the admission webhook | 20.0 s | 23.0 s | 1.15 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("the admission webhook | 1.10 × | 1.15 × | no |"),
             "{text}"
         );
         assert!(
