@@ -1,19 +1,19 @@
 //! The admission webhook of the shipped manifests in a real API server: what kubectl may write, and what
 //! happens while the gateway is away. `argocd` has a whole Argo CD.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use test_support::authority::{Authority, Pair};
-use test_support::kubernetes::argocd::free_port;
-use test_support::kubernetes::cluster::{Cluster, Options};
+use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64};
+use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::kubernetes::kubectl::Run;
 
 mod argocd;
+mod certificate;
+mod webhook;
+
+use webhook::Webhook;
 
 const NAMESPACE: &str = "argocd";
 const CONTROLLER: &str = "system:serviceaccount:argocd:argocd-application-controller";
@@ -35,94 +35,6 @@ g, readers, role:readonly
 g, system:masters, role:admin
 ";
 
-/// Where the webhook listens, and as whom API servers call it.
-struct Webhook {
-    address: String,
-    clients: Authority,
-    /// Configuration of API servers.
-    folder: TempDir,
-}
-
-impl Webhook {
-    fn new() -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let clients = Authority::new("api-servers");
-        let folder = tempfile::tempdir().unwrap();
-        let Pair { certificate, key } = clients.client("kube-apiserver", None);
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config",
-            "users": [{"name": address, "user": {
-                "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
-            }}],
-        });
-        let file = folder.path().join("webhooks.kubeconfig");
-        std::fs::write(&file, kubeconfig.to_string()).unwrap();
-        let plugin = |name: &str| {
-            json!({"name": name, "configuration": {
-                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
-                "kubeConfigFile": file,
-            }})
-        };
-        let configuration = json!({
-            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-            "plugins": [plugin("ValidatingAdmissionWebhook"), plugin("MutatingAdmissionWebhook")],
-        });
-        std::fs::write(folder.path().join("admission.json"), configuration.to_string()).unwrap();
-        Self {
-            address,
-            clients,
-            folder,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("https://{}", self.address)
-    }
-
-    /// A cluster whose API server authenticates to the webhook.
-    async fn start_cluster(&self) -> Cluster {
-        let file = self.folder.path().join("admission.json");
-        let flag = format!("--admission-control-config-file={}", file.display());
-        let options = Options {
-            flags: vec![flag],
-            ..Options::default()
-        };
-        Cluster::start_with(options).await
-    }
-
-    /// Settings of the gateway.
-    ///
-    /// - `more`: further ones of the section `admission`.
-    fn configure(&self, layout: &mut Layout, more: &Value) {
-        layout.tls();
-        std::fs::write(layout.root().join("clients.pem"), &self.clients.pem).unwrap();
-        let mut admission = json!({
-            "listen": self.address,
-            "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
-            "clientCertificateAuthority": "clients.pem",
-        });
-        let more = more.as_object().unwrap().clone();
-        admission.as_object_mut().unwrap().extend(more);
-        layout.settings(json!({"applications": {}, "applicationSets": {}, "admission": admission}));
-        for front in ["applications", "applicationsets"] {
-            layout.policies(front);
-        }
-    }
-
-    /// Registers the shipped webhooks at an API server.
-    async fn register(&self, cluster: &Cluster, authority: &str) {
-        for component in ["admission", "admission-author"] {
-            let path = format!("deploy/kubernetes/components/{component}/webhooks.yaml");
-            let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-            let mut configuration: Value = serde_saphyr::from_str(&text).unwrap();
-            let client = &mut configuration["webhooks"][0]["clientConfig"];
-            let path = client["service"]["path"].as_str().unwrap();
-            *client = json!({"url": format!("{}{path}", self.url()), "caBundle": base64(authority)});
-            cluster.admin().apply(&configuration.to_string()).await;
-        }
-    }
-}
-
 /// Fields end in this order.
 struct Scene {
     cluster: Cluster,
@@ -142,27 +54,8 @@ impl Scene {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
         });
-        let object = |kind: &str, name: &str, key: &str, data: Value| {
-            json!({
-                "apiVersion": "v1", "kind": kind,
-                "metadata": {
-                    "name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "argocd"},
-                },
-                key: data,
-            })
-        };
-        let key = json!({"server.secretkey": "a-key-only-tests-know-0123456789abcdef"});
-        for object in [
-            binding,
-            object("ConfigMap", "argocd-cm", "data", json!({"accounts.alice": "login"})),
-            object("ConfigMap", "argocd-rbac-cm", "data", json!({"policy.csv": POLICY})),
-            object("Secret", "argocd-secret", "stringData", key),
-            project("shop", &json!({})),
-            project("other", &json!({})),
-            application("theirs", "other"),
-        ] {
-            cluster.admin().apply(&object.to_string()).await;
-        }
+        cluster.admin().apply(&binding.to_string()).await;
+        write_control_plane(&cluster).await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         webhook.configure(&mut layout, more);
         layout.settings(json!({
@@ -220,6 +113,30 @@ impl Scene {
         let reviews = self.gateway.decisions().into_iter();
         let mut reviews = reviews.filter(|record| record["front"] == "admission" && record["path"] == "/admission");
         reviews.next_back().unwrap()
+    }
+}
+
+/// Argo CD's configuration, two projects, and an Application in `other`.
+async fn write_control_plane(cluster: &Cluster) {
+    let object = |kind: &str, name: &str, key: &str, data: Value| {
+        json!({
+            "apiVersion": "v1", "kind": kind,
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "argocd"},
+            },
+            key: data,
+        })
+    };
+    let key = json!({"server.secretkey": "a-key-only-tests-know-0123456789abcdef"});
+    for object in [
+        object("ConfigMap", "argocd-cm", "data", json!({"accounts.alice": "login"})),
+        object("ConfigMap", "argocd-rbac-cm", "data", json!({"policy.csv": POLICY})),
+        object("Secret", "argocd-secret", "stringData", key),
+        project("shop", &json!({})),
+        project("other", &json!({})),
+        application("theirs", "other"),
+    ] {
+        cluster.admin().apply(&object.to_string()).await;
     }
 }
 
