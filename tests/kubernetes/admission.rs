@@ -12,6 +12,7 @@ use test_support::kubernetes::webhook::Webhook;
 use test_support::kubernetes::{PATIENCE, eventually};
 
 mod argocd;
+mod certificate;
 
 const NAMESPACE: &str = "argocd";
 const CONTROLLER: &str = "system:serviceaccount:argocd:argocd-application-controller";
@@ -52,27 +53,8 @@ impl Scene {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
         });
-        let object = |kind: &str, name: &str, key: &str, data: Value| {
-            json!({
-                "apiVersion": "v1", "kind": kind,
-                "metadata": {
-                    "name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "argocd"},
-                },
-                key: data,
-            })
-        };
-        let key = json!({"server.secretkey": "a-key-only-tests-know-0123456789abcdef"});
-        for object in [
-            binding,
-            object("ConfigMap", "argocd-cm", "data", json!({"accounts.alice": "login"})),
-            object("ConfigMap", "argocd-rbac-cm", "data", json!({"policy.csv": POLICY})),
-            object("Secret", "argocd-secret", "stringData", key),
-            project("shop", &json!({})),
-            project("other", &json!({})),
-            application("theirs", "other"),
-        ] {
-            cluster.admin().apply(&object.to_string()).await;
-        }
+        cluster.admin().apply(&binding.to_string()).await;
+        write_control_plane(&cluster).await;
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         webhook.configure(&mut layout, more);
         layout.settings(json!({
@@ -130,6 +112,30 @@ impl Scene {
         let reviews = self.gateway.decisions().into_iter();
         let mut reviews = reviews.filter(|record| record["front"] == "admission" && record["path"] == "/admission");
         reviews.next_back().unwrap()
+    }
+}
+
+/// Argo CD's configuration, two projects, and an Application in `other`.
+async fn write_control_plane(cluster: &Cluster) {
+    let object = |kind: &str, name: &str, key: &str, data: Value| {
+        json!({
+            "apiVersion": "v1", "kind": kind,
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "argocd"},
+            },
+            key: data,
+        })
+    };
+    let key = json!({"server.secretkey": "a-key-only-tests-know-0123456789abcdef"});
+    for object in [
+        object("ConfigMap", "argocd-cm", "data", json!({"accounts.alice": "login"})),
+        object("ConfigMap", "argocd-rbac-cm", "data", json!({"policy.csv": POLICY})),
+        object("Secret", "argocd-secret", "stringData", key),
+        project("shop", &json!({})),
+        project("other", &json!({})),
+        application("theirs", "other"),
+    ] {
+        cluster.admin().apply(&object.to_string()).await;
     }
 }
 

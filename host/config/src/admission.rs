@@ -16,7 +16,7 @@ pub struct Admission {
     /// Address of its own listener, for API servers only.
     pub listen: SocketAddr,
     /// Certificate and key of that listener. API servers speak nothing but TLS to webhooks.
-    pub tls: Tls,
+    pub tls: AdmissionTls,
     /// PEM file with the authority of the API servers' client certificates. Without it, everybody can
     /// connect, and nobody is signed as the author of a set by the webhook.
     pub client_certificate_authority: Option<PathBuf>,
@@ -28,6 +28,26 @@ pub struct Admission {
     /// ApplicationSets, and of the AppProjects that they may write, by the name of the project. Those of
     /// a project that is not listed may write in itself, and no AppProject.
     pub children: BTreeMap<String, Vec<Pattern>>,
+}
+
+/// Where the certificate of the webhook comes from.
+#[derive(Clone, Debug)]
+pub enum AdmissionTls {
+    /// PEM files that somebody else renews.
+    Files(Tls),
+    /// The gateway makes and renews it.
+    Managed(ManagedCertificate),
+}
+
+/// A certificate that the gateway makes and renews. Replicas share it in a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedCertificate {
+    /// Name of the Secret, in the control plane's namespace.
+    pub secret: String,
+    /// Name of the Service by which API servers call the webhook, in the same namespace.
+    pub service: String,
+    /// Name of the webhook configurations whose `caBundle` the gateway writes.
+    pub webhook_configuration: String,
 }
 
 /// Whether the webhook refuses.

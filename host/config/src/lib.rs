@@ -23,7 +23,7 @@ mod proxies;
 pub mod raw;
 mod state;
 
-pub use admission::{Admission, AdmissionMode, AdmissionWriters};
+pub use admission::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCertificate};
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };

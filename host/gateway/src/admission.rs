@@ -17,27 +17,31 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, ConvertAdmissionReviewError};
 use kube::core::{DynamicObject, response::StatusSummary};
+use tokio::task::JoinSet;
 
 use crate::admission::author::AuthorPatch;
 use crate::admission::judge::{Judge, Refusal};
 use crate::admission::review::WrittenObject;
 use crate::pipeline::open_record;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_config::{Admission, AdmissionMode};
+use tollgate_config::{Admission, AdmissionMode, AdmissionTls};
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
-use tollgate_proxy::server::{Certificates, Client, Handler, Limits, TlsError};
+use tollgate_proxy::server::{Certificates, Client, Handler, Limits};
 use tollgate_state::source::Source;
+use tollgate_state::write::Writer;
 
 mod author;
+mod certificate;
 mod judge;
 mod probe;
 mod review;
@@ -94,16 +98,26 @@ impl RequestError {
     }
 }
 
-/// Reads the certificates of the listener.
+/// Reads the certificate of the listener, or makes it if the gateway is to do so.
 ///
 /// # Errors
-/// A file that cannot be used.
-pub(crate) fn certificates(settings: &Admission) -> Result<Certificates, TlsError> {
-    let files = settings.tls.clone();
-    match &settings.client_certificate_authority {
-        None => Certificates::load(files),
-        Some(authority) => Certificates::load_for_clients_of(files, authority),
-    }
+/// A file that cannot be used, or a right that is missing in the cluster.
+pub(crate) async fn certificates(
+    settings: &Admission,
+    (source, namespace): (&dyn Source, &str),
+    (clock, helpers): (&Clock, &mut JoinSet<()>),
+) -> anyhow::Result<Arc<Certificates>> {
+    let clients = settings.client_certificate_authority.as_deref();
+    let managed = match &settings.tls {
+        AdmissionTls::Files(files) => return Ok(Arc::new(Certificates::load(files.clone(), clients)?)),
+        AdmissionTls::Managed(managed) => managed,
+    };
+    let Writer::Cluster(cluster) = source.writer()? else {
+        anyhow::bail!("`admission.tls.secret` needs `state.kubernetes`: the Secret is in that cluster");
+    };
+    let cluster = (cluster.client().clone(), namespace);
+    let started = certificate::start(managed, cluster, clients, (clock.clone(), helpers));
+    started.await.context("`admission.tls.secret`")
 }
 
 /// The bounds of the listener. The only clients are API servers.

@@ -107,7 +107,8 @@ impl RunningGateway {
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
         }
-        let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+        let tls = config.tls.clone().map(|files| Certificates::load(files, None));
+        let tls = tls.transpose()?.map(Arc::new);
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
         let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
         let applications = config.applications.map(|_| {
@@ -148,7 +149,8 @@ impl RunningGateway {
         let admission = match &config.admission {
             Some(settings) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
-                let tls = Arc::new(admission::certificates(settings)?);
+                let cluster = (&**loader.source(), &*config.control_plane_namespace);
+                let tls = admission::certificates(settings, cluster, (&clock, &mut helpers)).await?;
                 let limits = admission::limits(&config.limits, config.drain);
                 let server = Server::new(listener, Some(tls), limits);
                 let handler = admission::AdmissionHandler {

@@ -58,12 +58,14 @@ enum RawDuration {
     Text(String),
 }
 
-/// The HTTP methods of token requests.
+/// The HTTP methods of token requests: those whose answers have content, and that any client may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
     Post,
     Put,
+    Patch,
+    Delete,
 }
 
 /// The body of the request.
@@ -180,20 +182,23 @@ impl Plan {
 }
 
 fn method(word: &str) -> Result<Method, Error> {
-    match word {
-        "GET" => Ok(Method::Get),
-        "POST" => Ok(Method::Post),
-        "PUT" => Ok(Method::Put),
-        _ => {
-            let upper = word.to_ascii_uppercase();
-            let hint = match upper.as_str() {
-                "GET" | "POST" | "PUT" => format!("; write `{upper}`"),
-                _ => String::new(),
-            };
-            let message = format!("`method` is `{word}`; allowed are `GET`, `POST` and `PUT`, in upper case{hint}");
-            Err(Error::config("webapi.method", message))
-        }
-    }
+    let known = |word: &str| match word {
+        "GET" => Some(Method::Get),
+        "POST" => Some(Method::Post),
+        "PUT" => Some(Method::Put),
+        "PATCH" => Some(Method::Patch),
+        "DELETE" => Some(Method::Delete),
+        _ => None,
+    };
+    known(word).ok_or_else(|| {
+        let upper = word.to_ascii_uppercase();
+        let hint = known(&upper).map(|_| format!("; write `{upper}`"));
+        let message = format!(
+            "`method` is `{word}`; allowed are `GET`, `POST`, `PUT`, `PATCH` and `DELETE`, in upper case{}",
+            hint.unwrap_or_default()
+        );
+        Error::config("webapi.method", message)
+    })
 }
 
 fn url(source: &str) -> Result<Template, Error> {

@@ -45,6 +45,8 @@ fn send(rendered: &RenderedRequest, handles: &Handles<'_>, token_path: &str) -> 
         Method::Get => Request::get(&rendered.url),
         Method::Post => Request::post(&rendered.url),
         Method::Put => Request::put(&rendered.url),
+        Method::Patch => Request::patch(&rendered.url),
+        Method::Delete => Request::delete(&rendered.url),
     };
     for (name, value) in &rendered.query {
         request = request.query_parts(name, handles.parts(value)?);

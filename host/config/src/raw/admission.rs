@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::SettingsValidator;
-use crate::{Admission, AdmissionMode, AdmissionWriters, StateSource, Tls};
+use crate::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCertificate, StateSource, Tls};
+use tollgate_core::dns;
 use tollgate_core::glob::Pattern;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAdmission {
     listen: String,
-    tls: Tls,
+    tls: RawTls,
     client_certificate_authority: Option<PathBuf>,
     #[serde(default)]
     mode: AdmissionMode,
@@ -22,6 +23,17 @@ pub(super) struct RawAdmission {
     writers: RawWriters,
     #[serde(default)]
     children: BTreeMap<String, Vec<String>>,
+}
+
+/// The files, or the Secret with the names that go with it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawTls {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    secret: Option<String>,
+    service: Option<String>,
+    webhook_configuration: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -91,10 +103,7 @@ impl RawAdmission {
         let children = children.collect();
         Admission {
             listen,
-            tls: Tls {
-                certificate: surroundings.base.join(self.tls.certificate),
-                key: surroundings.base.join(self.tls.key),
-            },
+            tls: self.tls.check(surroundings, validator),
             client_certificate_authority: self
                 .client_certificate_authority
                 .map(|authority| surroundings.base.join(authority)),
@@ -105,12 +114,61 @@ impl RawAdmission {
     }
 }
 
+impl RawTls {
+    fn check(self, surroundings: &Surroundings<'_>, validator: &mut SettingsValidator<'_>) -> AdmissionTls {
+        const KEY: &str = "admission.tls";
+        let has_names = self.service.is_some() || self.webhook_configuration.is_some();
+        match (self.certificate, self.key, self.secret) {
+            (Some(certificate), Some(key), None) => {
+                if has_names {
+                    let message = "has files: `service` and `webhookConfiguration` belong to `secret`";
+                    validator.error(KEY, message);
+                }
+                AdmissionTls::Files(Tls {
+                    certificate: surroundings.base.join(certificate),
+                    key: surroundings.base.join(key),
+                })
+            }
+            (None, None, Some(secret)) => {
+                if let StateSource::Directory(_) = surroundings.state {
+                    let message = "needs `state.kubernetes`: the Secret is in that cluster";
+                    validator.error("admission.tls.secret", message);
+                }
+                let mut name = |key: &str, name: String, is_valid: fn(&str) -> bool| {
+                    if !is_valid(&name) {
+                        let message = format!("is `{name}`, which no object of Kubernetes is named");
+                        validator.error(&format!("{KEY}.{key}"), &message);
+                    }
+                    name
+                };
+                let service = self.service.unwrap_or_else(|| "tollgate-admission".to_owned());
+                let configuration = self
+                    .webhook_configuration
+                    .unwrap_or_else(|| "tollgate-admission".to_owned());
+                AdmissionTls::Managed(ManagedCertificate {
+                    secret: name("secret", secret, dns::is_subdomain),
+                    service: name("service", service, dns::is_label),
+                    webhook_configuration: name("webhookConfiguration", configuration, dns::is_subdomain),
+                })
+            }
+            (certificate, key, _) => {
+                let message = "needs either `certificate` and `key`, or `secret`";
+                validator.error(KEY, message);
+                AdmissionTls::Files(Tls {
+                    certificate: certificate.unwrap_or_default(),
+                    key: key.unwrap_or_default(),
+                })
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use crate::raw::parse;
-    use crate::{Admission, AdmissionMode};
+    use crate::{Admission, AdmissionMode, AdmissionTls, ManagedCertificate};
 
     const NEEDED: &str = "authentication: {argocdSessions: true}\napplications: {}\napplicationSets: {}";
     const KUBERNETES: &str = "state: {kubernetes: {}, namespace: cd}";
@@ -130,7 +188,10 @@ mod tests {
         assert_eq!(findings, [""; 0]);
         let admission = admission.unwrap();
         assert_eq!(admission.mode, AdmissionMode::Audit);
-        assert_eq!(admission.tls.certificate, Path::new("/etc/tollgate/c"));
+        let AdmissionTls::Files(files) = &admission.tls else {
+            panic!("{:?}", admission.tls);
+        };
+        assert_eq!(files.certificate, Path::new("/etc/tollgate/c"));
         let patterns = &admission.children["apps"];
         assert!(patterns[0].matches("team-a") && !patterns[0].matches("apps") && patterns.len() == 1);
         let writers = admission.writers;
@@ -146,6 +207,30 @@ mod tests {
             writers.application_set_controller,
             "system:serviceaccount:cd:argocd-applicationset-controller"
         );
+    }
+
+    #[test]
+    fn the_certificate_is_in_files_or_in_a_secret() {
+        let all = format!("{KUBERNETES}\n{NEEDED}");
+        let managed = |tls: &str| {
+            let (admission, findings) = read(&format!("{{listen: '127.0.0.1:8444', tls: {tls}}}"), &all);
+            assert_eq!(findings, [""; 0], "{tls}");
+            let Some(AdmissionTls::Managed(managed)) = admission.map(|admission| admission.tls) else {
+                panic!("{tls}");
+            };
+            managed
+        };
+        let names = |secret: &str, service: &str, configuration: &str| ManagedCertificate {
+            secret: secret.to_owned(),
+            service: service.to_owned(),
+            webhook_configuration: configuration.to_owned(),
+        };
+        assert_eq!(
+            managed("{secret: a}"),
+            names("a", "tollgate-admission", "tollgate-admission")
+        );
+        let others = managed("{secret: a, service: b, webhookConfiguration: c.d}");
+        assert_eq!(others, names("a", "b", "c.d"));
     }
 
     #[test]
@@ -183,6 +268,41 @@ mod tests {
             (&*empty_writer, all.clone(), "`admission.writers.server` is empty"),
             (&*bad_pattern, all.clone(), "`admission.children.apps` has `[`"),
             ("{listen: '127.0.0.1:8444'}", all.clone(), "missing field `tls`"),
+            (
+                "{listen: '127.0.0.1:8444', tls: {}}",
+                all.clone(),
+                "either `certificate` and `key`, or `secret`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {certificate: c}}",
+                all.clone(),
+                "either `certificate` and `key`, or `secret`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {certificate: c, key: k, secret: s}}",
+                all.clone(),
+                "either `certificate` and `key`, or `secret`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {certificate: c, key: k, service: s}}",
+                all.clone(),
+                "belong to `secret`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {secret: a, service: a.b}}",
+                all.clone(),
+                "`admission.tls.service` is `a.b`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {secret: ../a}}",
+                all.clone(),
+                "`admission.tls.secret` is `../a`",
+            ),
+            (
+                "{listen: '127.0.0.1:8444', tls: {secret: a}}",
+                format!("state: {{directory: s}}\n{NEEDED}"),
+                "needs `state.kubernetes`",
+            ),
             (
                 "{listen: nowhere, tls: {certificate: c, key: k}}",
                 all,

@@ -14,9 +14,9 @@ use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::store_url;
-use crate::{admission, argocd};
+use crate::argocd;
 use tollgate_config::raw::SettingLocations;
-use tollgate_config::{Config, StoreUrl, Tls, WhenUnavailable};
+use tollgate_config::{AdmissionTls, Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::clock::Clock;
@@ -36,17 +36,19 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
     let mut found = Vec::new();
     if let Some(tls) = &config.tls {
         certificates(
-            Certificates::load(tls.clone()),
+            Certificates::load(tls.clone(), None),
             ("tls", tls),
             (locations, clock),
             &mut found,
         );
     }
-    if let Some(settings) = &config.admission {
-        let section = ("admission.tls", &settings.tls);
+    if let Some(settings) = &config.admission
+        && let AdmissionTls::Files(tls) = &settings.tls
+    {
+        let clients = settings.client_certificate_authority.as_deref();
         certificates(
-            admission::certificates(settings),
-            section,
+            Certificates::load(tls.clone(), clients),
+            ("admission.tls", tls),
             (locations, clock),
             &mut found,
         );
@@ -116,7 +118,7 @@ fn certificates(
             let at = match &error {
                 TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.certificate => certificate,
                 TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.key => key,
-                TlsError::Rustls(_) => key,
+                TlsError::Rustls(_) | TlsError::Pem(_) => key,
                 TlsError::File { .. } | TlsError::Empty(_) | TlsError::Clients { .. } => CLIENTS,
             };
             let text = format!("`{at}`: {}", with_causes(&error));

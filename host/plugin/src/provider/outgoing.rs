@@ -100,6 +100,8 @@ impl CallState {
             wit::Method::Get => Method::GET,
             wit::Method::Post => Method::POST,
             wit::Method::Put => Method::PUT,
+            wit::Method::Patch => Method::PATCH,
+            wit::Method::Delete => Method::DELETE,
         };
         let request = Request {
             method,

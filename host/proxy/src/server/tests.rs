@@ -434,7 +434,7 @@ async fn over_tls_after(
 async fn tls_serves_both_versions_and_follows_its_files() {
     let directory = tempfile::tempdir().unwrap();
     let (files, first) = write_certificate(directory.path());
-    let certificates = Arc::new(Certificates::load(files.clone()).unwrap());
+    let certificates = Arc::new(Certificates::load(files.clone(), None).unwrap());
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
     let server = TestServer::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;

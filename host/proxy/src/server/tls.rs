@@ -1,6 +1,7 @@
-//! The server's TLS configuration, which follows the PEM files as they are renewed.
+//! The server's TLS configuration, which follows the PEM files as they are renewed, or has a pair that
+//! its owner replaces.
 //!
-//! Invariant: a broken file is never used; the last good pair stays.
+//! Invariant: a broken file or pair is never used; the last good one stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio_rustls::TlsAcceptor;
 
 /// Why certificate files cannot be used.
@@ -30,6 +32,9 @@ pub enum Error {
     /// The file contains no certificate.
     #[error("`{}` has no certificate", .0.display())]
     Empty(PathBuf),
+    /// A text has no PEM of the kind wanted.
+    #[error("certificate and key cannot be read")]
+    Pem(#[source] rustls::pki_types::pem::Error),
     /// Key and certificate do not belong together, or cannot be used.
     #[error("certificate and key cannot be used")]
     Rustls(#[from] rustls::Error),
@@ -44,11 +49,12 @@ pub enum Error {
     },
 }
 
-/// A certificate chain and key that follow their files.
+/// A certificate chain and key that follow their files, or that their owner replaces.
 #[derive(derive_more::Debug)]
 #[debug("Certificates {{ files: {files:?}, .. }}")]
 pub struct Certificates {
-    files: tollgate_config::Tls,
+    /// `None` for a pair in memory.
+    files: Option<tollgate_config::Tls>,
     current: Arc<ServerCertResolver>,
     acceptor: TlsAcceptor,
 }
@@ -63,40 +69,32 @@ impl ResolvesServerCert for ServerCertResolver {
 }
 
 impl Certificates {
-    /// Reads the files.
+    /// Reads the files. With `clients`, clients must have a certificate of an authority in this PEM file,
+    /// which is not read again.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn load(files: tollgate_config::Tls) -> Result<Self, Error> {
-        Self::load_with(files, None)
+    pub fn load(files: tollgate_config::Tls, clients: Option<&Path>) -> Result<Self, Error> {
+        let pair = read(&files)?;
+        Self::new(Some(files), pair, clients)
     }
 
-    /// The same for a listener whose clients must have a certificate of an authority in this PEM file.
-    /// The authority is not read again.
+    /// Has a pair of PEM texts, until [`Certificates::replace`]. `clients` is as in
+    /// [`Certificates::load`].
     ///
     /// # Errors
     /// [`Error`].
-    pub fn load_for_clients_of(files: tollgate_config::Tls, authority: &Path) -> Result<Self, Error> {
-        let mut roots = RootCertStore::empty();
-        for certificate in read_chain(authority)? {
-            roots.add(certificate)?;
-        }
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let verifier = verifier.map_err(|source| Error::Clients {
-            path: authority.to_owned(),
-            source,
-        })?;
-        Self::load_with(files, Some(verifier))
+    pub fn from_pem(certificate: &str, key: &SecretString, clients: Option<&Path>) -> Result<Self, Error> {
+        Self::new(None, parse(certificate, key)?, clients)
     }
 
-    fn load_with(files: tollgate_config::Tls, clients: Option<Arc<dyn ClientCertVerifier>>) -> Result<Self, Error> {
-        let current = Arc::new(ServerCertResolver(ArcSwap::from_pointee(read(&files)?)));
+    fn new(files: Option<tollgate_config::Tls>, pair: CertifiedKey, clients: Option<&Path>) -> Result<Self, Error> {
+        let current = Arc::new(ServerCertResolver(ArcSwap::from_pointee(pair)));
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?;
         let builder = match clients {
             None => builder.with_no_client_auth(),
-            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            Some(authority) => builder.with_client_cert_verifier(verifier(authority)?),
         };
         let mut config = builder.with_cert_resolver(current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -113,12 +111,26 @@ impl Certificates {
     /// # Errors
     /// [`Error`]; the last good certificate stays.
     pub fn reload(&self) -> Result<bool, Error> {
-        let read = read(&self.files)?;
-        let is_changed = read.cert != self.current.0.load().cert;
-        if is_changed {
-            self.current.0.store(Arc::new(read));
+        match &self.files {
+            Some(files) => Ok(self.store(read(files)?)),
+            None => Ok(false),
         }
-        Ok(is_changed)
+    }
+
+    /// Uses another pair for new connections, and returns whether its certificate is another one.
+    ///
+    /// # Errors
+    /// [`Error`]; the last good certificate stays.
+    pub fn replace(&self, certificate: &str, key: &SecretString) -> Result<bool, Error> {
+        Ok(self.store(parse(certificate, key)?))
+    }
+
+    fn store(&self, pair: CertifiedKey) -> bool {
+        let is_changed = pair.cert != self.current.0.load().cert;
+        if is_changed {
+            self.current.0.store(Arc::new(pair));
+        }
+        is_changed
     }
 
     /// The chain that clients see, the gateway's own certificate first.
@@ -129,6 +141,27 @@ impl Certificates {
     pub(super) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }
+}
+
+/// Accepts clients with a certificate of an authority in this file.
+fn verifier(authority: &Path) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_chain(authority)? {
+        roots.add(certificate)?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|source| Error::Clients {
+        path: authority.to_owned(),
+        source,
+    })
+}
+
+fn parse(certificate: &str, key: &SecretString) -> Result<CertifiedKey, Error> {
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(Error::Pem)?;
+    let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes()).map_err(Error::Pem)?;
+    Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
 }
 
 fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {

@@ -74,6 +74,16 @@ impl<'a> Request<'a> {
         Self::new(Method::Put, url)
     }
 
+    /// A PATCH.
+    pub fn patch(url: &str) -> Self {
+        Self::new(Method::Patch, url)
+    }
+
+    /// A DELETE.
+    pub fn delete(url: &str) -> Self {
+        Self::new(Method::Delete, url)
+    }
+
     /// `url` may have a query, because OAuth endpoints may (RFC 6749, section 3.2).
     fn new(method: Method, url: &str) -> Self {
         let (url, query) = url.split_once('?').unwrap_or((url, ""));

@@ -113,16 +113,26 @@ fn the_shape_is_checked() {
 }
 
 #[test]
-fn methods_are_get_post_and_put_in_upper_case() {
-    for method in ["GET", "POST", "PUT"] {
-        assert!(read(&with("").replace("POST", method)).is_ok(), "{method}");
+fn methods_are_written_in_upper_case() {
+    for (word, method) in [
+        ("GET", Method::Get),
+        ("POST", Method::Post),
+        ("PUT", Method::Put),
+        ("PATCH", Method::Patch),
+        ("DELETE", Method::Delete),
+    ] {
+        let plan = read(&with("").replace("POST", word)).expect(word);
+        assert_eq!(plan.method, method);
     }
     refused(&with("").replace("POST", "post"), "webapi.method", "write `POST`");
-    refused(
-        &with("").replace("POST", "DELETE"),
-        "webapi.method",
-        "allowed are `GET`, `POST` and `PUT`",
-    );
+    for word in ["HEAD", "OPTIONS", "TRACE", "CONNECT", "FETCH", "", "POST "] {
+        let allowed = "allowed are `GET`, `POST`, `PUT`, `PATCH` and `DELETE`";
+        refused(&with("").replace("POST", word), "webapi.method", allowed);
+    }
+    for word in ["PUT", "PATCH", "DELETE"] {
+        let config = with(r#""body":"x""#).replace("POST", word);
+        assert!(read(&config).is_ok(), "{word}");
+    }
     let get = |more| with(more).replace("POST", "GET");
     refused(&get(r#""body":"x""#), "webapi.body", "a GET has no body");
     refused(&get(r#""form":[["a","b"]]"#), "webapi.body", "a GET has no body");

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::argocd::free_port;
+use super::argocd::{NAMESPACE, free_port};
 use super::cluster::{Cluster, Options};
 use super::gateway::{Layout, base64};
 use crate::authority::{Authority, Pair};
@@ -14,7 +14,7 @@ const API_SERVER: &str = "kube-apiserver";
 
 /// Where the webhook listens, and as whom API servers call it.
 pub struct Webhook {
-    address: String,
+    port: u16,
     clients: Authority,
     /// Configuration of API servers.
     folder: TempDir,
@@ -22,16 +22,16 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new() -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
+        let port = free_port();
         let clients = Authority::new("api-servers");
         let folder = tempfile::tempdir().unwrap();
         let Pair { certificate, key } = clients.client(API_SERVER, None);
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config",
-            "users": [{"name": address, "user": {
-                "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
-            }}],
+        let user = json!({
+            "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
         });
+        let names = [address(port), format!("{}:{port}", server_name())];
+        let users = names.map(|name| json!({"name": name, "user": user}));
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "users": users});
         let file = folder.path().join("webhooks.kubeconfig");
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let plugin = |name: &str| {
@@ -45,20 +45,26 @@ impl Webhook {
             "plugins": [plugin("ValidatingAdmissionWebhook"), plugin("MutatingAdmissionWebhook")],
         });
         std::fs::write(folder.path().join("admission.json"), configuration.to_string()).unwrap();
-        Self {
-            address,
-            clients,
-            folder,
-        }
+        Self { port, clients, folder }
     }
 
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("https://{}", address(self.port))
     }
 
     /// A certificate as API servers have it.
     pub fn client_certificate(&self) -> Pair {
         self.clients.client(API_SERVER, None)
+    }
+
+    /// PEM of the authority of such certificates.
+    pub fn client_authority(&self) -> &str {
+        &self.clients.pem
+    }
+
+    /// Its port, on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// A cluster whose API server authenticates to the webhook.
@@ -79,7 +85,7 @@ impl Webhook {
         layout.tls();
         std::fs::write(layout.root().join("clients.pem"), &self.clients.pem).unwrap();
         let mut admission = json!({
-            "listen": self.address,
+            "listen": address(self.port),
             "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
             "clientCertificateAuthority": "clients.pem",
         });
@@ -103,4 +109,13 @@ impl Webhook {
             cluster.admin().apply(&configuration.to_string()).await;
         }
     }
+}
+
+/// The name by which an API server calls the Service of the shipped manifests.
+pub fn server_name() -> String {
+    format!("tollgate-admission.{NAMESPACE}.svc")
+}
+
+fn address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }

@@ -73,7 +73,7 @@ impl Listening {
         let (files, certificate) = write_certificate(directory.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let certificates = Arc::new(Certificates::load(files).unwrap());
+        let certificates = Arc::new(Certificates::load(files, None).unwrap());
         let server = change(Server::new(listener, Some(certificates), limits));
         let (probe, stop) = (Arc::new(Probe::default()), CancellationToken::new());
         let done = tokio::spawn(server.serve(Arc::clone(&probe), stop.clone()));
@@ -384,7 +384,7 @@ async fn tunnels_are_opened_only_once_by_http1_over_tls_where_the_handler_agrees
     assert_eq!(plain.exchange(&connect("prod.example:6443", "")).await.status, 400);
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = write_certificate(directory.path());
-    let certificates = Arc::new(Certificates::load(files).unwrap());
+    let certificates = Arc::new(Certificates::load(files, None).unwrap());
     let server = TestServer::with(Gateway::new(&[]).unwrap(), limits(), Some(certificates)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut outer = connector(&certificate, &[]).connect(localhost(), stream).await.unwrap();

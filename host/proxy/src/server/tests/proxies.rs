@@ -177,7 +177,7 @@ async fn connections_are_counted_for_the_client_of_the_header() {
 async fn the_header_comes_before_tls() {
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = write_certificate(directory.path());
-    let certificates = Arc::new(Certificates::load(files).unwrap());
+    let certificates = Arc::new(Certificates::load(files, None).unwrap());
     let (server, backend) = required(limits(), Some(Arc::clone(&certificates))).await;
     for protocols in [&[b"h2".as_slice()][..], &[]] {
         let (status, _) = over_tls_after(&of(CLIENT), server.address, &certificate, protocols)
@@ -202,7 +202,7 @@ async fn the_header_comes_before_tls() {
 async fn without_the_setting_a_header_is_no_request() {
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = write_certificate(directory.path());
-    let certificates = Arc::new(Certificates::load(files).unwrap());
+    let certificates = Arc::new(Certificates::load(files, None).unwrap());
     for tls in [None, Some(certificates)] {
         let is_plain = tls.is_none();
         let backend = Backend::start(|_| Reply::ok("x")).await;
