@@ -332,3 +332,41 @@ async fn serve_and_check_refuse_the_same_with_file_and_line() {
     assert_eq!(code, Some(0), "{text}");
     drop(Process::start(&world).await);
 }
+
+#[tokio::test]
+async fn impersonation_cannot_be_enabled_where_nobody_acts_for_applications() {
+    const VARIABLE: &str = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION";
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("tollgate.yaml");
+    let serve = async |text: &str, flag: Option<&str>, variable: Option<&str>| {
+        std::fs::write(&settings, text).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        process.args(["serve", "--config"]).arg(&settings).args(flag);
+        process
+            .env_remove(VARIABLE)
+            .envs(variable.map(|value| (VARIABLE, value)));
+        let output = process.output().await.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // Neither starts, because there is no state. The flag is checked before.
+    let without = "state: {directory: none}\npolicies: {directory: none}\nlisten: '127.0.0.1:0'\n\
+                   admin: {listen: '127.0.0.1:0'}\nauthentication: {argocdSessions: true}\n";
+    let with = format!("{without}applications: {{}}\n");
+    let error = "has no section `applications`";
+    for (flag, variable) in [
+        (Some("--enable-impersonation"), None),
+        (Some("--enable-impersonation=false"), None),
+        (None, Some("true")),
+    ] {
+        let text = serve(without, flag, variable).await;
+        assert!(
+            text.contains(error) && text.contains("`--enable-impersonation`") && text.contains(VARIABLE),
+            "{text}"
+        );
+        let text = serve(&with, flag, variable).await;
+        assert!(!text.contains(error) && text.contains("none"), "{text}");
+    }
+    let text = serve(without, None, None).await;
+    assert!(!text.contains(error) && text.contains("none"), "{text}");
+}

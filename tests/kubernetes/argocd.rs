@@ -187,6 +187,7 @@ async fn assert_life_cycle(fixture: &Fixture, more: &[&'static str], name: &str)
     for command in READS {
         cli.assert_same_output(&direct, command).await;
     }
+    cli.assert_destination_service_accounts(&direct).await;
     let destination = [
         "--dest-server",
         "https://kubernetes.default.svc",

@@ -68,6 +68,7 @@ async fn projects_and_accounts(through: &Cli, direct: &Cli) {
     assert_eq!(token.trim().split('.').count(), 3, "no token");
     same(through, direct, &["proj", "role", "list", "shop"]).await;
     same(through, direct, &["proj", "get", "shop", "-o", "json"]).await;
+    through.assert_destination_service_accounts(direct).await;
     let token = through.succeed(&["account", "generate-token", "--account", "ci"]).await;
     let as_ci = ["account", "get-user-info", "--auth-token", token.trim()];
     assert!(through.succeed(&as_ci).await.contains("Username: ci"));

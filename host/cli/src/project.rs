@@ -13,6 +13,7 @@ use super::client::Failure;
 use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
+use tollgate_state::DestinationServiceAccount;
 
 mod project_client;
 
@@ -44,6 +45,22 @@ pub(crate) enum Command {
     AddDestinationServiceAccount(EntryArgs),
     /// Remove an entry from a project's `destinationServiceAccounts`
     RemoveDestinationServiceAccount(EntryArgs),
+    /// Replace the service accounts that act for a project's Applications
+    #[command(after_help = "Example:\n  tollgate project set shop \
+                            --dest-service-accounts https://kubernetes.default.svc,guestbook,guestbook-deployer \
+                            --dest-service-accounts '*,*,infra:deployer'")]
+    Set(SetArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Name of the project
+    project: String,
+    /// Destination's API server and namespace, and the service account; repeat it for more entries
+    #[arg(long, value_name = "SERVER,NAMESPACE,ACCOUNT", required = true)]
+    dest_service_accounts: Vec<DestinationServiceAccount>,
+    #[command(flatten)]
+    client: ProjectClientArgs,
 }
 
 #[derive(Debug, Args)]
@@ -75,6 +92,44 @@ impl Command {
                 args.change("added", &entry, change::add, out)
             }
             Self::RemoveDestinationServiceAccount(args) => args.change("removed", &args.read()?, change::remove, out),
+            Self::Set(args) => args.run(out),
+        }
+    }
+}
+
+impl SetArgs {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let entry = |account: &DestinationServiceAccount| Entry {
+            server: account.server.clone(),
+            namespace: account.namespace.clone(),
+            account: account.default_service_account.clone(),
+        };
+        let entries: Vec<Entry> = self.dest_service_accounts.iter().map(entry).collect();
+        let changed = change_project(&self.client, &self.project, |stored| change::replace(stored, &entries))?;
+        let message = format!(
+            "project {}: set {} destination service accounts",
+            self.project,
+            entries.len()
+        );
+        Ok(self.client.output.show(&changed, |_| message, out)?)
+    }
+}
+
+/// Reads, changes and writes a project; repeats this if somebody else wrote in between. Returns it
+/// as it is now stored.
+fn change_project(
+    client: &ProjectClientArgs,
+    name: &str,
+    change: impl Fn(&Value) -> Result<Value, change::Error>,
+) -> Result<Value, Failure> {
+    let client = client.open()?;
+    let mut tried = 0;
+    loop {
+        let wanted = change(&client.get(name)?).map_err(|error| project_client::change_failure(&error))?;
+        tried += 1;
+        match client.put(name, wanted) {
+            Err(failure) if failure.code == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
+            done => return done,
         }
     }
 }
@@ -94,7 +149,6 @@ impl EntryArgs {
         Ok(())
     }
 
-    /// Reads, changes and writes the project; repeats this if somebody else wrote in between.
     fn change(
         &self,
         done: &str,
@@ -102,18 +156,8 @@ impl EntryArgs {
         change: fn(&Value, &Entry) -> Result<Value, change::Error>,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        let client = self.client.open()?;
         let name = &self.project;
-        let mut tried = 0;
-        let changed = loop {
-            let object = client.get(name)?;
-            let wanted = change(&object, entry).map_err(|error| project_client::change_failure(&error))?;
-            tried += 1;
-            match client.put(name, wanted) {
-                Err(failure) if failure.code == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
-                done => break done?,
-            }
-        };
+        let changed = change_project(&self.client, name, |stored| change(stored, entry))?;
         let Entry {
             server,
             namespace,

@@ -20,6 +20,9 @@ use tollgate_policy::rego::Checker;
 /// instruction limit before the end of the stack. The memory is only reserved.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
+/// The variable that Argo CD's proposal names.
+const IMPERSONATION_VARIABLE: &str = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION";
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -30,10 +33,10 @@ pub(crate) struct Serve {
     /// Write logs as JSON, one object per line
     #[arg(long)]
     log_json: bool,
-    /// Override `application.sync.impersonation.enabled` of `argocd-cm`
+    /// Override `applicationcontroller.enable.impersonation` of `argocd-cm`
     ///
     /// Determines whether requests to Applications' clusters act as the Application's service account.
-    /// Without a value it means `true`.
+    /// Without a value it means `true`. Needs the section `applications` in the settings.
     #[arg(
         long,
         value_enum,
@@ -42,7 +45,7 @@ pub(crate) struct Serve {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        env = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION"
+        env = IMPERSONATION_VARIABLE
     )]
     enable_impersonation: Option<ImpersonationArg>,
 }
@@ -80,8 +83,9 @@ impl Serve {
             fatal("the settings cannot be used");
             return ExitCode::FAILURE;
         };
-        if let (Some(applications), Some(flag)) = (&mut config.applications, self.enable_impersonation) {
-            applications.mode = Some(flag.into());
+        if let Err(error) = self.override_mode(&mut config) {
+            fatal(&error);
+            return ExitCode::FAILURE;
         }
         // Each client takes one socket, each upgrade two. The soft limit exists for programs that
         // call `select`. If it cannot be raised, the gateway serves fewer clients.
@@ -99,6 +103,23 @@ impl Serve {
             fatal(&format!("{error:#}"));
         }
         super::exit_code(served.is_ok())
+    }
+
+    /// Applies `--enable-impersonation`. Without the section `applications` it would have no effect,
+    /// which is an error.
+    fn override_mode(&self, config: &mut Config) -> Result<(), String> {
+        match (&mut config.applications, self.enable_impersonation) {
+            (_, None) => Ok(()),
+            (Some(applications), Some(flag)) => {
+                applications.mode = Some(flag.into());
+                Ok(())
+            }
+            (None, Some(_)) => Err(format!(
+                "`--enable-impersonation` or `{IMPERSONATION_VARIABLE}` is set, but `{}` has no section `applications`, \
+                 so that nobody acts for an Application; add `applications: {{}}`, or set neither",
+                self.settings.config.display()
+            )),
+        }
     }
 
     fn start_logging(&self) -> Result<(), String> {

@@ -27,7 +27,7 @@ mod settings;
 mod tests;
 mod tracking;
 
-pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
+pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance, OWN_ENABLED_KEY};
 pub use tracking::{ResourceKey, TrackedBy, Tracking};
 
 /// The index of every Application of a snapshot.
@@ -205,7 +205,10 @@ impl ApplicationIndex {
                     "project `{}` has `destinationServiceAccounts`, but impersonation is off: nobody acts as them",
                     merged_project.own.name
                 );
-                let hint = format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or to `audit` to try it");
+                let hint = format!(
+                    "set `{OWN_ENABLED_KEY}` of argocd-cm to `true`, or to `audit` to try it; `{ENABLED_KEY}` also \
+                     turns on Argo CD's own impersonation"
+                );
                 found.push(Diagnostic::warning(first.location.clone(), message).with_hint(hint));
             }
         }
@@ -227,11 +230,13 @@ impl ApplicationIndex {
         let (message, hint) = match identity {
             GatewayIdentity::Allowed => (
                 format!("{because}: {which} is made with the gateway's own rights there, which are more than its own"),
-                format!("name accounts in projects, and set `{ENABLED_KEY}` of argocd-cm to `true`"),
+                format!("name accounts in projects, and set `{OWN_ENABLED_KEY}` of argocd-cm to `true`"),
             ),
             GatewayIdentity::Refused => (
                 format!("{because}, and the gateway does not act in its own name: {which} is refused"),
-                format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or `applications.gatewayIdentity` to `allowed`"),
+                format!(
+                    "set `{OWN_ENABLED_KEY}` of argocd-cm to `true`, or `applications.gatewayIdentity` to `allowed`"
+                ),
             ),
         };
         Some(Diagnostic::warning(None, message).with_hint(hint))

@@ -123,3 +123,49 @@ fn invalid_entries_are_not_written() {
     let file = std::fs::read_to_string(root.join("state/shop.yaml")).expect("a file");
     assert_eq!(file, PROJECT);
 }
+
+#[test]
+fn all_entries_are_replaced_in_the_state() {
+    let folder = state_folder();
+    let root = folder.path();
+    run(root, "add-destination-service-account shop https://a guestbook old").expect("the entry is added");
+    let output = run(
+        root,
+        "set shop --dest-service-accounts https://a,guestbook,deployer --dest-service-accounts *,*,infra:deployer",
+    );
+    assert_eq!(
+        output.as_deref(),
+        Ok("project shop: set 2 destination service accounts\n")
+    );
+    let json = run(root, "get shop -o json").expect("a document");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let expected = serde_json::json!([
+        {"server": "https://a", "namespace": "guestbook", "defaultServiceAccount": "deployer"},
+        {"server": "*", "namespace": "*", "defaultServiceAccount": "infra:deployer"},
+    ]);
+    assert_eq!(json["spec"]["destinationServiceAccounts"], expected);
+    assert_eq!(json["spec"]["description"], "Shop");
+    let before = std::fs::read_to_string(root.join("state/shop.yaml")).expect("a file");
+    for (arguments, expected) in [
+        ("set shop", "--dest-service-accounts <SERVER,NAMESPACE,ACCOUNT>"),
+        ("set shop --dest-service-accounts *,*", "has 2 parts between commas"),
+        ("set shop --dest-service-accounts *,*,a,b", "has 4 parts between commas"),
+        (
+            "set shop --dest-service-accounts *,*,a*",
+            "defaultServiceAccount has an invalid format, 'a*'",
+        ),
+        (
+            "set shop --dest-service-accounts *,*,a --dest-service-accounts *,*,b",
+            "destinationServiceAccount '*/*' already added",
+        ),
+        (
+            "set none --dest-service-accounts *,*,a",
+            "there is no AppProject `none`",
+        ),
+    ] {
+        let refused = run(root, arguments).expect_err(arguments);
+        assert!(refused.contains(expected), "{arguments}: {refused}");
+    }
+    let after = std::fs::read_to_string(root.join("state/shop.yaml")).expect("a file");
+    assert_eq!(after, before);
+}

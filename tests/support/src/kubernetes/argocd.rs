@@ -24,6 +24,8 @@ use super::{PATIENCE, eventually, node};
 use crate::authority::{Authority, Pair};
 use crate::redis::Redis;
 
+mod projects;
+
 /// The namespace of the control plane, which is also the default of Argo CD's clients.
 pub const NAMESPACE: &str = "argocd";
 

@@ -94,6 +94,16 @@ pub fn remove(stored: &Value, entry: &Entry) -> Result<Value, Error> {
     Ok(object)
 }
 
+/// Replaces all entries of the object.
+///
+/// # Errors
+/// [`Error::Shape`]. Source: Argo CD, `argocd proj set --dest-service-accounts`.
+pub fn replace(stored: &Value, entries: &[Entry]) -> Result<Value, Error> {
+    let mut object = stored.clone();
+    *entries_mut(&mut object)? = entries.iter().map(Entry::to_value).collect();
+    Ok(object)
+}
+
 fn shape(key: impl Into<String>, expected: &'static str) -> Error {
     let key = key.into();
     Error::Shape { key, expected }
