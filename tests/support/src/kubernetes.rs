@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod gateway;
 pub mod kubectl;
 pub mod node;
+pub mod pod;
 
 use std::path::PathBuf;
 use std::time::Duration;
