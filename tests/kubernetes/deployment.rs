@@ -185,7 +185,7 @@ async fn the_manifests_are_accepted() {
     assert!(text.contains(&format!("namespace: {namespace}")), "{text}");
 }
 
-/// A workload of Argo CD, as far as the component `credential-helper` changes it.
+/// A workload of Argo CD, as far as our components change it.
 fn workload(kind: &str, name: &str) -> Value {
     let labels = json!({"app.kubernetes.io/name": name});
     let restricted = json!({
@@ -205,6 +205,7 @@ fn workload(kind: &str, name: &str) -> Value {
                         "volumeMounts": [{"name": "home", "mountPath": "/home/argocd"}],
                     }],
                     "volumes": [{"name": "home", "emptyDir": {}}],
+                    "serviceAccountName": name,
                 },
             },
         },
@@ -215,10 +216,9 @@ fn workload(kind: &str, name: &str) -> Value {
     workload
 }
 
-#[tokio::test]
-async fn argo_cd_gets_the_credential_helper() {
-    let cluster = Cluster::shared().await;
-    let namespace = restricted_namespace(cluster).await;
+/// The workloads of Argo CD that enter clusters, with a component of ours. The API server must accept
+/// them.
+pub(crate) async fn argocd_with(cluster: &Cluster, namespace: &str, component: &str) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let argocd = [
         workload("StatefulSet", "argocd-application-controller"),
@@ -226,7 +226,7 @@ async fn argo_cd_gets_the_credential_helper() {
     ];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": argocd});
     std::fs::write(folder.path().join("argocd.yaml"), list.to_string()).unwrap();
-    let component = relative(folder.path(), &shipped("components/credential-helper"));
+    let component = relative(folder.path(), &shipped(&format!("components/{component}")));
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -243,7 +243,14 @@ async fn argo_cd_gets_the_credential_helper() {
 
     let objects = kustomize(cluster, path).await;
     assert_eq!(objects.len(), argocd.len());
-    for object in objects {
+    objects
+}
+
+#[tokio::test]
+async fn argo_cd_gets_the_credential_helper() {
+    let cluster = Cluster::shared().await;
+    let namespace = restricted_namespace(cluster).await;
+    for object in argocd_with(cluster, &namespace, "credential-helper").await {
         let pod = &object["spec"]["template"]["spec"];
         let named = |list: &str, name: &str| {
             let items = pod[list].as_array().unwrap();
@@ -264,7 +271,38 @@ async fn argo_cd_gets_the_credential_helper() {
         assert_eq!(container["image"], "argocd");
         let mounts = container["volumeMounts"].as_array().unwrap();
         let read_only = json!({"name": "tollgate", "mountPath": "/tollgate", "readOnly": true});
-        assert!(mounts.contains(&read_only) && mounts.len() == 3, "{mounts:?}");
+        assert!(mounts.contains(&read_only) && mounts.len() == 4, "{mounts:?}");
+        let token = &named("volumes", "tollgate-token")["projected"]["sources"][0]["serviceAccountToken"];
+        assert_eq!(
+            (&token["audience"], &token["path"]),
+            (&json!("tollgate"), &json!("token"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn argo_cd_looks_for_its_own_cluster_where_the_gateway_can_be() {
+    let cluster = Cluster::shared().await;
+    let namespace = restricted_namespace(cluster).await;
+    for object in argocd_with(cluster, &namespace, "argocd-in-cluster").await {
+        let pod = &object["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(
+            container["env"],
+            json!([{"name": "KUBERNETES_SERVICE_HOST", "value": "kubernetes.default.svc"}])
+        );
+        let path = "/var/run/secrets/kubernetes.io/serviceaccount";
+        let mount = json!({"name": "account", "mountPath": path, "readOnly": true});
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        assert!(mounts.contains(&mount) && mounts.len() == 2, "{mounts:?}");
+        let volumes = pod["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == "account").unwrap();
+        let sources = volume["projected"]["sources"].to_string();
+        for file in ["\"path\":\"token\"", "\"path\":\"ca.crt\"", "\"path\":\"namespace\""] {
+            assert!(sources.contains(file), "{sources}");
+        }
+        // The token is for the API server.
+        assert!(!sources.contains("audience"), "{sources}");
     }
 }
 

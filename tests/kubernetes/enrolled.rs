@@ -2,8 +2,9 @@
 //! and acts in a real cluster only as accounts that projects name.
 //!
 //! `argocd` has a whole Argo CD, which `sync`, `accounts`, `failures` and `exchange` use, `command` tests
-//! the commands that enroll and release a cluster, and `guide` runs the page that leads through all of
-//! it.
+//! the commands that enroll and release a cluster, `in_cluster` has the cluster that Argo CD itself runs
+//! in, `service_accounts` has Argo CD's components as ServiceAccounts, and `guide` runs the page that
+//! leads through all of it.
 
 use serde_json::{Value, json};
 
@@ -19,8 +20,10 @@ mod command;
 mod exchange;
 mod failures;
 mod guide;
+mod in_cluster;
 mod objects;
 mod policy;
+mod service_accounts;
 mod sync;
 mod withdrawal;
 
@@ -141,6 +144,11 @@ impl Scene {
 
     /// - `mode`: of the front.
     async fn start_in(mode: &str) -> Self {
+        Self::start_with(|layout, _| layout.setting("/controlPlane/mode", json!(mode))).await
+    }
+
+    /// - `configure`: what differs about the gateway; it gets the cluster.
+    async fn start_with(configure: impl FnOnce(&mut Layout, &Cluster)) -> Self {
         let cluster = Cluster::shared().await;
         let (own, home) = (cluster.namespace(OWN).await, cluster.namespace("shop").await);
         let other = cluster.namespace("other").await;
@@ -182,9 +190,9 @@ impl Scene {
             "controlPlane": {
                 "reader": format!("{own}:reader"),
                 "callers": [{"issuer": "argocd", "user": COMPONENT}],
-                "mode": mode,
             },
         }));
+        configure(&mut layout, cluster);
         let objects = layout.objects();
         let gateway = layout.start().await;
         Self {
@@ -199,13 +207,18 @@ impl Scene {
 
     /// kubectl for the cluster's own URL, which goes through the gateway with this account's token.
     fn kubectl(&self, account: &str) -> Kubectl {
+        self.kubectl_of(&json!({"token": session(account)}))
+    }
+
+    /// The same as this user of a kubeconfig.
+    fn kubectl_of(&self, user: &Value) -> Kubectl {
         let cluster = json!({
             "server": self.cluster.url(),
             "proxy-url": self.gateway.url(),
             "certificate-authority-data": base64(&self.gateway.authority().unwrap()),
             "tls-server-name": "localhost",
         });
-        Kubectl::with_kubeconfig(&kubeconfig(&cluster, &json!({"token": session(account)})))
+        Kubectl::with_kubeconfig(&kubeconfig(&cluster, user))
     }
 
     fn account(namespace: &str, name: &str) -> String {

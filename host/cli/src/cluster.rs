@@ -3,7 +3,8 @@
 //! `--kubeconfig` name, and needs no running gateway for the way back.
 //!
 //! Invariant: at every moment one of the two Secrets has a credential for the cluster, and a run that
-//! broke off is completed by running the command again.
+//! broke off is completed by running the command again. In the cluster that Argo CD runs in, the account
+//! of its pods takes the place of a credential in its Secret.
 //! Security: no credential is printed; a diff shows `…` in its place.
 
 use std::io::Write;
@@ -25,6 +26,7 @@ mod diff;
 mod enroll;
 mod find;
 mod gateway;
+mod in_cluster;
 mod plan;
 mod release;
 #[cfg(test)]

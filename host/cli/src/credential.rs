@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -19,6 +20,7 @@ use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
 pub(crate) mod local;
+mod token_file;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -30,9 +32,15 @@ pub(crate) enum Command {
     /// that the variable `KUBERNETES_EXEC_INFO` requests.
     Exec {
         /// Name of the cluster, or URL of its API server
-        cluster: String,
+        #[arg(required_unless_present = "token_file")]
+        cluster: Option<String>,
         #[command(flatten)]
         source: SourceArgs,
+        /// Print the token of a file that somebody renews, such as a projected ServiceAccount token
+        ///
+        /// No gateway is asked.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "config", "certificate_authority"])]
+        token_file: Option<PathBuf>,
         /// Cluster and protocol version, as client-go names them
         #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
         exec_info: Option<String>,
@@ -93,9 +101,14 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
         Command::Exec {
             cluster,
             source,
+            token_file,
             exec_info,
         } => {
-            let document = version(exec_info.as_deref()).and_then(|version| source.fetch(cluster, version));
+            let document = version(exec_info.as_deref()).and_then(|version| match (cluster, token_file) {
+                (_, Some(file)) => token_file::read(file, Timestamp::now(), version),
+                (Some(cluster), None) => source.fetch(cluster, version),
+                (None, None) => Err(Failure::new("usage", "neither a cluster nor `--token-file` is named")),
+            });
             document.and_then(|document| print(&document, out))
         }
         Command::Explain(explain) => {

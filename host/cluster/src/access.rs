@@ -83,6 +83,25 @@ pub struct ClusterAccess {
     connection: CredentialKey,
 }
 
+/// Where a cluster's API server is reached, and how it is verified.
+#[derive(Clone, Debug)]
+pub struct ClusterEndpoint {
+    /// URL of the API server.
+    pub server: String,
+    /// How it is verified.
+    pub tls: ClusterTls,
+}
+
+impl ClusterEndpoint {
+    /// The one that the cluster's Secret names.
+    pub fn of(cluster: &Cluster, config: &ClusterConfig) -> Self {
+        Self {
+            server: cluster.server.clone(),
+            tls: config.tls.clone(),
+        }
+    }
+}
+
 /// Result of looking up a name or server.
 #[derive(Debug)]
 pub enum ClusterLookup<'a> {
@@ -126,7 +145,8 @@ impl Clusters {
             let is_unique = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
             let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
-            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), factory.ambient);
+            let endpoint = endpoint(cluster, config, factory.ambient);
+            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), &endpoint);
             match factory.resolve(cluster, config, &access.label) {
                 SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
                 SourceResolution::NeedsCheck { key, mint } => {
@@ -311,16 +331,15 @@ impl ClusterAccess {
         config: &Arc<ClusterConfig>,
         label: Arc<str>,
         before: Option<&Self>,
-        ambient: &Ambient,
+        ClusterEndpoint { server, tls }: &ClusterEndpoint,
     ) -> Self {
-        let (server, tls) = endpoint(cluster, config, ambient);
-        let connection = connection_key(&server, &tls, &config.auth);
+        let connection = connection_key(server, tls, &config.auth);
         let unchanged = before.filter(|before| before.connection == connection);
         let unusable = |why: &str| unusable_source("config.cluster", why);
         let sends_credential = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
         let backend = match unchanged.and_then(|unchanged| unchanged.backend.clone()) {
             Some(backend) => Ok(backend),
-            None => ClusterBackend::build(&server, &tls).map(Arc::new),
+            None => ClusterBackend::build(server, tls).map(Arc::new),
         };
         let (backend, credential_source) = match backend {
             Err(error) => (None, unusable(&with_causes(&error))),
@@ -465,8 +484,8 @@ pub(crate) fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
-fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &Ambient) -> (String, ClusterTls) {
+/// The control plane's own cluster is reached as pods reach it.
+fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &Ambient) -> ClusterEndpoint {
     match (&config.auth, &ambient.kubernetes) {
         (ClusterAuth::InCluster, Some(api)) => {
             let ca_pem = std::fs::read_to_string(&api.ca_file).ok();
@@ -475,9 +494,12 @@ fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &Ambient) -> (St
                 ca_pem: Some(ca_pem.unwrap_or_default()),
                 ..ClusterTls::default()
             };
-            (api.server.clone(), tls)
+            ClusterEndpoint {
+                server: api.server.clone(),
+                tls,
+            }
         }
-        (_, _) => (cluster.server.clone(), config.tls.clone()),
+        (_, _) => ClusterEndpoint::of(cluster, config),
     }
 }
 

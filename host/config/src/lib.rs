@@ -340,6 +340,8 @@ pub struct Issuer {
     pub algorithms: Vec<String>,
     /// Keys older than this are fetched again.
     pub jwks_max_age: Duration,
+    /// File with the token that is sent when keys are fetched.
+    pub jwks_token_file: Option<PathBuf>,
     /// `claimValidationRules`.
     pub claim_validation: Vec<ClaimRule>,
     /// `claimMappings.username`.

@@ -34,7 +34,7 @@ mod watch_failure;
 mod watch_loop;
 mod watch_store;
 
-pub(crate) use connect::connect;
+pub(crate) use connect::{client_config, connect};
 pub(crate) use error_text::describe_client_error;
 use shared_state::SharedState;
 

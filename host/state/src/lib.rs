@@ -15,6 +15,7 @@ use tollgate_core::diagnostic::Location;
 
 pub mod agent;
 mod application_set_status;
+pub mod argocd_cluster;
 mod cluster;
 mod decode;
 pub mod deployed;

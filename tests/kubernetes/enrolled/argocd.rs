@@ -41,7 +41,7 @@ impl World {
 
     /// - `configure`: what differs about the gateway.
     pub(super) async fn start_with(configure: impl FnOnce(&mut Layout)) -> Self {
-        let (world, token) = Self::start_without_clusters(configure).await;
+        let (world, token) = Self::start_without_clusters(|layout, _| configure(layout)).await;
         let server = world.destination.url();
         world.enroll("destination", server, &world.destination, &token).await;
         world
@@ -49,7 +49,9 @@ impl World {
 
     /// The same, but neither Argo CD nor the gateway knows the destination yet. Returns the token of
     /// the gateway's account there, too.
-    pub(super) async fn start_without_clusters(configure: impl FnOnce(&mut Layout)) -> (Self, String) {
+    ///
+    /// - `configure`: what differs about the gateway; it gets the cluster of Argo CD.
+    pub(super) async fn start_without_clusters(configure: impl FnOnce(&mut Layout, &Cluster)) -> (Self, String) {
         let (control, destination) = tokio::join!(Cluster::start(), Cluster::start());
         let controllers = destination.start_controllers();
         for namespace in [OWN, HOME] {
@@ -79,7 +81,7 @@ impl World {
             },
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": control.admin().kubeconfig()}},
         }));
-        configure(&mut layout);
+        configure(&mut layout, &control);
         let world = Self {
             gateway: layout.start().await,
             argocd,
@@ -128,23 +130,7 @@ impl World {
     /// Writes files into the repository that Argo CD reads, and commits them. `None` removes a file.
     pub(super) async fn commit(&self, files: &[(&str, Option<Value>)]) {
         let _one = self.commits.lock().await;
-        let folder = Path::new(self.argocd.repository().trim_start_matches("file://"));
-        for (name, content) in files {
-            let path = folder.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            match content {
-                Some(content) => std::fs::write(path, content.to_string()).unwrap(),
-                None => std::fs::remove_file(path).unwrap(),
-            }
-        }
-        let identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.com"];
-        for arguments in [
-            &["add", "--all"][..],
-            &[&identity[..], &["commit", "--quiet", "--message=more"]].concat(),
-        ] {
-            let status = Command::new("git").args(arguments).current_dir(folder).status().await;
-            assert!(status.unwrap().success(), "git {arguments:?}");
-        }
+        commit(self.argocd.repository(), files).await;
     }
 
     /// Creates an Application of the project `shop` for a folder of the repository, in the namespace
@@ -220,6 +206,27 @@ impl World {
     /// Asserts who did what in the destination: see [`assert_actors`].
     pub(super) fn assert_actors(&self, accounts: &[String]) {
         assert_actors(&self.destination, &[Scene::account(OWN, "gateway")], accounts);
+    }
+}
+
+/// Writes files into a repository, and commits them. `None` removes a file.
+pub(super) async fn commit(repository: &str, files: &[(&str, Option<Value>)]) {
+    let folder = Path::new(repository.trim_start_matches("file://"));
+    for (name, content) in files {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match content {
+            Some(content) => std::fs::write(path, content.to_string()).unwrap(),
+            None => std::fs::remove_file(path).unwrap(),
+        }
+    }
+    let identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.com"];
+    for arguments in [
+        &["add", "--all"][..],
+        &[&identity[..], &["commit", "--quiet", "--message=more"]].concat(),
+    ] {
+        let status = Command::new("git").args(arguments).current_dir(folder).status().await;
+        assert!(status.unwrap().success(), "git {arguments:?}");
     }
 }
 

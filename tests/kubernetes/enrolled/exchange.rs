@@ -101,7 +101,7 @@ impl Scenario {
     async fn start() -> Self {
         let token = Arc::new(OnceLock::new());
         let api = web_api(Arc::clone(&token)).await;
-        let (world, of_gateway) = World::start_without_clusters(|layout| allow(layout, &api)).await;
+        let (world, of_gateway) = World::start_without_clusters(|layout, _| allow(layout, &api)).await;
         let server = world.destination.url();
         let project = project("shop", &[(server, HOME)], &[(server, HOME, "deployer")]);
         world.control.admin().apply(&project.to_string()).await;

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod gateway;
 pub mod kubectl;
 pub mod node;
+pub mod pod;
 pub mod webhook;
 
 use std::path::PathBuf;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::warn;
 use crate::client::Failure;
-use tollgate_cluster::access::ClusterAccess;
+use tollgate_cluster::access::{ClusterAccess, ClusterEndpoint};
 use tollgate_cluster::self_check::accounts::{ActingApplications, by_cluster};
 use tollgate_cluster::self_check::enrollment::check_accounts;
-use tollgate_cluster::self_check::reader::{WatchFilter, unreadable_kinds};
+use tollgate_cluster::self_check::reader::{WatchFilter, readers_of_secrets, unreadable_kinds};
 use tollgate_config::ReaderAccount;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, IndexedApplication};
@@ -103,17 +103,26 @@ pub(super) struct ClusterQuestions<'a> {
     pub(super) argocd_cm: &'a ConfigMap,
     /// The namespaces that Argo CD is limited to; empty for all.
     pub(super) namespaces: Vec<String>,
+    /// The namespaces of this cluster whose Secrets are credentials of Argo CD and of the gateway.
+    pub(super) credential_namespaces: Vec<String>,
 }
 
 impl ClusterQuestions<'_> {
     /// Asks the cluster with the credential that the gateway would have. Prints warnings.
-    pub(super) async fn ask(&self, cluster: &Cluster, config: ClusterConfig) -> Vec<Failure> {
+    ///
+    /// - `endpoint`: where the cluster is reached from here.
+    pub(super) async fn ask(
+        &self,
+        cluster: &Cluster,
+        config: ClusterConfig,
+        endpoint: &ClusterEndpoint,
+    ) -> Vec<Failure> {
         let server = &cluster.server;
         let unusable = |why: &str| {
             let message = format!("the credential cannot be used at `{server}`: {why}");
             vec![Failure::new("cluster.access", message).with_hint("try it with kubectl")]
         };
-        let Some(access) = ClusterAccess::with_credential_in_secret(cluster, &Arc::new(config)) else {
+        let Some(access) = ClusterAccess::with_credential_in_secret(cluster, &Arc::new(config), endpoint) else {
             return unusable("it is no token, password or certificate");
         };
         let reader = ServiceAccountName {
@@ -167,7 +176,48 @@ impl ClusterQuestions<'_> {
         if !findings.not_granted.contains(&reader) {
             problems.extend(self.check_reader(&access, &reader).await);
         }
+        if problems.is_empty() {
+            problems.extend(self.check_secrets(&access, &reader, &all).await);
+        }
         problems
+    }
+
+    /// Whoever has Argo CD's token acts as these accounts, and must not get other credentials by it.
+    async fn check_secrets(
+        &self,
+        access: &ClusterAccess,
+        reader: &ServiceAccountName,
+        all: &[ServiceAccountName],
+    ) -> Option<Failure> {
+        let namespaces = &self.credential_namespaces;
+        let there = listed(namespaces.iter().map(String::as_str));
+        let found = match readers_of_secrets(access, all, namespaces).await {
+            Ok(found) => found,
+            Err(problem) => {
+                let message = format!("who may read Secrets in the namespaces {there} is not known: {problem}");
+                return Some(Failure::new("cluster.reader", message).with_hint("try again"));
+            }
+        };
+        if found.contains(reader) {
+            let reader = shown(reader);
+            let message = format!(
+                "the reader {reader} may read Secrets in one of the namespaces {there}, and with it everybody who has \
+                 Argo CD's token"
+            );
+            let hint = "they are the credentials of Argo CD and of the gateway; bind the reader's role in other \
+                        namespaces only, or leave out Secrets";
+            return Some(Failure::new("cluster.reader", message).with_hint(hint));
+        }
+        if !found.is_empty() {
+            let accounts: Vec<String> = found.iter().map(shown).collect();
+            warn(&format!(
+                "{} of projects may read Secrets in one of the namespaces {there}, which are the credentials of Argo CD \
+                 and of the gateway: {}",
+                count(accounts.len(), "account"),
+                listed(accounts.iter().map(String::as_str))
+            ));
+        }
+        None
     }
 
     async fn check_reader(&self, access: &ClusterAccess, reader: &ServiceAccountName) -> Option<Failure> {

@@ -12,10 +12,14 @@ use url::Url;
 use super::destination::{ClusterQuestions, Deployments, check_impersonation};
 use super::find::{argocd_secret, check_managers, check_server, management_warnings};
 use super::gateway::{self, Route};
-use super::plan::{Enrollment, gateway_config, plan_enrollment};
-use super::{ChangeArgs, Secrets, control_plane, diff, read_token, refused, secret_failure, warn};
+use super::in_cluster::{self, InCluster};
+use super::plan::{Enrollment, OwnToken, gateway_config, plan_enrollment};
+use super::{
+    ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, read_token, refused, secret_failure, warn,
+};
 use crate::client::{Failure, print, runtime};
 use crate::credential::local::require_loaded;
+use tollgate_cluster::access::ClusterEndpoint;
 use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
@@ -39,10 +43,21 @@ pub(crate) struct Enroll {
     /// File with the token of Argo CD's components for the gateway, or `-` for standard input
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
+    /// Have Argo CD's pods send the projected ServiceAccount token of this file, and not the one of
+    /// --token-file
+    ///
+    /// They have the file, and the program that reads it whenever a token expires, by the component
+    /// `credential-helper` of deploy/kubernetes.
+    #[arg(
+        long, value_name = "PATH", num_args = 0..=1, require_equals = true,
+        default_missing_value = "/tollgate-token/token"
+    )]
+    projected_token: Option<String>,
     /// File with a token of the gateway's own for the cluster, or `-` for standard input
     ///
     /// Without it the gateway gets the credential that Argo CD has now. With it that credential is kept
-    /// nowhere, and `release` needs another one.
+    /// nowhere, and `release` needs another one. The cluster that Argo CD runs in needs it: there Argo CD
+    /// has no credential but the account of its pods.
     #[arg(long, value_name = "FILE")]
     credential_token_file: Option<PathBuf>,
     /// Do not connect to the gateway, for when only Argo CD can reach its address
@@ -71,8 +86,9 @@ impl Enroll {
         let control_plane = control_plane(&config)?;
         let runtime = runtime()?;
         let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;
-        let secret = argocd_secret(&secrets.argocd, &self.change.cluster)?;
-        let Checked { route, own } = self.check(&config, control_plane.settings, secret, &runtime)?;
+        let secret = argocd_secret(&secrets.argocd, &self.change.cluster, &config.control_plane_namespace)?;
+        let secret = &*secret;
+        let Checked { route, own } = self.check(&config, &control_plane, secret, &runtime)?;
         let of_gateway = (&own, self.credential_token_file.is_some());
         let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
         let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
@@ -91,25 +107,41 @@ impl Enroll {
     fn check(
         &self,
         config: &Config,
-        settings: &ControlPlane,
+        control_plane: &ControlPlaneSettings<'_>,
         secret: &ClusterSecret,
         runtime: &Runtime,
     ) -> Result<Checked, Failure> {
+        let settings = control_plane.settings;
         let Options {
             proxy_url,
             route,
             credential_token,
             mut problems,
-        } = self.options(config, settings);
+        } = self.options(config, settings, secret);
         let server_problems = check_server(secret.server(), proxy_url.as_ref());
         let can_connect = server_problems.is_empty();
         problems.extend(server_problems);
         problems.extend(check_managers(secret));
-        let own = gateway_config(secret, credential_token.as_ref(), &self.proxy_url);
+        let in_cluster = match secret.is_in_cluster() {
+            true => {
+                let reading = InCluster::read(control_plane.state, &config.control_plane_namespace);
+                Some(runtime.block_on(reading)?)
+            }
+            false => None,
+        };
+        if let (Some(in_cluster), Some(route)) = (&in_cluster, &route) {
+            problems.extend(in_cluster.check_pods(&route.authority));
+        }
+        let own_token = credential_token.as_ref().map(|token| OwnToken {
+            token,
+            authority: in_cluster.as_ref().map(|in_cluster| in_cluster.authority.as_str()),
+        });
+        let own = gateway_config(secret, own_token, &self.proxy_url);
         let own = keep(own, &mut problems);
 
         // Blocks until everything was listed once, so it runs outside of the runtime.
         let resources = require_loaded(source::load_once(config))?;
+        problems.extend(check_enabled(secret, &resources));
         let deployments = deployments(config, &resources, secret.server())?;
         match (check_impersonation(&resources.argocd_cm), settings.mode) {
             (Some(problem), ControlPlaneMode::Enforce) => problems.push(problem),
@@ -127,14 +159,28 @@ impl Enroll {
                 accounts: &deployments.accounts,
                 argocd_cm: &resources.argocd_cm,
                 namespaces: namespaces(secret),
+                credential_namespaces: match in_cluster::is_own_cluster(secret.server()) {
+                    true => vec![
+                        config.control_plane_namespace.clone(),
+                        control_plane.namespace.to_owned(),
+                    ],
+                    false => Vec::new(),
+                },
             };
             let (cluster, access) = (cluster(secret), ClusterConfig::parse(own.expose_secret()));
-            problems.extend(runtime.block_on(questions.ask(&cluster, access)));
+            let endpoint = match in_cluster {
+                Some(in_cluster) => in_cluster.endpoint,
+                None => ClusterEndpoint::of(&cluster, &access),
+            };
+            problems.extend(runtime.block_on(questions.ask(&cluster, access, &endpoint)));
         }
         if let (Some(route), false) = (&route, self.skip_gateway_check) {
             problems.extend(runtime.block_on(route.probe()).err());
         }
         management_warnings(secret).iter().for_each(|warning| warn(warning));
+        if !secret.is_stored() {
+            warn(in_cluster::NEW_SECRET);
+        }
         deployments.warning().iter().for_each(|warning| warn(warning));
         match (problems.is_empty(), route, own) {
             (true, Some(route), Some(own)) => Ok(Checked { route, own }),
@@ -142,13 +188,13 @@ impl Enroll {
         }
     }
 
-    fn options(&self, config: &Config, settings: &ControlPlane) -> Options {
+    fn options(&self, config: &Config, settings: &ControlPlane, secret: &ClusterSecret) -> Options {
         let mut problems = Vec::new();
-        let now = Timestamp::now();
+        let (now, is_in_cluster) = (Timestamp::now(), secret.is_in_cluster());
         let proxy_url = keep(gateway::proxy_url(&self.proxy_url), &mut problems);
         let name = proxy_url
             .as_ref()
-            .map(|url| gateway::server_name(self.server_name.as_deref(), url));
+            .map(|url| gateway::server_name(self.server_name.as_deref(), url, is_in_cluster));
         let server_name = name.and_then(|name| keep(name, &mut problems));
         let authority = gateway::authority(self.ca.as_deref(), config.tls.as_ref(), now);
         let authority = keep(authority, &mut problems);
@@ -161,7 +207,15 @@ impl Enroll {
         let token = keep(read_token(&self.token_file, "--token-file"), &mut problems);
         if let Some(token) = &token {
             let warning = keep(gateway::check_token(token, &settings.callers, now), &mut problems);
-            warning.flatten().iter().for_each(|warning| warn(warning));
+            let warning = warning.flatten().filter(|_| self.projected_token.is_none());
+            warning.iter().for_each(|warning| warn(warning));
+        }
+        if let (Some(path), true) = (&self.projected_token, is_in_cluster) {
+            let message = format!(
+                "`--projected-token {path}` has no effect: for the cluster that it runs in, Argo CD sends only a token \
+                 of the secret"
+            );
+            problems.push(Failure::new("cluster.token", message));
         }
         let credential_token = self.credential_token_file.as_deref();
         let credential_token = credential_token.map(|file| read_token(file, "--credential-token-file"));
@@ -170,8 +224,10 @@ impl Enroll {
             (Some(proxy_url), Some(server_name), Some(authority), Some(token)) => Some(Route {
                 proxy_url: proxy_url.clone(),
                 server_name,
+                is_in_cluster,
                 authority,
                 token,
+                projected_token: self.projected_token.clone(),
             }),
             (_, _, _, _) => None,
         };
@@ -188,8 +244,9 @@ impl Enroll {
             write!(out, "{}", diff::change(None, Some(created)))?;
         }
         let after = secret.with_config(&plan.config);
-        write!(out, "{}", diff::change(Some(secret), Some(&after)))?;
-        if self.credential_token_file.is_some() {
+        let before = secret.is_stored().then_some(secret);
+        write!(out, "{}", diff::change(before, Some(&after)))?;
+        if self.credential_token_file.is_some() && !secret.is_in_cluster() {
             warn("the credential that Argo CD has now is kept nowhere");
         }
         Ok(())
@@ -202,8 +259,22 @@ async fn write(secrets: &Secrets, secret: &ClusterSecret, plan: &Enrollment) -> 
         let done = secrets.store.create(created).await;
         done.map_err(|error| secret_failure(&error))?;
     }
-    let done = secrets.store.replace_config(secret, &plan.config).await;
+    let done = match secret.is_stored() {
+        true => secrets.store.replace_config(secret, &plan.config).await,
+        false => secrets.store.create(&secret.with_config(&plan.config)).await,
+    };
     done.map_err(|error| secret_failure(&error))
+}
+
+/// Argo CD may not use the cluster that it runs in at all.
+fn check_enabled(secret: &ClusterSecret, resources: &Resources) -> Option<Failure> {
+    let mut known = resources.clusters.iter();
+    if !secret.is_in_cluster() || known.any(|cluster| cluster.server == secret.server()) {
+        return None;
+    }
+    let message = format!("`{}` is switched off: Argo CD deploys nothing there", secret.server());
+    let hint = "remove `cluster.inClusterEnabled: \"false\"` from argocd-cm first";
+    Some(Failure::new("cluster.in_cluster", message).with_hint(hint))
 }
 
 fn deployments(config: &Config, resources: &Resources, server: &str) -> Result<Deployments, Failure> {

@@ -1,27 +1,40 @@
 //! Finds the Secrets of one cluster, and what keeps that cluster from being enrolled.
 
+use std::borrow::Cow;
+
 use url::Url;
 
-use super::PAGE;
 use crate::client::Failure;
 use tollgate_cluster::access::authority_and_path;
-use tollgate_state::destination::IN_CLUSTER_SERVER;
-use tollgate_state::write::cluster_secret::ClusterSecret;
+use tollgate_state::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
+use tollgate_state::write::cluster_secret::{ClusterSecret, in_cluster_secret};
 
 /// The annotation by which Argo CD marks what an Application deploys.
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 
-/// The one Secret of the cluster with this name, or with this server if `text` is a URL.
+/// The one Secret of the cluster with this name, or with this server if `text` is a URL. The cluster that
+/// Argo CD runs in can be without one, and has then one that is not stored.
+///
+/// - `namespace`: Argo CD's.
 ///
 /// # Errors
 /// There is none, or several clusters have the name, or another Secret leads to the same server.
-pub(super) fn argocd_secret<'a>(secrets: &'a [ClusterSecret], text: &str) -> Result<&'a ClusterSecret, Failure> {
+pub(super) fn argocd_secret<'a>(
+    secrets: &'a [ClusterSecret],
+    text: &str,
+    namespace: &str,
+) -> Result<Cow<'a, ClusterSecret>, Failure> {
     let is_meant = |secret: &&ClusterSecret| match text.contains("://") {
         true => secret.server() == text.trim_end_matches('/'),
         false => secret.cluster_name() == text,
     };
     let meant: Vec<&ClusterSecret> = secrets.iter().filter(is_meant).collect();
     let [first, others @ ..] = meant.as_slice() else {
+        let is_in_cluster = [IN_CLUSTER_SERVER, IN_CLUSTER_NAME].contains(&text.trim_end_matches('/'));
+        // With another name, the cluster has a Secret.
+        if is_in_cluster && !secrets.iter().any(ClusterSecret::is_in_cluster) {
+            return Ok(Cow::Owned(in_cluster_secret(namespace)));
+        }
         return Err(not_found(secrets, text));
     };
     if others.iter().any(|other| other.server() != first.server()) {
@@ -49,13 +62,10 @@ pub(super) fn argocd_secret<'a>(secrets: &'a [ClusterSecret], text: &str) -> Res
         );
         return Err(Failure::new("cluster.duplicate", message).with_hint("delete all but one"));
     }
-    Ok(first)
+    Ok(Cow::Borrowed(*first))
 }
 
 fn not_found(secrets: &[ClusterSecret], text: &str) -> Failure {
-    if [IN_CLUSTER_SERVER, "in-cluster"].contains(&text.trim_end_matches('/')) {
-        return in_cluster();
-    }
     let shown = |secret: &ClusterSecret| match secret.cluster_name() {
         "" => secret.server().to_owned(),
         name => name.to_owned(),
@@ -71,14 +81,6 @@ fn not_found(secrets: &[ClusterSecret], text: &str) -> Failure {
     }
 }
 
-fn in_cluster() -> Failure {
-    let message = format!(
-        "`{IN_CLUSTER_SERVER}` cannot be enrolled: Argo CD takes its certificate authority from its pod there, \
-         whatever the secret says, and so cannot verify the gateway"
-    );
-    Failure::new("cluster.in_cluster", message).with_hint(format!("see the limits in {PAGE}"))
-}
-
 /// The gateway's own Secrets for a server.
 pub(super) fn gateway_secrets<'a>(secrets: &'a [ClusterSecret], server: &str) -> Vec<&'a ClusterSecret> {
     secrets.iter().filter(|secret| secret.server() == server).collect()
@@ -88,9 +90,6 @@ pub(super) fn gateway_secrets<'a>(secrets: &'a [ClusterSecret], server: &str) ->
 ///
 /// - `proxy_url`: the gateway, if the option could be read.
 pub(super) fn check_server(server: &str, proxy_url: Option<&Url>) -> Vec<Failure> {
-    if server == IN_CLUSTER_SERVER {
-        return vec![in_cluster()];
-    }
     if !server.starts_with("https://") {
         let message = format!("the server `{server}` is not https, and Argo CD opens a tunnel only for https");
         return vec![Failure::new("cluster.server", message).with_hint("change the cluster's `server` first")];

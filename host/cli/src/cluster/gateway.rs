@@ -18,6 +18,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::{Host, Url};
 
+use super::in_cluster;
 use crate::client::{Failure, unreachable};
 use crate::input::read_file_or_stdin;
 use tollgate_config::{ControlPlaneCaller, Tls};
@@ -37,9 +38,14 @@ pub(super) struct Route {
     pub(super) proxy_url: Url,
     /// A name of the gateway's certificate.
     pub(super) server_name: String,
+    /// Whether it is the way to the cluster that Argo CD runs in. Inside the tunnel Argo CD then expects
+    /// a certificate for [`in_cluster::HOST`].
+    pub(super) is_in_cluster: bool,
     /// PEM of the authority that signed the certificate.
     pub(super) authority: String,
     pub(super) token: SecretString,
+    /// Where Argo CD's pods have a token that they send instead.
+    pub(super) projected_token: Option<String>,
 }
 
 impl Route {
@@ -52,12 +58,20 @@ impl Route {
         STANDARD.encode(&self.authority)
     }
 
-    /// Sends the token to the gateway, which must accept it.
+    /// Sends the token to the gateway, which must accept it, under each name that Argo CD verifies.
     pub(super) async fn probe(&self) -> Result<(), Failure> {
-        let (url, client) = self.client().await?;
+        self.probe_as(&self.server_name).await?;
+        match self.is_in_cluster {
+            true => self.probe_as(in_cluster::HOST).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn probe_as(&self, server_name: &str) -> Result<(), Failure> {
+        let (url, client) = self.client(server_name).await?;
         let request = client.get(url).bearer_auth(self.token.expose_secret());
         let answer = request.send().await.map_err(|error| {
-            let server = format!("the gateway at `{}`", self.url());
+            let server = format!("the gateway at `{}`, as `{server_name}`", self.url());
             unreachable(&server, &error, "--proxy-url", Some("--ca"))
         })?;
         if !answer.headers().contains_key("tollgate-decision-id") {
@@ -73,7 +87,7 @@ impl Route {
     }
 
     /// A client that connects to the gateway's address and expects a certificate for `server_name`.
-    async fn client(&self) -> Result<(Url, reqwest::Client), Failure> {
+    async fn client(&self, server_name: &str) -> Result<(Url, reqwest::Client), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new("gateway.tls", error);
         let roots = reqwest::Certificate::from_pem_bundle(self.authority.as_bytes()).map_err(|error| failed(&error))?;
         let mut builder = reqwest::Client::builder()
@@ -85,14 +99,14 @@ impl Route {
         url.set_path(PATH);
         let host = self.proxy_url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.proxy_url.port_or_known_default().unwrap_or(443);
-        if host != self.server_name {
+        if host != server_name {
             let lookup = tokio::net::lookup_host((host, port)).await;
             let addresses: Vec<_> = lookup.map(Iterator::collect).map_err(|error| {
                 let message = format!("the gateway's host `{host}` is not known here: {error}");
                 Failure::new("gateway.unreachable", message)
             })?;
-            builder = builder.resolve_to_addrs(&self.server_name, &addresses);
-            url.set_host(Some(&self.server_name)).map_err(|error| failed(&error))?;
+            builder = builder.resolve_to_addrs(server_name, &addresses);
+            url.set_host(Some(server_name)).map_err(|error| failed(&error))?;
         }
         Ok((url, builder.build().map_err(|error| failed(&error))?))
     }
@@ -120,13 +134,23 @@ pub(super) fn proxy_url(text: &str) -> Result<Url, Failure> {
 }
 
 /// The name of the gateway's certificate: `--server-name`, or else the host of the URL.
-pub(super) fn server_name(option: Option<&str>, proxy_url: &Url) -> Result<String, Failure> {
+///
+/// - `is_in_cluster`: whether it is the way to the cluster that Argo CD runs in.
+pub(super) fn server_name(option: Option<&str>, proxy_url: &Url, is_in_cluster: bool) -> Result<String, Failure> {
     let host = match proxy_url.host() {
         Some(Host::Ipv6(address)) => address.to_string(),
         Some(host) => host.to_string(),
         None => String::new(),
     };
     let Some(name) = option else { return Ok(host) };
+    if is_in_cluster {
+        let message = format!(
+            "`--server-name {name}` has no effect: for the cluster that it runs in, Argo CD reads no name from the \
+             secret"
+        );
+        let hint = format!("the certificate must be for `{host}` and for `{}`", in_cluster::HOST);
+        return Err(Failure::new("cluster.server_name", message).with_hint(hint));
+    }
     match ServerName::try_from(name) {
         Ok(ServerName::DnsName(_)) => Ok(name.to_owned()),
         Ok(_) if name == host => Ok(name.to_owned()),

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 
@@ -17,6 +19,14 @@ use tollgate_state::{ClusterAuth, ClusterConfig, ObjectName};
 /// Marks a Secret whose credential is only for the gateway: Argo CD could not deploy with it.
 const CREDENTIAL_FOR: &str = "tollgate.dev/credential-for";
 const GATEWAY: &str = "gateway";
+
+/// `config` by which Argo CD reaches the cluster that it runs in by itself.
+const NO_CREDENTIAL: &str = "{}";
+
+/// The program in Argo CD's pods.
+///
+/// Source: deploy/kubernetes/components/credential-helper.
+const HELPER: &str = "/tollgate/tollgate";
 
 /// The keys of `tlsClientConfig` that are a credential.
 const CERTIFICATE_KEYS: [&str; 2] = ["certData", "keyData"];
@@ -33,22 +43,39 @@ pub(super) struct Enrollment {
 /// What `release` changes.
 #[derive(Debug)]
 pub(super) struct Return<'a> {
-    /// New `config` of Argo CD's Secret; `None` if an earlier run wrote it.
-    pub(super) config: Option<SecretString>,
+    /// What becomes of Argo CD's Secret; `None` if an earlier run changed it.
+    pub(super) change: Option<ArgocdChange>,
     /// The gateway's Secret.
     pub(super) gateway_secret: &'a ClusterSecret,
 }
 
+/// What becomes of Argo CD's Secret.
+#[derive(Debug)]
+pub(super) enum ArgocdChange {
+    /// It gets this `config`.
+    Config(SecretString),
+    /// It is deleted: without it, Argo CD reaches the cluster by itself.
+    Deletion,
+}
+
+/// A token of the gateway's own for a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnToken<'a> {
+    pub(super) token: &'a SecretString,
+    /// PEM of the authorities of the cluster, if Argo CD's Secret does not say them.
+    pub(super) authority: Option<&'a str>,
+}
+
 /// Checks `config` of Argo CD's Secret, and returns how the gateway would reach the cluster.
 ///
-/// - `token`: the gateway's own token for the cluster, in place of the credential that is there.
+/// - `own`: takes the place of the credential that is there.
 /// - `proxy_url`: the gateway, as the option names it.
 pub(super) fn gateway_config(
     secret: &ClusterSecret,
-    token: Option<&SecretString>,
+    own: Option<OwnToken<'_>>,
     proxy_url: &str,
 ) -> Result<SecretString, Failure> {
-    let object = object(secret.config())?;
+    let object = object(secret)?;
     if let Some(proxy) = object
         .get("proxyUrl")
         .and_then(Value::as_str)
@@ -56,15 +83,19 @@ pub(super) fn gateway_config(
     {
         return Err(has_proxy(secret, proxy, proxy_url));
     }
-    let config = match token {
-        None => SecretString::from(secret.config()),
-        Some(token) => with_token(object, token),
-    };
     let failed = |message: String| {
         let hint = format!("give the gateway a token with `--credential-token-file`, or move it by hand: {PAGE}");
         Err(Failure::new("cluster.credential", message).with_hint(hint))
     };
     let name = &secret.name.name;
+    let config = match own {
+        None if secret.is_in_cluster() => {
+            let message = "Argo CD has the account of its pods where it runs itself, which cannot be moved";
+            return failed(message.to_owned());
+        }
+        None => SecretString::from(secret.config()),
+        Some(own) => with_token(object, own),
+    };
     match ClusterConfig::parse(config.expose_secret()).auth {
         ClusterAuth::Bearer(_) | ClusterAuth::Basic { .. } | ClusterAuth::ClientCertificate { .. } => Ok(config),
         ClusterAuth::Anonymous | ClusterAuth::InCluster => {
@@ -94,17 +125,32 @@ fn has_proxy(secret: &ClusterSecret, proxy: &str, wanted: &str) -> Failure {
 }
 
 /// `config` of Argo CD's Secret, with the gateway in the place of the cluster.
-pub(super) fn argocd_config(before: &str, route: &Route) -> Result<SecretString, Failure> {
-    let mut config = json!({
-        "proxyUrl": route.url(),
-        "bearerToken": route.token.expose_secret(),
-        "tlsClientConfig": {"caData": route.authority_base64(), "serverName": route.server_name},
-    });
-    // Says nothing about a credential, and is as useful towards the gateway.
-    if let (Some(value), Some(members)) = (object(before)?.remove("disableCompression"), config.as_object_mut()) {
-        members.insert("disableCompression".to_owned(), value);
+fn argocd_config(before: &ClusterSecret, route: &Route) -> Result<SecretString, Failure> {
+    let (key, credential) = match &route.projected_token {
+        None => ("bearerToken", Value::from(route.token.expose_secret())),
+        Some(path) => {
+            let helper = json!({
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": HELPER,
+                "args": ["credential", "exec", "--token-file", path],
+            });
+            ("execProviderConfig", helper)
+        }
+    };
+    let mut config = Map::from_iter([
+        ("proxyUrl".to_owned(), Value::from(route.url())),
+        (key.to_owned(), credential),
+    ]);
+    // For the cluster that it runs in, Argo CD takes both from its pod.
+    if !route.is_in_cluster {
+        let tls = json!({"caData": route.authority_base64(), "serverName": route.server_name});
+        config.insert("tlsClientConfig".to_owned(), tls);
     }
-    Ok(SecretString::from(config.to_string()))
+    // Says nothing about a credential, and is as useful towards the gateway.
+    let mut kept = object(before)?;
+    kept.retain(|key, _| key == "disableCompression");
+    config.extend(kept);
+    Ok(SecretString::from(Value::Object(config).to_string()))
 }
 
 /// What `enroll` changes, or why it cannot.
@@ -130,7 +176,7 @@ pub(super) fn plan_enrollment(
     };
     Ok(Enrollment {
         created,
-        config: argocd_config(secret.config(), route)?,
+        config: argocd_config(secret, route)?,
     })
 }
 
@@ -177,7 +223,12 @@ pub(super) fn plan_return<'a>(
     };
     let is_for_gateway = gateway_secret.annotations.get(CREDENTIAL_FOR).map(String::as_str) == Some(GATEWAY);
     let wanted = match token {
-        Some(token) => with_token(object(gateway_secret.config())?, token),
+        Some(token) => {
+            let token = OwnToken { token, authority: None };
+            with_token(object(gateway_secret)?, token)
+        }
+        // Argo CD has the account of its pods again.
+        None if secret.is_in_cluster() => SecretString::from(NO_CREDENTIAL),
         // A run that broke off has written another credential before.
         None if is_for_gateway && is_enrolled => {
             let message =
@@ -188,8 +239,12 @@ pub(super) fn plan_return<'a>(
         None => SecretString::from(gateway_secret.config()),
     };
     if is_enrolled {
+        let change = match token.is_none() && secret.is_dispensable() {
+            true => ArgocdChange::Deletion,
+            false => ArgocdChange::Config(wanted),
+        };
         return Ok(Return {
-            config: Some(wanted),
+            change: Some(change),
             gateway_secret,
         });
     }
@@ -203,7 +258,7 @@ pub(super) fn plan_return<'a>(
         return Err(Failure::new("cluster.credential_exists", message).with_hint(hint));
     }
     Ok(Return {
-        config: None,
+        change: None,
         gateway_secret,
     })
 }
@@ -221,9 +276,15 @@ fn ambiguous(several: &[&ClusterSecret]) -> Failure {
 }
 
 /// A `config` with a token, and otherwise only what says how the server is verified.
-fn with_token(mut object: Map<String, Value>, token: &SecretString) -> SecretString {
+fn with_token(mut object: Map<String, Value>, own: OwnToken<'_>) -> SecretString {
     let mut config = Map::new();
-    config.insert("bearerToken".to_owned(), token.expose_secret().into());
+    config.insert("bearerToken".to_owned(), own.token.expose_secret().into());
+    if let Some(authority) = own.authority {
+        object.insert(
+            "tlsClientConfig".to_owned(),
+            json!({"caData": STANDARD.encode(authority)}),
+        );
+    }
     for key in ["tlsClientConfig", "disableCompression"] {
         if let Some(value) = object.remove(key) {
             config.insert(key.to_owned(), value);
@@ -237,7 +298,11 @@ fn with_token(mut object: Map<String, Value>, token: &SecretString) -> SecretStr
     SecretString::from(Value::Object(config).to_string())
 }
 
-fn object(config: &str) -> Result<Map<String, Value>, Failure> {
+fn object(secret: &ClusterSecret) -> Result<Map<String, Value>, Failure> {
+    let config = match secret.config() {
+        "" if secret.is_in_cluster() => NO_CREDENTIAL,
+        config => config,
+    };
     match serde_json::from_str(config) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) | Err(_) => {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::find::{argocd_secret, check_managers, management_warnings};
-use super::plan::{Return, plan_return};
+use super::plan::{ArgocdChange, Return, plan_return};
 use super::{ChangeArgs, Secrets, control_plane, diff, read_token, secret_failure, warn};
 use crate::client::{Failure, print, runtime};
 use tollgate_state::write::cluster_secret::ClusterSecret;
@@ -35,14 +35,15 @@ impl Release {
             .transpose()?;
         let runtime = runtime()?;
         let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;
-        let secret = argocd_secret(&secrets.argocd, &self.change.cluster)?;
+        let secret = argocd_secret(&secrets.argocd, &self.change.cluster, &config.control_plane_namespace)?;
+        let secret = &*secret;
         let plan = plan_return(secret, &secrets.gateway, token.as_ref())?;
-        if plan.config.is_some() {
+        if plan.change.is_some() {
             check_managers(secret).map_or(Ok(()), Err)?;
             management_warnings(secret).iter().for_each(|warning| warn(warning));
         }
         let shown = &self.change.cluster;
-        if plan.config.is_none() && self.keep {
+        if plan.change.is_none() && self.keep {
             return print(&format!("Cluster `{shown}` is released already."), out);
         }
         self.show(secret, &plan, out)?;
@@ -56,9 +57,12 @@ impl Release {
     }
 
     fn show(&self, secret: &ClusterSecret, plan: &Return<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-        if let Some(config) = &plan.config {
-            let after = secret.with_config(config);
-            write!(out, "{}", diff::change(Some(secret), Some(&after)))?;
+        if let Some(change) = &plan.change {
+            let after = match change {
+                ArgocdChange::Config(config) => Some(secret.with_config(config)),
+                ArgocdChange::Deletion => None,
+            };
+            write!(out, "{}", diff::change(Some(secret), after.as_ref()))?;
         }
         if !self.keep {
             write!(out, "{}", diff::change(Some(plan.gateway_secret), None))?;
@@ -68,10 +72,12 @@ impl Release {
 
     /// Puts the credential back first: the gateway's Secret may be the only one that has it.
     async fn write(&self, secrets: &Secrets, secret: &ClusterSecret, plan: &Return<'_>) -> Result<(), Failure> {
-        if let Some(config) = &plan.config {
-            let done = secrets.store.replace_config(secret, config).await;
-            done.map_err(|error| secret_failure(&error))?;
-        }
+        let done = match &plan.change {
+            Some(ArgocdChange::Config(config)) => secrets.store.replace_config(secret, config).await,
+            Some(ArgocdChange::Deletion) => secrets.store.delete(secret).await,
+            None => Ok(()),
+        };
+        done.map_err(|error| secret_failure(&error))?;
         if !self.keep {
             let done = secrets.store.delete(plan.gateway_secret).await;
             done.map_err(|error| secret_failure(&error))?;

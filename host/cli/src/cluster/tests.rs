@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
@@ -9,11 +11,12 @@ use url::Url;
 use super::diff;
 use super::find::{argocd_secret, check_managers, check_server, management_warnings};
 use super::gateway::Route;
-use super::plan::{gateway_config, plan_enrollment, plan_return};
+use super::plan::{ArgocdChange, OwnToken, Return, gateway_config, plan_enrollment, plan_return};
 use tollgate_state::ObjectName;
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
 
 const SERVER: &str = "https://prod.example:6443";
+const IN_CLUSTER: &str = "https://kubernetes.default.svc";
 const PROXY: &str = "https://tollgate.tollgate.svc";
 const OLD: &str = r#"{"tlsClientConfig": {"insecure": true}, "bearerToken": "old-token"}"#;
 
@@ -49,8 +52,10 @@ fn route() -> Route {
     Route {
         proxy_url: Url::parse(PROXY).unwrap(),
         server_name: "tollgate.tollgate.svc".to_owned(),
+        is_in_cluster: false,
         authority: "pem".to_owned(),
         token: SecretString::from("component-token"),
+        projected_token: None,
     }
 }
 
@@ -65,6 +70,14 @@ fn enrolled() -> ClusterSecret {
     secret("prod", SERVER, plan.unwrap().config.expose_secret())
 }
 
+/// The new `config` of Argo CD's Secret.
+fn returned(plan: Return<'_>) -> Option<SecretString> {
+    match plan.change? {
+        ArgocdChange::Config(config) => Some(config),
+        ArgocdChange::Deletion => panic!("the secret is deleted"),
+    }
+}
+
 fn parsed(config: &SecretString) -> Value {
     serde_json::from_str(config.expose_secret()).unwrap()
 }
@@ -77,15 +90,30 @@ fn a_cluster_is_found_by_name_and_by_server() {
         ("dev", "https://dev.example"),
         ("https://dev.example/", "https://dev.example"),
     ] {
-        assert_eq!(argocd_secret(&secrets, text).unwrap().server(), expected);
+        assert_eq!(argocd_secret(&secrets, text, "argocd").unwrap().server(), expected);
     }
-    let refused = |secrets: &[ClusterSecret], text: &str| argocd_secret(secrets, text).unwrap_err().to_string();
+    let refused =
+        |secrets: &[ClusterSecret], text: &str| argocd_secret(secrets, text, "argocd").unwrap_err().to_string();
     assert_eq!(
         refused(&secrets, "test"),
         "cluster_not_found: Argo CD has no secret of a cluster `test` (there are prod, dev)"
     );
     assert!(refused(&[], "test").ends_with("(add the cluster first, with `argocd cluster add`)"));
-    assert!(refused(&secrets, "in-cluster").starts_with("cluster.in_cluster: "));
+    // Argo CD needs no Secret of the cluster that it runs in.
+    for text in ["in-cluster", IN_CLUSTER, "https://kubernetes.default.svc/"] {
+        let own = argocd_secret(&secrets, text, "argocd").unwrap();
+        assert_eq!(
+            (own.server(), own.cluster_name(), own.config()),
+            (IN_CLUSTER, "in-cluster", "{}")
+        );
+        assert!(!own.is_stored() && own.is_dispensable());
+    }
+    let named = [secret("home", IN_CLUSTER, "{}")];
+    assert_eq!(
+        argocd_secret(&named, IN_CLUSTER, "argocd").unwrap().cluster_name(),
+        "home"
+    );
+    assert!(refused(&named, "in-cluster").ends_with("(there are home)"));
     let same_name = [secret("prod", SERVER, OLD), secret("prod", "https://b.example", OLD)];
     assert_eq!(
         refused(&same_name, "prod"),
@@ -109,7 +137,7 @@ fn servers_that_cannot_be_enrolled_are_refused() {
     };
     assert_eq!(codes(SERVER), [""; 0]);
     assert_eq!(codes("https://tollgate.tollgate.svc:6443"), [""; 0]);
-    assert_eq!(codes("https://kubernetes.default.svc"), ["cluster.in_cluster"]);
+    assert_eq!(codes(IN_CLUSTER), [""; 0]);
     assert_eq!(codes("http://prod.example"), ["cluster.server"]);
     assert_eq!(codes("https://"), ["cluster.server"]);
     for itself in [
@@ -158,14 +186,33 @@ fn a_credential_is_moved_byte_by_byte() {
     });
     assert_eq!(parsed(&plan.config), expected);
 
+    let renewed = Route {
+        projected_token: Some("/run/token".to_owned()),
+        ..route()
+    };
+    let plan = plan_enrollment(&before, (&[], "tollgate"), (&moved, false), &renewed).unwrap();
+    let expected = json!({
+        "proxyUrl": PROXY,
+        "execProviderConfig": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "/tollgate/tollgate",
+            "args": ["credential", "exec", "--token-file", "/run/token"],
+        },
+        "tlsClientConfig": {"caData": "cGVt", "serverName": "tollgate.tollgate.svc"},
+    });
+    assert_eq!(parsed(&plan.config), expected);
+
     let secrets = [created];
     let back = plan_return(&enrolled(), &secrets, None).unwrap();
-    assert_eq!(back.config.unwrap().expose_secret(), OLD);
+    assert_eq!(returned(back).unwrap().expose_secret(), OLD);
 }
 
 #[test]
 fn a_token_of_the_gateways_own_replaces_every_credential() {
     let token = SecretString::from("own-token");
+    let own_token = Some(OwnToken {
+        token: &token,
+        authority: None,
+    });
     let aws = r#"{"awsAuthConfig": {"clusterName": "a"}, "tlsClientConfig": {"caData": "Y2E=", "serverName": "a"}}"#;
     let certificate =
         r#"{"tlsClientConfig": {"insecure": true, "certData": "Yw==", "keyData": "aw=="}, "username": "u"}"#;
@@ -177,7 +224,7 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
             Value::Null,
         ),
     ] {
-        let own = parsed(&gateway_config(&secret("prod", SERVER, config), Some(&token), PROXY).unwrap());
+        let own = parsed(&gateway_config(&secret("prod", SERVER, config), own_token, PROXY).unwrap());
         assert_eq!(
             (&own["bearerToken"], &own["tlsClientConfig"]),
             (&json!("own-token"), &tls),
@@ -191,10 +238,10 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
         );
     }
     // An authority that is no certificate stays a mistake.
-    assert!(gateway_config(&secret("prod", SERVER, aws), Some(&token), PROXY).is_err());
+    assert!(gateway_config(&secret("prod", SERVER, aws), own_token, PROXY).is_err());
 
     let before = secret("prod", SERVER, OLD);
-    let own = gateway_config(&before, Some(&token), PROXY).unwrap();
+    let own = gateway_config(&before, own_token, PROXY).unwrap();
     let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route()).unwrap();
     let created = [plan.created.unwrap()];
     assert_eq!(created[0].annotations["tollgate.dev/credential-for"], "gateway");
@@ -203,7 +250,57 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
     assert_eq!(refused.code, "cluster.gateway_only");
     let back = plan_return(&enrolled(), &created, Some(&SecretString::from("new"))).unwrap();
     let expected = json!({"bearerToken": "new", "tlsClientConfig": {"insecure": true}});
-    assert_eq!(parsed(&back.config.unwrap()), expected);
+    assert_eq!(parsed(&returned(back).unwrap()), expected);
+}
+
+#[test]
+fn the_cluster_that_argo_cd_runs_in_has_no_credential_to_move() {
+    let before = argocd_secret(&[], "in-cluster", "argocd").unwrap().into_owned();
+    let refused = gateway_config(&before, None, PROXY).unwrap_err();
+    assert_eq!(refused.code, "cluster.credential");
+    let token = SecretString::from("own-token");
+    let authority = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+    let own = gateway_config(
+        &before,
+        Some(OwnToken {
+            token: &token,
+            authority: Some(&authority),
+        }),
+        PROXY,
+    );
+    let own = own.unwrap();
+    let expected = json!({"bearerToken": "own-token", "tlsClientConfig": {"caData": STANDARD.encode(&authority)}});
+    assert_eq!(parsed(&own), expected);
+
+    let route = Route {
+        is_in_cluster: true,
+        ..route()
+    };
+    let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route).unwrap();
+    // Argo CD reads nothing else there.
+    let expected = json!({"proxyUrl": PROXY, "bearerToken": "component-token"});
+    assert_eq!(parsed(&plan.config), expected);
+    let created = [plan.created.unwrap()];
+    assert_eq!(
+        (created[0].server(), created[0].cluster_name()),
+        (IN_CLUSTER, "in-cluster")
+    );
+
+    // Argo CD has its own account again, without the Secret, or with one that was there before.
+    let made = before.with_config(&plan.config);
+    let back = plan_return(&made, &created, None).unwrap();
+    assert!(matches!(back.change, Some(ArgocdChange::Deletion)), "{back:?}");
+    let there = secret("home", IN_CLUSTER, plan.config.expose_secret());
+    let back = plan_return(&there, &created, None).unwrap();
+    assert_eq!(returned(back).unwrap().expose_secret(), "{}");
+    let back = plan_return(&made, &created, Some(&SecretString::from("new"))).unwrap();
+    assert_eq!(parsed(&returned(back).unwrap())["bearerToken"], "new");
+    // A run broke off before it deleted the gateway's Secret.
+    assert!(plan_return(&before, &created, None).unwrap().change.is_none());
+    assert_eq!(
+        plan_return(&before, &[], None).unwrap_err().code,
+        "cluster.not_enrolled"
+    );
 }
 
 #[test]
@@ -267,9 +364,9 @@ fn a_run_that_broke_off_is_continued() {
 
     // Argo CD has its credential again, and only the gateway's Secret is left.
     let copies = [own(OLD, &[])];
-    assert!(plan_return(&before, &copies, None).unwrap().config.is_none());
+    assert!(plan_return(&before, &copies, None).unwrap().change.is_none());
     let gateway_only = [own("{}", &[("tollgate.dev/credential-for", "gateway")])];
-    assert!(plan_return(&before, &gateway_only, None).unwrap().config.is_none());
+    assert!(plan_return(&before, &gateway_only, None).unwrap().change.is_none());
     let code = |own: &[ClusterSecret], secret: &ClusterSecret| plan_return(secret, own, None).unwrap_err().code;
     assert_eq!(code(&[own("{}", &[])], &before), "cluster.credential_exists");
     assert_eq!(code(&[], &before), "cluster.not_enrolled");

@@ -22,7 +22,7 @@ pub(super) fn table(report: &Report) -> String {
 
 fn cluster(report: &ClusterReport) -> String {
     let reached = match report.route {
-        Route::InCluster => "Argo CD runs there, so it keeps its own credential",
+        Route::InCluster => "Argo CD runs there, and uses the account of its pods",
         Route::Direct => "Argo CD holds a credential of it",
         Route::Enrolled => "Argo CD reaches it through Tollgate",
     };

@@ -55,7 +55,7 @@ pub(super) enum ImpersonationState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Route {
-    /// It runs there, and cannot reach it in another way.
+    /// With the account of its pods: it runs there.
     InCluster,
     /// With a credential of its own.
     Direct,

@@ -7,6 +7,12 @@ use serde::Serialize;
 use super::report::{ClusterReport, ImpersonationState, Route};
 use tollgate_config::ControlPlaneMode;
 use tollgate_policy::applications::{ENABLED_KEY, ENFORCED_KEY};
+use tollgate_state::destination::IN_CLUSTER_SERVER;
+
+const IN_CLUSTER_PODS: &str = "have Argo CD's pods trust Tollgate, as docs/behind-argocd.md shows";
+
+const IN_CLUSTER_BINDINGS: &str =
+    "delete the ClusterRoleBindings of Argo CD's accounts; their Roles in Argo CD's namespace stay";
 
 /// One step.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -49,26 +55,58 @@ fn step(state: StepState, text: impl Into<String>, command: Option<String>) -> S
     }
 }
 
-/// What is left to do for a cluster. Empty for one that cannot be enrolled.
+/// What is left to do for a cluster.
 pub(super) fn steps(
     report: &ClusterReport,
     impersonation: ImpersonationState,
     mode: Option<ControlPlaneMode>,
 ) -> Vec<Step> {
-    if report.route == Route::InCluster {
-        return Vec::new();
-    }
     let name = &report.name;
-    let enroll = "tollgate cluster enroll";
     let files = "--proxy-url URL --token-file FILE --dry-run";
-    let is_enrolled = report.route == Route::Enrolled;
-    let is_enforced = mode == Some(ControlPlaneMode::Enforce);
-    let recorded = match &report.would_refuse {
-        None => StepState::Unknown,
-        // Decisions are those of the past: what is fixed stays there for a while.
-        Some(refused) => StepState::of(is_enrolled && refused.is_empty()),
-    };
-    let roles = format!("tollgate migrate argocd --cluster {name} --roles");
+    let enroll = format!("tollgate cluster enroll {name}");
+    let enroll_with_token = format!("{enroll} --credential-token-file FILE {files}");
+    let is_enrolled = StepState::of(report.route == Route::Enrolled);
+    let through = "have Argo CD reach the cluster through Tollgate";
+    let impersonate = step(
+        StepState::Unknown,
+        "let Tollgate's own account act as the accounts, and as nobody else",
+        Some(format!("tollgate migrate argocd --cluster {name} --roles gateway")),
+    );
+    let mut steps = before_enrollment(report, impersonation, mode);
+    if report.server == IN_CLUSTER_SERVER {
+        // Argo CD has no credential there that could be moved.
+        steps.extend([
+            impersonate,
+            step(StepState::Unknown, IN_CLUSTER_PODS, None),
+            step(is_enrolled, through, Some(enroll_with_token)),
+        ]);
+        steps.extend(after_enrollment(report, impersonation, mode));
+        steps.push(step(StepState::Unknown, IN_CLUSTER_BINDINGS, None));
+    } else {
+        steps.push(step(is_enrolled, through, Some(format!("{enroll} {files}"))));
+        steps.extend(after_enrollment(report, impersonation, mode));
+        steps.extend([
+            impersonate,
+            step(
+                StepState::Unknown,
+                "release the cluster, and enroll it with a token of that account",
+                Some(enroll_with_token),
+            ),
+            step(
+                StepState::Unknown,
+                "delete the account in the cluster whose credential Argo CD had",
+                None,
+            ),
+        ]);
+    }
+    steps
+}
+
+fn before_enrollment(
+    report: &ClusterReport,
+    impersonation: ImpersonationState,
+    mode: Option<ControlPlaneMode>,
+) -> Vec<Step> {
     vec![
         step(
             StepState::of(report.without_account.is_empty()),
@@ -81,7 +119,10 @@ pub(super) fn steps(
         step(
             StepState::Unknown,
             "give each account what it needs, and no more",
-            Some(format!("{roles} accounts")),
+            Some(format!(
+                "tollgate migrate argocd --cluster {} --roles accounts",
+                report.name
+            )),
         ),
         step(
             StepState::of(impersonation != ImpersonationState::Off),
@@ -95,34 +136,29 @@ pub(super) fn steps(
             "open the front for Argo CD's components: `controlPlane` in Tollgate's settings, with `mode: audit`",
             None,
         ),
-        step(
-            StepState::of(is_enrolled),
-            "have Argo CD reach the cluster through Tollgate",
-            Some(format!("{enroll} {name} {files}")),
-        ),
+    ]
+}
+
+fn after_enrollment(
+    report: &ClusterReport,
+    impersonation: ImpersonationState,
+    mode: Option<ControlPlaneMode>,
+) -> [Step; 2] {
+    let is_enforced = mode == Some(ControlPlaneMode::Enforce);
+    let recorded = match &report.would_refuse {
+        None => StepState::Unknown,
+        // Decisions are those of the past: what is fixed stays there for a while.
+        Some(refused) => StepState::of(report.route == Route::Enrolled && refused.is_empty()),
+    };
+    [
         step(
             recorded,
             "sync Applications, until mode audit records nothing more",
-            Some(format!("tollgate migrate argocd --cluster {name} --admin URL")),
+            Some(format!("tollgate migrate argocd --cluster {} --admin URL", report.name)),
         ),
         step(
             StepState::of(is_enforced && impersonation == ImpersonationState::Enforced),
             format!("refuse the rest: `mode: enforce`, and argocd-cm without `{ENFORCED_KEY}`"),
-            None,
-        ),
-        step(
-            StepState::Unknown,
-            "let Tollgate's own account act as the accounts, and as nobody else",
-            Some(format!("{roles} gateway")),
-        ),
-        step(
-            StepState::Unknown,
-            "release the cluster, and enroll it with a token of that account",
-            Some(format!("{enroll} {name} --credential-token-file FILE {files}")),
-        ),
-        step(
-            StepState::Unknown,
-            "delete the account in the cluster whose credential Argo CD had",
             None,
         ),
     ]
@@ -130,10 +166,13 @@ pub(super) fn steps(
 
 /// How Argo CD reaches the cluster by itself again.
 pub(super) fn way_back(report: &ClusterReport) -> Vec<WayBack> {
-    if report.route == Route::InCluster {
-        return Vec::new();
-    }
     let release = format!("tollgate cluster release {}", report.name);
+    if report.server == IN_CLUSTER_SERVER {
+        return vec![WayBack {
+            text: "also with Tollgate down, once the accounts of Argo CD have their rights again",
+            command: release,
+        }];
+    }
     let with_token = format!("{release} --credential-token-file FILE");
     vec![
         WayBack {

@@ -264,13 +264,19 @@ fn an_account_that_no_project_names_does_not_count() {
 }
 
 #[test]
-fn the_own_cluster_stays_as_it_is() {
+fn the_cluster_that_argo_cd_runs_in_has_steps_of_its_own() {
     let folder = fixture("{}", "");
     let text = run(folder.path(), &["--cluster", "in-cluster"]).unwrap();
-    assert!(
-        text.contains("Argo CD runs there") && !text.contains("Steps:"),
-        "{text}"
-    );
+    for expected in [
+        "Argo CD runs there, and uses the account of its pods",
+        "have Argo CD's pods trust Tollgate",
+        "tollgate cluster enroll in-cluster --credential-token-file FILE",
+        "delete the ClusterRoleBindings of Argo CD's accounts",
+        "tollgate cluster release in-cluster",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(!text.contains("whose credential Argo CD had"), "{text}");
 }
 
 #[test]

@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
-use super::ClusterAccess;
-use tollgate_config::Ambient;
+use super::{ClusterAccess, ClusterEndpoint};
 use tollgate_plugin::credential::source::source_in_secret;
 use tollgate_state::{Cluster, ClusterConfig};
 
 impl ClusterAccess {
     /// The access to a cluster as a gateway would have it with these settings. `None` if they hold no
     /// token, password or certificate.
-    pub fn with_credential_in_secret(cluster: &Cluster, config: &Arc<ClusterConfig>) -> Option<Self> {
+    ///
+    /// - `endpoint`: where the cluster is reached from here.
+    pub fn with_credential_in_secret(
+        cluster: &Cluster,
+        config: &Arc<ClusterConfig>,
+        endpoint: &ClusterEndpoint,
+    ) -> Option<Self> {
         let source = source_in_secret(&config.auth)?;
         let label = if cluster.name.is_empty() {
             &cluster.server
         } else {
             &cluster.name
         };
-        let access = Self::new(cluster, config, Arc::from(label.as_str()), None, &Ambient::default());
+        let access = Self::new(cluster, config, Arc::from(label.as_str()), None, endpoint);
         Some(access.with_source(source))
     }
 }

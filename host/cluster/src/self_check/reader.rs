@@ -1,15 +1,15 @@
 //! Finds the kinds of a cluster that Argo CD watches there, and that the account which reads for it may
 //! not list. Unless `resource.respectRBAC` is set, one such kind keeps Argo CD from reading the cluster.
+//! Finds also who may read the Secrets of a namespace.
 //!
 //! Source: Argo CD, gitops-engine `cluster.go` (kinds with the verbs `list` and `watch`) and
 //! `settings/resources_filter.go`.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::core::discovery::v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscoveryList};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -119,10 +119,7 @@ async fn find(
     filter: &WatchFilter,
     namespaces: &[String],
 ) -> Result<Vec<String>, CheckError> {
-    let identity = Arc::new(Impersonation::As(Identity {
-        username: reader.username(),
-        ..Identity::default()
-    }));
+    let identity = identity_of(reader);
     let scopes = if namespaces.is_empty() {
         vec![String::new()]
     } else {
@@ -176,16 +173,71 @@ async fn may_read(
     namespace: &str,
 ) -> Result<bool, CheckError> {
     for verb in VERBS {
-        let spec: Value = json!({"resourceAttributes": {
-            "group": group, "resource": resource, "verb": verb, "namespace": namespace,
-        }});
-        let mut client = ClusterClient::acquire(access).await?;
-        let answer = client.send_as(&ClusterQuery::review(&spec), identity).await?;
-        if !parse_allowed(&answer)? {
+        if !may(access, identity, (verb, group, resource), namespace).await? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether an account may do something with a resource, in one namespace or, if that is empty, in all.
+async fn may(
+    access: &ClusterAccess,
+    identity: &Impersonation,
+    (verb, group, resource): (&str, &str, &str),
+    namespace: &str,
+) -> Result<bool, CheckError> {
+    let spec: Value = json!({"resourceAttributes": {
+        "group": group, "resource": resource, "verb": verb, "namespace": namespace,
+    }});
+    let mut client = ClusterClient::acquire(access).await?;
+    let answer = client.send_as(&ClusterQuery::review(&spec), identity).await?;
+    parse_allowed(&answer)
+}
+
+/// The accounts of these that may read Secrets of one of the namespaces, in order. Waits at most 60 s.
+/// Cancel safe.
+///
+/// # Errors
+/// Why the cluster does not answer.
+pub async fn readers_of_secrets(
+    access: &ClusterAccess,
+    accounts: &[ServiceAccountName],
+    namespaces: &[String],
+) -> Result<Vec<ServiceAccountName>, String> {
+    let asked = accounts.iter().map(|account| async move {
+        let reads = reads_secrets(access, account, namespaces).await?;
+        Ok::<_, CheckError>(reads.then(|| account.clone()))
+    });
+    let answers = futures_util::stream::iter(asked.collect::<Vec<_>>()).buffered(MAX_IN_FLIGHT);
+    let found = timeout(TIMEOUT, answers.try_collect::<Vec<_>>()).await;
+    let found = found.unwrap_or(Err(CheckError::Time(TIMEOUT)));
+    found
+        .map(|found| found.into_iter().flatten().collect())
+        .map_err(|problem| problem.to_string())
+}
+
+async fn reads_secrets(
+    access: &ClusterAccess,
+    account: &ServiceAccountName,
+    namespaces: &[String],
+) -> Result<bool, CheckError> {
+    let identity = identity_of(account);
+    for namespace in namespaces {
+        for verb in ["get", "list", "watch"] {
+            if may(access, &identity, (verb, "", "secrets"), namespace).await? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn identity_of(account: &ServiceAccountName) -> Impersonation {
+    Impersonation::As(Identity {
+        username: account.username(),
+        ..Identity::default()
+    })
 }
 
 impl WatchableKind {

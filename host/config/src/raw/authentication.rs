@@ -3,13 +3,15 @@
 //! key.
 //!
 //! An entry of `jwt` has the shape of an entry in Kubernetes' `AuthenticationConfiguration`
-//! (`apiserver.config.k8s.io/v1`), so it can be copied from there. Three keys are our own:
-//! `algorithms`, `jwksMaxAge` and `allowedReservedNames`.
+//! (`apiserver.config.k8s.io/v1`), so it can be copied from there. Four keys are our own:
+//! `algorithms`, `jwksMaxAge`, `jwksTokenFile` and `allowedReservedNames`.
 //!
-//! Security: an issuer is reached over plain HTTP only on loopback.
+//! Security: an issuer is reached over plain HTTP only on loopback. A token is sent only to an issuer whose
+//! authority the settings name.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -47,6 +49,7 @@ pub(super) struct RawIssuerEntry {
     user_validation_rules: Vec<RawUserRule>,
     algorithms: Option<Vec<String>>,
     jwks_max_age: Option<String>,
+    jwks_token_file: Option<PathBuf>,
     #[serde(default)]
     allowed_reserved_names: Vec<String>,
 }
@@ -185,6 +188,11 @@ impl RawIssuerEntry {
         let claim_mappings = self.claim_mappings.unwrap_or_else(default_claim_mappings);
         self.issuer.check(&format!("{key}.issuer"), findings);
         let jwks_max_age = max_age(self.jwks_max_age.as_deref(), &format!("{key}.jwksMaxAge"), findings);
+        if self.jwks_token_file.is_some() && self.issuer.certificate_authority.is_none() {
+            let message = "needs `issuer.certificateAuthority`, the only authority whose server may get the token";
+            findings.error_in(&format!("{key}.jwksTokenFile"), message);
+        }
+        let jwks_token_file = self.jwks_token_file.map(|file| findings.base.join(file));
         let algorithms = self.algorithms.unwrap_or_else(|| vec![DEFAULT_ALGORITHM.to_owned()]);
         if algorithms.is_empty() {
             findings.error_in(&format!("{key}.algorithms"), "is empty");
@@ -219,6 +227,7 @@ impl RawIssuerEntry {
             certificate_authority: self.issuer.certificate_authority,
             algorithms,
             jwks_max_age,
+            jwks_token_file,
             claim_validation,
             username: username?,
             groups,

@@ -5,7 +5,7 @@
 //! them.
 
 use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, MissingAudience, ValidationProfile, Verifier};
-use super::keys::{KeyCache, KeySource, ServerAddress};
+use super::keys::{KeyCache, KeySource};
 use super::mapping::CompiledClaimMappings;
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
@@ -166,11 +166,12 @@ impl Builder<'_> {
 
     fn sso_issuer(&self, sso: OidcConfig) -> Result<OidcIssuer, fetch::FetchError> {
         let discovery = discovery_url(&sso.issuer);
-        let keys = keys(
-            (&sso.issuer, &discovery),
-            (sso.authority.clone(), sso.via, tollgate_config::DEFAULT_JWKS_MAX_AGE),
-            (self.known_keys(&sso.issuer), &self.clock),
-        )?;
+        let source = KeySource {
+            authority: sso.authority.clone(),
+            via: sso.via,
+            ..KeySource::of(&sso.issuer, &discovery)?
+        };
+        let keys = keys(source, (self.known_keys(&sso.issuer), &self.clock))?;
         let mut userinfo = None;
         if let Some((path, max_age)) = sso.userinfo {
             let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
@@ -212,8 +213,16 @@ impl Verifier {
         let algorithms = algorithms(&issuer.algorithms, path, findings);
         let discovery = issuer.discovery_url.clone();
         let discovery = discovery.unwrap_or_else(|| discovery_url(&issuer.url));
-        let trust = (issuer.certificate_authority.clone(), None, issuer.jwks_max_age);
-        let keys = keys((&issuer.url, &discovery), trust, known)
+        let keys = KeySource::of(&issuer.url, &discovery)
+            .and_then(|source| {
+                let source = KeySource {
+                    authority: issuer.certificate_authority.clone(),
+                    token_file: issuer.jwks_token_file.clone(),
+                    max_age: issuer.jwks_max_age,
+                    ..source
+                };
+                keys(source, known)
+            })
             .inspect_err(|error| findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))))
             .ok()?;
         Some(Self {
@@ -230,18 +239,9 @@ impl Verifier {
 /// The keys an issuer had before if they come from the same source, else an
 /// empty cache.
 fn keys(
-    (issuer, discovery): (&str, &str),
-    (authority, via, max_age): (Option<String>, Option<ServerAddress>, std::time::Duration),
+    source: KeySource,
     (known, clock): (Option<Arc<KeyCache>>, &Clock),
 ) -> Result<Arc<KeyCache>, fetch::FetchError> {
-    fetch::parse_url(issuer)?;
-    let source = KeySource {
-        issuer: issuer.to_owned(),
-        discovery: fetch::parse_url(discovery)?,
-        authority,
-        via,
-        max_age,
-    };
     match known.filter(|keys| keys.source == source) {
         Some(keys) => Ok(keys),
         None => KeyCache::new(source, clock.clone()).map(Arc::new),

@@ -2,19 +2,25 @@
 //!
 //! Security: no error contains text of the answer.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Client;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 use url::Url;
+use zeroize::Zeroizing;
 
 use super::keys::ServerAddress;
 use crate::http_client;
 use tollgate_config::is_loopback;
 
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
+/// An API server sends its keys as nothing but the second one.
+const ACCEPTED: &str = "application/json, application/jwk-set+json";
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// Time limit for one request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -44,6 +50,8 @@ pub(super) enum FetchError {
     Elsewhere { url: String, expected: String },
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
+    #[error("the token file `{file}` cannot be used: {reason}")]
+    TokenFile { file: String, reason: String },
     #[error("no answer within {0:?}")]
     Timeout(Duration),
 }
@@ -94,6 +102,22 @@ pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     is_accepted.then_some(url).ok_or_else(refused)
 }
 
+/// Reads the token of a file, without blanks and line ends around it.
+pub(super) async fn read_token(file: &Path) -> Result<SecretString, FetchError> {
+    let refused = |reason: String| FetchError::TokenFile {
+        file: file.display().to_string(),
+        reason,
+    };
+    let text = tokio::fs::read_to_string(file).await.map(Zeroizing::new);
+    let text = text.map_err(|error| refused(error.to_string()))?;
+    let token = text.trim();
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let reason = format!("a token of at most {MAX_TOKEN_BYTES} ASCII characters is expected");
+        return Err(refused(reason));
+    }
+    Ok(SecretString::from(token))
+}
+
 /// - `bearer`: token sent with the request, if any.
 pub(super) async fn fetch_json<T: DeserializeOwned>(
     client: &Client,
@@ -106,7 +130,7 @@ pub(super) async fn fetch_json<T: DeserializeOwned>(
         url: name(),
         reason: cause(&error.without_url()),
     };
-    let mut request = client.get(url.clone()).header(http::header::ACCEPT, "application/json");
+    let mut request = client.get(url.clone()).header(http::header::ACCEPT, ACCEPTED);
     if let Some(token) = bearer {
         request = request.bearer_auth(token);
     }

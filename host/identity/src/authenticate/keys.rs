@@ -5,12 +5,14 @@
 //!
 //! Security: symmetric keys are ignored.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use reqwest::Client;
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -40,6 +42,8 @@ pub(super) struct KeySource {
     pub(super) authority: Option<String>,
     /// The server that serves the issuer's documents, if not the issuer's own address.
     pub(super) via: Option<ServerAddress>,
+    /// File with the token that is sent. It is read for each fetch, because somebody may renew it.
+    pub(super) token_file: Option<PathBuf>,
     pub(super) max_age: Duration,
 }
 
@@ -53,6 +57,19 @@ pub(super) struct ServerAddress {
 }
 
 impl KeySource {
+    /// The document at this URL, verified with the system's authorities and fetched without a token.
+    pub(super) fn of(issuer: &str, discovery: &str) -> Result<Self, FetchError> {
+        fetch::parse_url(issuer)?;
+        Ok(Self {
+            issuer: issuer.to_owned(),
+            discovery: fetch::parse_url(discovery)?,
+            authority: None,
+            via: None,
+            token_file: None,
+            max_age: tollgate_config::DEFAULT_JWKS_MAX_AGE,
+        })
+    }
+
     /// Where to fetch a document of the issuer. With a server in between, only documents at the
     /// issuer's own address are fetched, and only from that server.
     fn address_of(&self, document: &Url) -> Result<Url, FetchError> {
@@ -229,8 +246,13 @@ impl KeyCache {
 
     async fn fetch(&self) -> Result<Vec<VerificationKey>, FetchError> {
         let source = &self.source;
+        let token = match &source.token_file {
+            Some(file) => Some(fetch::read_token(file).await?),
+            None => None,
+        };
+        let token = token.as_ref().map(ExposeSecret::expose_secret);
         let discovery = source.address_of(&source.discovery)?;
-        let discovery: DiscoveryDocument = fetch::fetch_json(&self.client, &discovery, None).await?;
+        let discovery: DiscoveryDocument = fetch::fetch_json(&self.client, &discovery, token).await?;
         if discovery.issuer != source.issuer {
             return Err(FetchError::Issuer {
                 url: source.discovery.to_string(),
@@ -239,7 +261,7 @@ impl KeyCache {
             });
         }
         let url = source.address_of(&fetch::parse_url(&discovery.jwks_uri)?)?;
-        let set: RawKeySet = fetch::fetch_json(&self.client, &url, None).await?;
+        let set: RawKeySet = fetch::fetch_json(&self.client, &url, token).await?;
         let keys = set.keys.into_iter().take(MAX_KEYS);
         let keys: Vec<_> = keys.filter_map(VerificationKey::read).collect();
         if keys.is_empty() {

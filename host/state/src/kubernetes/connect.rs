@@ -19,11 +19,21 @@ const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Makes a client from the settings; the server need not be reachable yet.
 pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
-    let mut config = match &settings.kubeconfig {
+    let mut config = client_config(settings).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Otherwise the age of an idle connection would count as silence.
+    config.reset_reader_on_write = true;
+    Client::try_from(config).map_err(|error| format!("no client can be made: {}", describe_client_error(&error)))
+}
+
+/// Reads from the settings how the server is reached, and with which credential.
+pub(crate) async fn client_config(settings: &KubernetesState) -> Result<Config, String> {
+    match &settings.kubeconfig {
         None => Config::incluster().map_err(|error| {
             let causes = short(&with_causes(&error));
             format!("outside a pod `state.kubernetes.kubeconfig` must be set: {causes}")
-        })?,
+        }),
         Some(file) => {
             let refused = |error: KubeconfigError| {
                 let (file, why) = (short(&file.display().to_string()), describe_kubeconfig_error(&error));
@@ -35,14 +45,9 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
                 ..KubeConfigOptions::default()
             };
             let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.map_err(refused)?
+            config.map_err(refused)
         }
-    };
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
-    // Otherwise the age of an idle connection would count as silence.
-    config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| format!("no client can be made: {}", describe_client_error(&error)))
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::cluster::MANAGER;
 use crate::decode::{CREDENTIAL_LABEL, CREDENTIAL_TYPE, LAST_APPLIED, TYPE_LABEL};
+use crate::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
 use crate::{ObjectName, kubernetes};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::one_line;
@@ -31,6 +32,11 @@ const MAX_MESSAGE_BYTES: usize = 500;
 
 /// The key of a Secret that says how its cluster is reached.
 const CONFIG: &str = "config";
+
+/// The label that says which program manages an object.
+///
+/// Source: Kubernetes, recommended labels.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Whose Secrets are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +123,21 @@ impl ClusterSecret {
         self.values.get(key).map_or("", |value| value.expose_secret())
     }
 
+    /// Whether it is stored.
+    pub fn is_stored(&self) -> bool {
+        !self.version.is_empty()
+    }
+
+    /// Whether it is Argo CD's Secret of the cluster that Argo CD runs in.
+    pub fn is_in_cluster(&self) -> bool {
+        self.server() == IN_CLUSTER_SERVER
+    }
+
+    /// Whether [`in_cluster_secret`] made it. Argo CD does not need it then.
+    pub fn is_dispensable(&self) -> bool {
+        self.is_in_cluster() && self.labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER)
+    }
+
     /// The Secret as [`ClusterSecrets::replace_config`] leaves it.
     pub fn with_config(&self, config: &SecretString) -> Self {
         let mut changed = self.clone();
@@ -181,6 +202,25 @@ pub fn own_secret(
         repeats_values: false,
         managers: Vec::new(),
         version: String::new(),
+    }
+}
+
+/// Argo CD's Secret of the cluster that it runs in, not stored yet. Argo CD knows that cluster without a
+/// Secret too, and reaches it then as with this one: by itself, with the account of its pods.
+///
+/// - `namespace`: Argo CD's.
+pub fn in_cluster_secret(namespace: &str) -> ClusterSecret {
+    let (label, value) = SecretOwner::ArgoCd.label();
+    let labels = [(label, value), (MANAGED_BY, MANAGER)];
+    let values = [("name", IN_CLUSTER_NAME), ("server", IN_CLUSTER_SERVER), (CONFIG, "{}")];
+    let name = ObjectName {
+        namespace: namespace.to_owned(),
+        name: IN_CLUSTER_NAME.to_owned(),
+    };
+    let values = values.map(|(key, value)| (key.to_owned(), SecretString::from(value)));
+    ClusterSecret {
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..own_secret(name, values.into(), BTreeMap::new())
     }
 }
 
@@ -303,7 +343,7 @@ fn managers(metadata: &ObjectMeta) -> Vec<String> {
 /// Waits for an answer for a bounded time, and converts refusals.
 ///
 /// - `about`: the Secret of the request, if it is about one.
-async fn bounded<T>(
+pub(crate) async fn bounded<T>(
     request: impl Future<Output = Result<T, kube::Error>>,
     about: Option<&ObjectName>,
 ) -> Result<T, Error> {

@@ -20,6 +20,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use super::cluster::Cluster;
 use super::daemon::Daemon;
 use super::kubectl::{Credential, Kubectl, Run};
+use super::pod::{Pod, PodNetwork};
 use super::{PATIENCE, eventually, node};
 use crate::authority::{Authority, Pair};
 use crate::redis::Redis;
@@ -127,12 +128,29 @@ impl ArgoCd {
         Self::start_with_dex(cluster, wire, (settings, session_key), None).await
     }
 
+    /// The same, with argocd-server and the application controller as in pods of the cluster.
+    ///
+    /// - `authorities`: PEM of those that the pods trust.
+    pub async fn start_in_pods(
+        cluster: &Cluster,
+        settings: &Value,
+        session_key: &str,
+        pods: (&PodNetwork, &str),
+    ) -> Self {
+        Self::start_components(cluster, Wire::Plain, (settings, session_key), None, Some(pods)).await
+    }
+
     /// The same with another Dex at this address, which gets what is below `/api/dex/`.
-    pub async fn start_with_dex(
+    pub async fn start_with_dex(cluster: &Cluster, wire: Wire, settings: (&Value, &str), dex: Option<&str>) -> Self {
+        Self::start_components(cluster, wire, settings, dex, None).await
+    }
+
+    async fn start_components(
         cluster: &Cluster,
         wire: Wire,
         (settings, session_key): (&Value, &str),
         dex: Option<&str>,
+        pods: Option<(&PodNetwork, &str)>,
     ) -> Self {
         let folder = tempfile::Builder::new().prefix("argocd-").tempdir().unwrap();
         cluster.with_crds().await;
@@ -157,7 +175,7 @@ impl ArgoCd {
         let dex_port = free_port();
         let layout = Layout {
             folder,
-            accounts: create_accounts(cluster).await,
+            accounts: create_accounts(cluster, pods).await,
             redis: redis.address(),
             repo: free_port(),
             dex: dex.map_or_else(|| format!("http://127.0.0.1:{dex_port}"), str::to_owned),
@@ -209,6 +227,12 @@ impl ArgoCd {
     /// Ends the application controller.
     pub fn stop_controller(&mut self) {
         drop(self.controller.take());
+    }
+
+    /// Sets the authorities that argocd-server and the application controller trust, if they are in pods.
+    pub fn trust(&self, authorities: &str) {
+        let pods = self.layout.accounts.iter().filter_map(|account| account.pod.as_ref());
+        pods.for_each(|pod| pod.trust(authorities));
     }
 
     /// `127.0.0.1:PORT` of argocd-server.
@@ -436,7 +460,7 @@ fn object(kind: &str, name: &str, field: &str, data: &Value) -> Value {
 
 /// Creates an account of the cluster for each component that needs one. They may do everything, as
 /// Argo CD's manifests have it for a controller.
-async fn create_accounts(cluster: &Cluster) -> Vec<(&'static str, Kubectl)> {
+async fn create_accounts(cluster: &Cluster, pods: Option<(&PodNetwork, &str)>) -> Vec<Account> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "argocd"},
@@ -450,17 +474,30 @@ async fn create_accounts(cluster: &Cluster) -> Vec<(&'static str, Kubectl)> {
     let mut accounts = Vec::new();
     for name in [SERVER, CONTROLLER, APPLICATION_SET_CONTROLLER] {
         let token = cluster.service_account(NAMESPACE, name).await;
-        let kubectl = Kubectl::new(cluster.url(), cluster.authority(), Credential::Token(token));
-        accounts.push((name, kubectl));
+        // The ApplicationSet controller never enters clusters.
+        let pods = pods.filter(|_| name != APPLICATION_SET_CONTROLLER);
+        accounts.push(Account {
+            name,
+            pod: pods.map(|(network, authorities)| network.pod(name, &token, authorities)),
+            kubectl: Kubectl::new(cluster.url(), cluster.authority(), Credential::Token(token)),
+        });
     }
     accounts
+}
+
+/// A component with an account in the cluster.
+struct Account {
+    name: &'static str,
+    /// kubectl as that account.
+    kubectl: Kubectl,
+    /// The pod in which the component runs, if it runs in one.
+    pod: Option<Pod>,
 }
 
 /// What the components share.
 struct Layout {
     folder: TempDir,
-    /// The components that have an account in the cluster, each with kubectl as that account.
-    accounts: Vec<(&'static str, Kubectl)>,
+    accounts: Vec<Account>,
     redis: String,
     repo: u16,
     dex: String,
@@ -552,16 +589,16 @@ impl Layout {
         dex
     }
 
-    fn kubeconfig(&self, component: &str) -> Option<PathBuf> {
-        let account = self.accounts.iter().find(|(name, _)| *name == component);
-        account.map(|(_, kubectl)| kubectl.kubeconfig())
+    fn account(&self, component: &str) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.name == component)
     }
 
-    fn cluster(&self, component: &str) -> [String; 2] {
-        [
-            format!("--kubeconfig={}", self.kubeconfig(component).unwrap().display()),
-            format!("--namespace={NAMESPACE}"),
-        ]
+    /// How a component finds the cluster. In a pod it does so by itself.
+    fn cluster(&self, component: &str) -> Vec<String> {
+        let account = self.account(component).unwrap();
+        let file = format!("--kubeconfig={}", account.kubectl.kubeconfig().display());
+        let file = account.pod.is_none().then_some(file);
+        file.into_iter().chain([format!("--namespace={NAMESPACE}")]).collect()
     }
 
     fn backends(&self) -> [String; 2] {
@@ -574,27 +611,37 @@ impl Layout {
     fn component(&self, name: &'static str, arguments: &[String]) -> Daemon {
         let folder = self.folder.path().join(name);
         let path = |name: &str| folder.join(name).display().to_string();
-        let kubeconfig = self.kubeconfig(name).unwrap_or_default();
-        let environment = [
+        let mut environment = vec![
             ("ARGOCD_BINARY_NAME", name.to_owned()),
-            // The cluster of the kubeconfig is `https://kubernetes.default.svc`.
-            ("ARGOCD_FAKE_IN_CLUSTER", "true".to_owned()),
             ("ARGOCD_GPG_ENABLED", "false".to_owned()),
             ("REDIS_PASSWORD", crate::redis::PASSWORD.to_owned()),
             ("ARGOCD_SYNC_WAVE_DELAY", "0".to_owned()),
             ("ARGOCD_CLUSTER_CACHE_EVENTS_PROCESSING_INTERVAL", "1ms".to_owned()),
             ("ARGOCD_ASK_PASS_SOCK", path("ask-pass")),
             ("ARGOCD_PLUGINSOCKFILEPATH", path("")),
-            // The ApplicationSet controller reads the kubeconfig from here.
-            ("KUBECONFIG", kubeconfig.display().to_string()),
             ("HOME", path("")),
             ("TMPDIR", path("")),
         ];
+        let mut command = vec![program().display().to_string()];
+        match self.account(name) {
+            Some(Account { pod: Some(pod), .. }) => {
+                environment.extend(Pod::environment());
+                command = pod.command(&program());
+            }
+            Some(Account { kubectl, .. }) => environment.extend([
+                // The cluster of the kubeconfig is `https://kubernetes.default.svc`.
+                ("ARGOCD_FAKE_IN_CLUSTER", "true".to_owned()),
+                // The ApplicationSet controller reads the kubeconfig from here.
+                ("KUBECONFIG", kubectl.kubeconfig().display().to_string()),
+            ]),
+            None => {}
+        }
+        let arguments = [&command[1..], arguments].concat();
         Daemon::run_with(
             name,
-            &program(),
+            Path::new(&command[0]),
             self.folder.path(),
-            (arguments, &environment),
+            (&arguments, &environment),
             |folder| {
                 let wrapper = folder.join("git-verify-wrapper.sh");
                 fs::write(&wrapper, NO_SIGNATURE).unwrap();

@@ -184,6 +184,14 @@ impl Cluster {
         token.trim().to_owned()
     }
 
+    /// A token that the cluster's own key signs, with any claims.
+    pub fn sign(&self, claims: &Value) -> String {
+        use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+        let key = fs::read(self.etcd.folder().join("configuration/accounts.key")).unwrap();
+        let key = EncodingKey::from_ec_pem(&key).unwrap();
+        encode(&Header::new(Algorithm::ES256), claims, &key).unwrap()
+    }
+
     /// Creates a pod that appears to run. Its container `main` is a folder of this machine: exec
     /// runs commands of this machine there, attach echoes lines, the log grows by five lines a
     /// second, and port-forward connects to loopback.
@@ -296,7 +304,7 @@ fn free_port() -> (TcpSocket, String) {
 fn write_files(folder: &Path, servers: &Authority, clients: &Authority, options: &Options) {
     fs::create_dir(folder).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
-    let server = servers.server(&["127.0.0.1", "localhost"]);
+    let server = servers.server(&["127.0.0.1", "localhost", super::pod::API_SERVER]);
     let accounts = KeyPair::generate().unwrap();
     write("server.crt", &server.certificate);
     write("server.key", &server.key);

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::authority::Authority;
+use crate::kubernetes::pod::Pod;
 use crate::kubernetes::{PATIENCE, eventually};
 
 /// The key that signs the control plane's sessions.
@@ -29,6 +30,7 @@ pub struct Layout {
     settings: Value,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    pod: Option<Pod>,
 }
 
 impl Layout {
@@ -48,6 +50,7 @@ impl Layout {
             namespace: namespace.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            pod: None,
             settings: json!({
                 "listen": "127.0.0.1:0",
                 "admin": {"listen": "127.0.0.1:0"},
@@ -104,6 +107,11 @@ impl Layout {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
+    /// Runs the gateway in a pod.
+    pub fn run_in(&mut self, pod: Pod) {
+        self.pod = Some(pod);
+    }
+
     /// A second gateway with the same settings, in a folder of its own.
     pub fn replica(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -114,6 +122,7 @@ impl Layout {
             settings: self.settings.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
+            pod: self.pod.clone(),
         }
     }
 
@@ -161,8 +170,13 @@ impl Layout {
 
     /// Gives the gateway a certificate. kubectl sends tokens only over TLS.
     pub fn tls(&mut self) {
+        self.tls_for(&["127.0.0.1", "localhost"]);
+    }
+
+    /// The same for these host names and IP addresses.
+    pub fn tls_for(&mut self, names: &[&str]) {
         let authority = Authority::new("gateway");
-        let pair = authority.server(&["127.0.0.1", "localhost"]);
+        let pair = authority.server(names);
         for (name, text) in [
             ("gateway-ca.pem", &authority.pem),
             ("gateway.pem", &pair.certificate),
@@ -214,7 +228,13 @@ impl Layout {
         let settings = self.root().join("tollgate.yaml");
         std::fs::write(&settings, self.settings.to_string()).unwrap();
         let log = self.root().join("log");
-        let process = Command::new(crate::tollgate())
+        let program = crate::tollgate();
+        let command = match &self.pod {
+            Some(pod) => pod.command(&program),
+            None => vec![program.display().to_string()],
+        };
+        let process = Command::new(&command[0])
+            .args(&command[1..])
             .args(["serve", "--log-json", "--config"])
             .arg(&settings)
             .args(&self.arguments)

@@ -75,7 +75,7 @@ fn a_proxy_url_is_https_with_only_a_host() {
 
 #[test]
 fn the_certificates_name_is_a_host_name_or_the_address() {
-    let name = |option: Option<&str>, url: &str| server_name(option, &Url::parse(url).unwrap());
+    let name = |option: Option<&str>, url: &str| server_name(option, &Url::parse(url).unwrap(), false);
     assert_eq!(name(None, "https://a.b:1").unwrap(), "a.b");
     assert_eq!(name(None, "https://[::1]:1").unwrap(), "::1");
     assert_eq!(name(Some("c.d"), "https://127.0.0.1").unwrap(), "c.d");
@@ -83,6 +83,13 @@ fn the_certificates_name_is_a_host_name_or_the_address() {
     for wrong in ["127.0.0.2", "a b", ""] {
         assert!(name(Some(wrong), "https://127.0.0.1").is_err(), "{wrong}");
     }
+    let in_cluster = |option: Option<&str>| server_name(option, &Url::parse("https://a.b").unwrap(), true);
+    assert_eq!(in_cluster(None).unwrap(), "a.b");
+    let text = in_cluster(Some("c.d")).unwrap_err().to_string();
+    assert!(
+        text.contains("must be for `a.b` and for `kubernetes.default.svc`"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -46,6 +46,7 @@ jwt:
   - {expression: "!user.username.startsWith('root')", message: no root}
   algorithms: [RS256, ES256]
   jwksMaxAge: 10m
+  jwksTokenFile: /run/token
 "#;
 
 #[test]
@@ -68,6 +69,7 @@ fn every_key_is_read() {
     assert_eq!(issuer.certificate_authority.as_deref(), Some("PEM"));
     assert_eq!(issuer.algorithms, ["RS256", "ES256"]);
     assert_eq!(issuer.jwks_max_age.as_secs(), 600);
+    assert_eq!(issuer.jwks_token_file.as_deref(), Some(Path::new("/run/token")));
     let rules = [
         ClaimRule::Required {
             claim: "hd".to_owned(),
@@ -147,6 +149,7 @@ jwt:
 - issuer: {url: "https://user@login.example?x", audiences: [a, a, ""]}
   claimMappings: {username: {}}
   jwksMaxAge: soon
+  jwksTokenFile: token
 - issuer: {url: "https://user@login.example?x", audiences: [a]}
   claimMappings: {username: {expression: a}}
 "#;
@@ -178,6 +181,8 @@ jwt:
         "jwt[1].issuer.audiences`: holds an empty audience".to_owned(),
         "jwt[1].issuer.audienceMatchPolicy`: must be `MatchAny` with several audiences".to_owned(),
         "jwt[1].jwksMaxAge`: `soon` is not a duration from `1m` to `24h`".to_owned(),
+        "jwt[1].jwksTokenFile`: needs `issuer.certificateAuthority`, the only authority whose server may get the token"
+            .to_owned(),
         "jwt[1].claimMappings.username`: needs either `claim` and `prefix`, or `expression`".to_owned(),
         "jwt[2].issuer.url`: `https://user@login.example?x` is listed twice".to_owned(),
         format!("jwt[2].issuer.url`: `https://user@login.example?x` {url}"),

@@ -20,6 +20,8 @@ pub(super) struct IssuerState {
     pub(super) userinfo: Option<Value>,
     /// Connections are closed without an answer.
     pub(super) down: bool,
+    /// Keys and the discovery document are only for whoever sends this token.
+    pub(super) required_token: Option<String>,
     pub(super) requests: Vec<String>,
     /// `Authorization` of the last userinfo request.
     pub(super) userinfo_bearer: String,
@@ -129,18 +131,24 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mute
         if state.down {
             return;
         }
+        let field = request.lines().find_map(|line| line.strip_prefix("authorization: "));
+        let authorization = field.unwrap_or_default().to_owned();
+        let required = state.required_token.as_ref().map(|token| format!("Bearer {token}"));
+        let is_refused = required.is_some_and(|required| required != authorization);
         let url = state.dex.clone().unwrap_or(url);
         let issuer = state.claimed_issuer.clone().unwrap_or_else(|| url.clone());
         let below = state.dex.as_ref().map_or("", |_| "/api/dex");
         match path.strip_prefix(below).unwrap_or_default() {
+            _ if is_refused => (403, None),
             "/.well-known/openid-configuration" => (
                 200,
                 Some(json!({ "issuer": issuer, "jwks_uri": format!("{url}/keys") })),
             ),
+            // As an API server does.
+            "/keys" if !request.contains("application/jwk-set+json") => (406, None),
             "/keys" => (200, Some(json!({ "keys": state.keys }))),
             "/userinfo" => {
-                let field = request.lines().find_map(|line| line.strip_prefix("authorization: "));
-                state.userinfo_bearer = field.unwrap_or_default().to_owned();
+                state.userinfo_bearer = authorization;
                 (if state.userinfo.is_some() { 200 } else { 401 }, state.userinfo.clone())
             }
             _ => (404, None),

@@ -37,6 +37,37 @@ async fn keys_are_fetched_once() {
     assert_eq!(issuer.key_fetches(), 1);
 }
 
+/// An API server gives its keys only to whoever may read them.
+#[tokio::test]
+async fn keys_are_fetched_with_the_token_of_a_file() {
+    let (issuer, authority) = IssuerDouble::start_tls().await;
+    issuer.change(|state| state.required_token = Some("of-the-pod".to_owned()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let mut settings = settings(&issuer.url);
+    settings.issuers[0].certificate_authority = Some(authority);
+    let without = build(&settings, &resources());
+    assert_eq!(refusal(&without, &numbered(&issuer, 0)).await, unavailable(&issuer));
+
+    settings.issuers[0].jwks_token_file = Some(file.clone());
+    let authenticator = build(&settings, &resources());
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 0)).await,
+        unavailable(&issuer)
+    );
+    for (token, is_accepted) in [
+        ("old", false),
+        ("two words", false),
+        ("", false),
+        ("of-the-pod\n", true),
+    ] {
+        std::fs::write(&file, token).unwrap();
+        authenticator.clock.advance(Duration::from_secs(10));
+        let accepted = bearer(&authenticator, &numbered(&issuer, 0)).await;
+        assert_eq!(accepted.is_ok(), is_accepted, "{token}: {accepted:?}");
+    }
+}
+
 #[tokio::test]
 async fn concurrent_callers_share_a_fetch() {
     let (issuer, authenticator) = started().await;
