@@ -61,6 +61,7 @@ impl World {
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         layout.tls_for(names);
         layout.policies("applications");
+        layout.policies("controlplane");
         layout.settings(json!({
             "applications": {},
             "controlPlane": {
