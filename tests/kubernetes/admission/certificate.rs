@@ -23,7 +23,6 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{base64, kubeconfig};
 use test_support::kubernetes::kubectl::{Credential, Run};
 use test_support::kubernetes::webhook::{Webhook, server_name};
-use test_support::kubernetes::webhook::{Webhook, server_name};
 use test_support::world::{checker, checkout, copy_tree};
 
 const SECRET: &str = "tollgate-admission-tls";

@@ -21,6 +21,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    #[expect(clippy::new_without_default, reason = "it takes a port, so each is another one")]
     pub fn new() -> Self {
         let port = free_port();
         let clients = Authority::new("api-servers");
