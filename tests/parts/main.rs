@@ -16,6 +16,7 @@ mod applicationsets;
 mod argocd_api;
 mod differential;
 mod hostile_policies;
+mod image;
 mod oidc_provider;
 mod papers;
 mod plugins;

@@ -1,5 +1,6 @@
-//! The paths of third-party programs, shared by the tasks that build them and the tests that run
-//! them.
+//! What tasks and tests share: the paths of third-party programs, which tasks build and tests run, and
+//! the container image.
 
 pub mod cache;
+pub mod image;
 pub mod postgres;

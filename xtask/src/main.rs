@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 mod argocd;
+mod build_image;
 mod certificate;
 mod compare;
 mod demo;
@@ -40,6 +41,8 @@ enum Task {
         #[arg(long)]
         rust: bool,
     },
+    /// Build the container image as an OCI image layout, without a container engine.
+    Image(build_image::BuildImage),
     /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
     Kubernetes,
     /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
@@ -83,6 +86,7 @@ async fn perform() -> Result<()> {
             }
             Ok(())
         }
+        Task::Image(task) => task.run(&root),
         Task::Kubernetes => {
             println!("{}", kubernetes::build(&root)?.folder().display());
             Ok(())
