@@ -63,6 +63,7 @@ fn application(number: usize) -> Application {
             namespace: format!("application-{number}"),
         },
         application_set: None,
+        repositories: Vec::new(),
         labels: BTreeMap::new(),
         location: Location::default(),
     }

@@ -84,6 +84,7 @@ async fn world(api: &Api, enabled: &str) -> World {
     let mut cart = application("cart", "shop");
     cart["spec"]["destination"] = json!({"server": api.url(), "namespace": "cart"});
     let spec = json!({
+        "sourceRepos": ["*"],
         "destinations": [{"server": "*", "namespace": "*"}],
         "destinationServiceAccounts": [{"server": "*", "namespace": "cart", "defaultServiceAccount": "deployer"}],
     });

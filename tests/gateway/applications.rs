@@ -6,6 +6,7 @@ mod modes;
 mod objects;
 mod open;
 mod oracle;
+mod sync;
 
 use serde_json::{Value, json};
 
@@ -92,6 +93,7 @@ fn asked(api: &Api) -> Vec<Seen> {
 /// The project `shop`, whose service account is `deployer` of the destination namespace.
 fn shop(more: &Value) -> Value {
     let mut spec = json!({
+        "sourceRepos": ["https://git.example/*"],
         "destinations": [{"server": "*", "namespace": "cart"}, {"server": "*", "namespace": "cart-*"}],
         "destinationServiceAccounts": [{"server": "*", "namespace": "cart", "defaultServiceAccount": "deployer"}],
         "namespaceResourceBlacklist": [{"group": "", "kind": "Secret"}],
@@ -110,6 +112,7 @@ fn shop(more: &Value) -> Value {
 fn cart(api: &Api) -> Value {
     let mut cart = application("cart", "shop");
     cart["spec"]["destination"] = json!({"server": api.url(), "namespace": "cart"});
+    cart["spec"]["source"] = json!({"repoURL": "https://git.example/cart", "path": "."});
     cart
 }
 

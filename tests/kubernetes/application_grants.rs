@@ -72,6 +72,7 @@ impl Fixture {
             "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
             "metadata": {"name": "shop", "namespace": "argocd"},
             "spec": {
+                "sourceRepos": ["*"],
                 "destinations": [{"server": "*", "namespace": "*"}],
                 "destinationServiceAccounts": [account("web", "deployer"), account("api", "ghost")],
             },

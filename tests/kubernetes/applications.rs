@@ -9,4 +9,5 @@ mod objects;
 mod replicas;
 mod restrictions;
 mod special;
+mod sync;
 mod tools;

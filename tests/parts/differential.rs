@@ -1,5 +1,5 @@
-//! Compares our decisions with those of the programs we follow: Argo CD's RBAC enforcer, globs and
-//! YAML reader, and kube-apiserver's parser of requests.
+//! Compares our decisions with those of the programs we follow: Argo CD's RBAC enforcer, globs, sync
+//! windows and YAML reader, and kube-apiserver's parser of requests.
 //!
 //! `TOLLGATE_DIFFERENTIAL_PAIRS` and `TOLLGATE_DIFFERENTIAL_SEED` set how many pairs of answers
 //! each test compares, and the seed. `cargo xtask differential` sets them.
@@ -15,4 +15,5 @@ mod policy_csv;
 pub(crate) mod random;
 mod rbac;
 mod shrink;
+mod sync_windows;
 mod yaml;

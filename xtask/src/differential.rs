@@ -51,6 +51,8 @@ enum Kind {
     FastTemplates,
     /// YAML of generators, patches and templates, with Argo CD's reader.
     Yaml,
+    /// Whether sync windows permit a manual sync, with Argo CD's `SyncWindows`.
+    SyncWindows,
 }
 
 impl Kind {
@@ -69,6 +71,7 @@ impl Kind {
                 "applicationsets::differential::texts_of_the_fast_engine_become_what_argo_cd_makes_of_them"
             }
             Self::Yaml => "differential::yaml::documents_are_those_of_argo_cd",
+            Self::SyncWindows => "differential::sync_windows::manual_syncs_pass_where_argo_cd_lets_them_pass",
         }
     }
 }

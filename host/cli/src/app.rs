@@ -13,6 +13,7 @@ use super::format::Format;
 use super::list_output::{aligned, render_flush};
 use tollgate_config::{ImpersonationMode, raw};
 use tollgate_core::diagnostic::{Diagnostic, one_line, with_causes};
+use tollgate_core::glob::redact_credentials;
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
     AccountSource, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
@@ -28,7 +29,8 @@ pub(crate) enum Command {
     /// Show which service account acts for an Application
     ///
     /// Also prints the entries of `destinationServiceAccounts` that were tried, and which one decided.
-    /// Exits with 1 if no identity acts and requests are refused.
+    /// Exits with 1 if no identity acts, or the project does not permit a source of the Application:
+    /// requests are refused then.
     Identity(Identity),
 }
 
@@ -50,9 +52,9 @@ struct Answer {
     project: String,
     destination: Destination,
     mode: &'static str,
-    /// Whether requests are refused because no identity acts.
+    /// Whether requests are refused because no identity acts, or because of a source.
     refused: bool,
-    /// Why no account acts, or would not in mode `enforce`.
+    /// Why no account acts, or would not in mode `enforce`, or which source is refused.
     error: Option<Problem>,
     account: Option<ServiceAccountName>,
     decided_by: Option<AccountSource>,
@@ -159,12 +161,24 @@ impl Answer {
             why: tried.why(),
             tried,
         };
-        let acts = account.filter(|_| mode == ImpersonationMode::Enforce);
+        let refused_source = indexed.refused_repository().map(|repository| Problem {
+            code: "source_refused",
+            message: format!(
+                "the project does not permit the source repository `{}`: sourceRepos",
+                redact_credentials(repository)
+            ),
+        });
         // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
-        let refused = match mode {
+        let lacks_identity = match mode {
             ImpersonationMode::Enforce => derived.is_err(),
             ImpersonationMode::Off | ImpersonationMode::Audit => indexed.project.is_none() || cluster.is_none(),
         };
+        let refused = lacks_identity || refused_source.is_some();
+        let acts = account.filter(|_| mode == ImpersonationMode::Enforce && !refused);
+        let problem = derived.err().map(|error| Problem {
+            code: error.code(),
+            message: with_causes(error),
+        });
         Self {
             application: application.name.clone(),
             project: application.project.clone(),
@@ -175,10 +189,7 @@ impl Answer {
             },
             mode: mode.into(),
             refused,
-            error: derived.err().map(|error| Problem {
-                code: error.code(),
-                message: with_causes(error),
-            }),
+            error: problem.or(refused_source),
             account: account.cloned(),
             decided_by: derived.ok().map(|derived| derived.by.clone()),
             impersonates: ImpersonationView {

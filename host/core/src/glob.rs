@@ -24,7 +24,7 @@ mod tests;
 mod witness;
 
 pub use list::{ListMode, Negation, PatternList, matches_list, matches_negatable, namespace_enabled};
-pub use source::{normalize_repository, source_permitted};
+pub use source::{normalize_repository, redact_credentials, source_permitted};
 
 use parse::Node;
 use program::{Program, Sequence};

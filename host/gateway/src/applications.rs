@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, request};
+use jiff::Timestamp;
 
 use crate::applications::permit::restriction::{self, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::applications::permit::{
@@ -66,6 +67,8 @@ pub(crate) struct ApplicationReauthorization {
     principal: PtrEqArc<Principal>,
     name: ObjectName,
     attributes: Arc<Attributes>,
+    /// When it came, if sync windows apply to it.
+    at: Option<Timestamp>,
     kind: Option<ResourceKind>,
     body_name: Option<BodyName>,
     /// Whether its object belonged to the Application.
@@ -97,7 +100,7 @@ impl ApplicationReauthorization {
             (project_lists, self.recheck_ownership(now, access))
         };
         let request = (&self.name, &self.attributes);
-        let permit = reauthorize_application(&now.policies, &caller, request, check_object);
+        let permit = reauthorize_application(&now.policies, &caller, request, self.at, check_object);
         permit.is_some_and(|permit| {
             *permit.acting_identity() == self.acting_identity && permit.cluster().server == self.cluster.server
         })
@@ -179,6 +182,7 @@ impl ApplicationsFrontState {
             principal: PtrEqArc(Arc::clone(principal)),
             name,
             attributes,
+            at: record.at().filter(|_| permit.is_sync()),
             kind,
             body_name,
             ownership,

@@ -15,8 +15,10 @@ use crate::impersonate::Impersonation;
 use crate::impersonate::service_account::{
     self, DeployTarget, DerivedAccount, DestinationServiceAccounts, EvaluatedEntry, Fallback,
 };
+use crate::sync_windows::{ApplicableWindows, SyncWindows};
 use tollgate_config::{GatewayIdentity, ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::glob::source_permitted;
 use tollgate_state::{Application, Cluster, ObjectName, Project, destination};
 
 mod build;
@@ -76,6 +78,7 @@ pub struct IndexedApplication {
     /// The account that acts for it when service accounts act.
     pub derived_account: Result<DerivedAccount, service_account::Error>,
     accounts: Option<Arc<DestinationServiceAccounts>>,
+    sync_windows: Option<Arc<SyncWindows>>,
 }
 
 #[derive(Debug)]
@@ -84,7 +87,8 @@ struct MergedProject {
     globals: Vec<Arc<Project>>,
     merged: Arc<Project>,
     accounts: Arc<DestinationServiceAccounts>,
-    /// Warnings about its own service accounts.
+    sync_windows: Arc<SyncWindows>,
+    /// Warnings about its own service accounts and sync windows.
     findings: Vec<Diagnostic>,
 }
 
@@ -190,11 +194,12 @@ impl ApplicationIndex {
         self.projects.get(name).map(|merged_project| &merged_project.merged)
     }
 
-    /// Findings about `argocd-cm` and service accounts, with locations.
+    /// Findings about `argocd-cm`, service accounts and sync windows, with locations.
     ///
     /// Errors, after which nothing of the load may be used: `argocd-cm` is missing, or
     /// `globalProjects` is broken. Warnings: a value that means nothing, suspicious lists of
-    /// service accounts, and projects that have service accounts while impersonation is off.
+    /// service accounts, sync windows that cannot be used, and projects that have service accounts
+    /// while impersonation is off.
     pub fn findings(&self) -> Vec<Diagnostic> {
         let mut found = self.findings.clone();
         for merged_project in self.projects.values() {
@@ -244,6 +249,28 @@ impl ApplicationIndex {
 }
 
 impl IndexedApplication {
+    /// The sync windows of its project that apply to it.
+    pub fn applicable_windows(&self) -> ApplicableWindows {
+        let windows = self.sync_windows.as_ref();
+        windows.map_or_else(ApplicableWindows::default, |windows| {
+            windows.applicable_to(&self.application)
+        })
+    }
+
+    /// The first repository of its sources that its project does not permit. An Application without
+    /// sources counts as one whose repository has an empty name. `None` if there is no project.
+    ///
+    /// Source: Argo CD, `ValidatePermissions`.
+    pub fn refused_repository(&self) -> Option<&str> {
+        let project = self.project.as_ref()?;
+        let permitted = |repository: &str| source_permitted(&project.source_repos, repository);
+        if self.application.repositories.is_empty() {
+            return (!permitted("")).then_some("");
+        }
+        let mut repositories = self.application.repositories.iter().map(String::as_str);
+        repositories.find(|repository| !permitted(repository))
+    }
+
     /// How each entry of the project's list matched on the way to the account; the entry that
     /// decided is last. Empty if there is no project or no cluster. Allocates: meant for people and
     /// load time.

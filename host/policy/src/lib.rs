@@ -3,8 +3,8 @@
 //!
 //! The modules are Argo CD's RBAC ([`rbac`]), Rego bundles ([`rego`]), CEL expressions ([`cel`]),
 //! impersonation in clusters ([`impersonate`]), the project, cluster and account of each
-//! Application ([`applications`]), and the requests made in an Application's name
-//! ([`application_request`]).
+//! Application ([`applications`]), the requests made in an Application's name
+//! ([`application_request`]), and when they may change something ([`sync_windows`]).
 
 pub mod application_request;
 pub mod applications;
@@ -12,3 +12,4 @@ pub mod cel;
 pub mod impersonate;
 pub mod rbac;
 pub mod rego;
+pub mod sync_windows;

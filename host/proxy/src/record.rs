@@ -480,6 +480,11 @@ impl OpenRecord {
         self.record.as_ref().map_or(Uuid::nil(), |record| record.id)
     }
 
+    /// When the request head was complete. `None` once the record is written or lent.
+    pub fn at(&self) -> Option<jiff::Timestamp> {
+        self.record.as_ref().map(|record| record.at)
+    }
+
     /// Records what a stage found.
     pub fn note(&mut self, write: impl FnOnce(&mut Record)) {
         if let Some(record) = &mut self.record {

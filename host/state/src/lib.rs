@@ -98,6 +98,9 @@ pub struct Application {
     pub project: String,
     /// `spec.destination`.
     pub destination: Destination,
+    /// The repositories of its sources, as Argo CD selects them: those of `sourceHydrator`, else of
+    /// `sources`, else of `source`. Empty if there are no sources.
+    pub repositories: Vec<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// Name of the ApplicationSet that controls it, by its owner references.
@@ -177,6 +180,31 @@ impl FromStr for DestinationServiceAccount {
     }
 }
 
+/// A sync window of an `AppProject`, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyncWindow {
+    /// `allow` or `deny`.
+    pub kind: String,
+    /// When it opens, in five fields of cron.
+    pub schedule: String,
+    /// How long it stays open, as Go writes durations.
+    pub duration: String,
+    /// Name of the time zone of `schedule`; empty is UTC.
+    pub time_zone: String,
+    /// Patterns of names of Applications.
+    pub applications: Vec<String>,
+    /// Patterns of destination namespaces.
+    pub namespaces: Vec<String>,
+    /// Patterns of names or servers of destination clusters.
+    pub clusters: Vec<String>,
+    /// `andOperator`: whether an Application must match every list that is set, not just one.
+    pub use_and_operator: bool,
+    /// Whether it does not restrict manual syncs.
+    pub manual_sync: bool,
+    /// Where the window starts.
+    pub location: Location,
+}
+
 /// An entry of a list of resources that an `AppProject` allows or denies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRule {
@@ -220,6 +248,8 @@ pub struct Project {
     pub permit_only_project_scoped_clusters: bool,
     /// `spec.destinationServiceAccounts`, in order.
     pub destination_service_accounts: Vec<DestinationServiceAccount>,
+    /// `spec.syncWindows`.
+    pub sync_windows: Vec<SyncWindow>,
     /// Which resources its Applications may write.
     pub resources: ResourceRules,
     /// `spec.roles`.

@@ -1,6 +1,6 @@
 // Command judge answers questions by running code of Argo CD and Kubernetes, as the
 // reference of differential tests: Argo CD's generators, repository server, templates,
-// RBAC enforcer and globs, and kube-apiserver's parser of requests.
+// RBAC enforcer, sync windows and globs, and kube-apiserver's parser of requests.
 //
 // It reads one JSON object per line, with a `kind`, from standard input, and writes one
 // JSON object per line to standard output, in the same order. `error` is set where Argo
@@ -119,6 +119,8 @@ func judge(line []byte, repositories *repositoryServer) (given answer) {
 		given.Value, err = batch(asked.batching, readPolicy)
 	case "glob":
 		given.Value, err = batch(asked.batching, match)
+	case "sync-windows":
+		given.Value, err = batch(asked.batching, canSync)
 	case "attributes":
 		given.Value, err = batch(asked.batching, attributes)
 	case "yaml":

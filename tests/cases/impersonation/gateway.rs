@@ -111,7 +111,7 @@ fn setup(scenario: &Scenario, api: &Api, semantics: ServiceAccountSemantics) -> 
 fn project(scenario: &Scenario, destinations: &[Destination]) -> Value {
     let accounts: Vec<Value> = scenario.accounts.iter().map(super::Entry::json).collect();
     let destinations: Vec<Value> = destinations.iter().map(Destination::json).collect();
-    let spec = json!({"destinations": destinations, "destinationServiceAccounts": accounts});
+    let spec = json!({"sourceRepos": ["*"], "destinations": destinations, "destinationServiceAccounts": accounts});
     object(
         "argoproj.io/v1alpha1",
         "AppProject",

@@ -205,6 +205,7 @@ impl Scenario {
             project: PROJECT.to_owned(),
             destination: self.app.destination.state(),
             application_set: None,
+            repositories: Vec::new(),
             labels: BTreeMap::new(),
             location: Location::new("case", 1),
         };

@@ -109,3 +109,14 @@ async fn a_watch_ends_when_the_application_moves_to_another_cluster() {
     let moved = there.seen().iter().filter(|seen| seen.target.contains("watch")).count();
     assert_eq!(moved, 1);
 }
+
+#[tokio::test]
+async fn a_watch_ends_when_the_project_no_longer_permits_the_source() {
+    let api = api(endless).await;
+    let world = setup(&api, "true", shop(&json!({}))).start().await;
+    let answer = watch(&world).await;
+    assert_eq!(answer.status(), 200);
+    rewrite(&world, "004.yaml", "https://git.example/*", "https://other.example/*");
+    assert!(is_cut(answer).await);
+    assert_eq!(watch(&world).await.status(), 403);
+}

@@ -304,7 +304,7 @@ impl Scenario {
             vec![]
         };
         json!({
-            "destinations": namespaces, "namespaceResourceBlacklist": denied, "clusterResourceWhitelist": permitted,
+            "sourceRepos": ["*"], "destinations": namespaces, "namespaceResourceBlacklist": denied, "clusterResourceWhitelist": permitted,
         })
     }
 }

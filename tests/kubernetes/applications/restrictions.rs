@@ -41,7 +41,7 @@ fn deployment(namespace: &str, name: &str) -> Value {
 
 /// An Application whose account may do everything in `guestbook`, with a project of this spec. The
 /// Deployment `there` exists.
-async fn start(source: Source, spec: &Value) -> Fixture {
+pub(super) async fn start(source: Source, spec: &Value) -> Fixture {
     let mut builder = FixtureBuilder::new(source).await;
     let there = builder.guestbook.clone();
     builder.deployer(&there, "robot", &[]);
@@ -53,14 +53,14 @@ async fn start(source: Source, spec: &Value) -> Fixture {
     builder.start().await
 }
 
-fn with_account(acts: &Value, spec: &Value) -> Value {
+pub(super) fn with_account(acts: &Value, spec: &Value) -> Value {
     let mut spec = spec.clone();
     spec["destinationServiceAccounts"] = json!([acts]);
     spec
 }
 
 /// Runs kubectl with every kind of write.
-async fn writes(kubectl: &Kubectl, namespace: &str) -> Vec<(&'static str, Run)> {
+pub(super) async fn writes(kubectl: &Kubectl, namespace: &str) -> Vec<(&'static str, Run)> {
     let there = format!("--namespace={namespace}");
     let new = deployment(namespace, "new").to_string();
     let mut changed = deployment(namespace, "there");

@@ -233,6 +233,7 @@ pub(crate) fn project(backend: &impl StateBackend, name: &str, roles: &[&str]) -
         "sourceRepos": ["*"],
         "destinations": [{"server": "*", "namespace": "web-*"}],
         "namespaceResourceWhitelist": [{"group": "apps", "kind": "Deployment"}],
+        "syncWindows": [{"kind": "allow", "schedule": "* * * * *", "duration": "1h", "applications": ["*"]}],
         "roles": roles,
     });
     object(backend, (ARGO, "AppProject", name), json!({"spec": spec}))

@@ -10,10 +10,10 @@ use tollgate_applicationset::{
     Inputs, Params, PluginGenerators, Repositories, generate,
 };
 use tollgate_config::GenerationLimits;
-use tollgate_core::diagnostic::Loaded;
+use tollgate_core::diagnostic::{Loaded, Location};
 use tollgate_state::write::batch::Write;
 use tollgate_state::write::{self, ObjectKey, WritableKind};
-use tollgate_state::{Application, ObjectName, Project, Resources};
+use tollgate_state::{Application, ObjectName, Project, Resources, SyncWindow};
 
 use crate::state::backend::{
     ARGO, Folder, Namespace, Reader, StateBackend, application, cluster_secret, config_map, fill, object, project,
@@ -46,6 +46,7 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
         let Project {
             destinations,
             source_repos,
+            sync_windows,
             resources,
             roles,
             ..
@@ -60,21 +61,29 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
                 )
             })
             .collect();
+        let windows: Vec<_> = sync_windows
+            .iter()
+            .map(|window| SyncWindow {
+                location: Location::default(),
+                ..window.clone()
+            })
+            .collect();
         summary.insert(
             format!("project {name}"),
-            format!("{destinations:?} {source_repos:?} {resources:?} {roles:?}"),
+            format!("{destinations:?} {source_repos:?} {windows:?} {resources:?} {roles:?}"),
         );
     }
     for (name, application) in &resources.applications {
         let Application {
             project,
             destination,
+            repositories,
             labels,
             ..
         } = &**application;
         summary.insert(
             format!("application {}", name.name),
-            format!("{project} {destination:?} {labels:?}"),
+            format!("{project} {destination:?} {repositories:?} {labels:?}"),
         );
     }
     for (name, extension) in &resources.extensions {

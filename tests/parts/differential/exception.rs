@@ -42,11 +42,13 @@ pub(crate) enum Exception {
     YamlBounds,
     /// The document has characters or constructs that YAML parsers read differently.
     YamlSyntax,
+    /// We refuse every change where a sync window has a mistake. Argo CD ignores most of them.
+    SyncWindowsMistake,
 }
 
 impl Exception {
     /// Every exception.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::RbacPatternBounds,
         Self::RbacGlob,
         Self::GlobBounds,
@@ -65,6 +67,7 @@ impl Exception {
         Self::YamlTag,
         Self::YamlBounds,
         Self::YamlSyntax,
+        Self::SyncWindowsMistake,
     ];
 
     /// The kind of comparison it belongs to.
@@ -81,6 +84,7 @@ impl Exception {
             }
             Self::PolicyPatternBounds | Self::PolicyScopes => "policy",
             Self::YamlKeyTwice | Self::YamlKey | Self::YamlTag | Self::YamlBounds | Self::YamlSyntax => "yaml",
+            Self::SyncWindowsMistake => "sync-windows",
         }
     }
 
@@ -105,6 +109,7 @@ impl Exception {
             Self::YamlTag => "yaml-tag",
             Self::YamlBounds => "yaml-bounds",
             Self::YamlSyntax => "yaml-syntax",
+            Self::SyncWindowsMistake => "sync-windows-mistake",
         }
     }
 }

@@ -32,6 +32,7 @@ pub fn prepared(permitted: bool) -> ExtensionFacts {
         project: "payments".into(),
         destination,
         application_set: None,
+        repositories: Vec::new(),
         labels: [("team".to_owned(), "payments".to_owned())].into(),
         location: place,
     };

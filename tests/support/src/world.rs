@@ -205,7 +205,7 @@ pub fn checkout() -> PathBuf {
     crate::checkout().to_owned()
 }
 
-/// An `AppProject`.
+/// An `AppProject` that permits every source.
 #[expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 pub fn project(name: &str, destinations: Value) -> Value {
     object(
@@ -213,7 +213,7 @@ pub fn project(name: &str, destinations: Value) -> Value {
         "AppProject",
         name,
         CONTROL_PLANE,
-        json!({"spec": {"destinations": destinations}}),
+        json!({"spec": {"sourceRepos": ["*"], "destinations": destinations}}),
     )
 }
 

@@ -23,6 +23,7 @@ spec:
   - server: '*'
     namespace: 'broken'
     defaultServiceAccount: '*'
+  sourceRepos: ['https://git.example/*', '!https://git.example/private']
 ---
 apiVersion: argoproj.io/v1alpha1
 kind: Application
@@ -43,6 +44,14 @@ apiVersion: argoproj.io/v1alpha1
 kind: Application
 metadata: {name: stray, namespace: elsewhere}
 spec: {project: team, destination: {name: in-cluster, namespace: guestbook}}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: private, namespace: argocd}
+spec:
+  project: team
+  destination: {name: in-cluster, namespace: guestbook}
+  source: {repoURL: 'https://git.example/private', path: .}
 ";
 
 fn fixture(enabled: &str, rules: &str, settings: &str) -> tempfile::TempDir {
@@ -212,4 +221,26 @@ fn failures_have_an_exit_code_and_a_message() {
     let (code, _, stderr) = run(broken.path(), "guestbook", Format::Table);
     assert_eq!(code, ExitCode::from(69));
     assert!(stderr.contains("the configuration is refused"), "{stderr}");
+}
+
+#[test]
+fn a_source_that_the_project_does_not_permit_is_reported() {
+    for enabled in ["true", "false"] {
+        let folder = fixture(enabled, RULES, OPEN);
+        let (code, answer) = json(folder.path(), "private");
+        assert_eq!(code, ExitCode::from(1));
+        assert_eq!(
+            (&answer["refused"], &answer["account"]["name"]),
+            (&json!(true), &json!("deployer"))
+        );
+        assert_eq!(answer["impersonates"]["user"], Value::Null);
+        assert_eq!(answer["error"]["code"], "source_refused");
+        let (_, out, _) = run(folder.path(), "private", Format::Table);
+        for part in [
+            "Acts as      nobody: requests are refused",
+            "`https://git.example/private`: sourceRepos",
+        ] {
+            assert!(out.contains(part), "{out}");
+        }
+    }
 }

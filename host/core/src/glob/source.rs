@@ -1,4 +1,5 @@
-//! Decides whether `spec.sourceRepos` of an `AppProject` permits a repository URL.
+//! URLs of repositories: whether `spec.sourceRepos` of an `AppProject` permits one, and how texts show
+//! one.
 //!
 //! Security: two different malformed URLs are never treated as the same.
 
@@ -65,4 +66,19 @@ fn encode_path(url: &str) -> String {
     }
     encoded.push_str(rest);
     encoded
+}
+
+/// A repository's URL without the user and password in it.
+pub fn redact_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = match rest.find(['/', '?', '#']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}"),
+        None => url.to_owned(),
+    }
 }

@@ -8,8 +8,10 @@
 //!    Application's resource tree. So `override` reaches everything the project permits. Without
 //!    it, a request reaches one object of the Application, and changing that object needs a
 //!    permission of its own.
-//! 3. The project's lists are evaluated, which needs queries to the cluster.
-//! 4. The bundle `policies/applications` is evaluated. It can only narrow: a request that RBAC,
+//! 3. The project must permit the Application's sources, and its sync windows must permit changes at
+//!    the time of the request. A change counts as a manual sync.
+//! 4. The project's lists are evaluated, which needs queries to the cluster.
+//! 5. The bundle `policies/applications` is evaluated. It can only narrow: a request that RBAC,
 //!    destinations, lists or the object's owner refuse is refused whatever the bundle decides.
 //!
 //! Security: a caller who may not see an Application gets the same response whether it exists or
@@ -19,6 +21,8 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use crate::caller::Caller;
 use crate::kubernetes::permit::status_message;
@@ -31,21 +35,22 @@ use tollgate_policy::application_request::{
     ActingIdentity, ExtraPermission, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
 use tollgate_policy::applications::{IndexedApplication, Inheritance};
-use tollgate_policy::impersonate;
-use tollgate_policy::impersonate::service_account::{self, ImpersonationRules};
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
+use tollgate_policy::rego::{ApplicationInput, Bundle, Checker, Front};
 use tollgate_proxy::record::OpenRecord;
-use tollgate_state::{Cluster, ObjectName, Project, destination};
+use tollgate_state::{Cluster, ObjectName, Project};
 
+mod error;
 mod evaluator;
 pub(crate) mod restriction;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use error::Error;
 pub(crate) use evaluator::ApplicationEvaluationCache;
 
-use evaluator::{ApplicationEvaluation, DenyReason, Evaluator};
+use evaluator::{ApplicationEvaluation, Evaluator};
 
 /// The text for callers who may not see the Application, or who named one that does not exist. The
 /// shipped policy has the same text.
@@ -58,9 +63,7 @@ const READS_ALL: &str =
 /// The same for writes.
 const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
                           are changed, and no secrets";
-const GATEWAY_REFUSED: &str = "no service account acts for the application, and the gateway does not act in its own \
-                               name (`applications.gatewayIdentity`)";
-const NO_PROJECT: &str = "there is no such project for the application, or it takes none of its namespace";
+const NO_TIME: &str = "sync windows apply, and the time of the request is not known";
 /// Longest reason of a list that a response contains, in bytes: the limit of the shipped policy.
 const REASON_BYTES: usize = 480;
 
@@ -134,39 +137,6 @@ pub struct ApplicationPermit {
     access: ApplicationAccess,
 }
 
-/// Why a request is refused. The text is for the caller, in kube-apiserver's style.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Error {
-    /// The Application does not exist, or the caller may not see it: the text is the same.
-    #[error("{0}")]
-    NotVisible(String),
-    #[error("{0}")]
-    SyncDenied(String),
-    /// The caller may see the Application but lacks another permission that the request needs.
-    #[error("{0}")]
-    PermissionDenied(String),
-    /// No account acts, and the settings do not let the gateway's own identity act.
-    #[error("{0}")]
-    GatewayIdentityRefused(String),
-    /// The project does not exist, or it accepts no Applications of that namespace.
-    #[error("{0}")]
-    Project(String),
-    /// The Application's destination does not identify exactly one cluster.
-    #[error("{0}")]
-    Destination(String, #[source] destination::Error),
-    /// Applications act as accounts, and this one has none.
-    #[error("{0}")]
-    Identity(String, #[source] service_account::Error),
-    /// The `extra` about the caller cannot be expressed.
-    #[error("{0}")]
-    Extra(String, #[source] impersonate::Error),
-    /// The policy denied the request, or a check did that the policy cannot overrule.
-    #[error("{0}")]
-    Denied(String),
-    #[error("{0}")]
-    Policy(String, #[source] rego::Error),
-}
-
 /// Decides by RBAC whether `caller` may make the request to the cluster of the Application, and
 /// determines the identity that acts there. Permissions that were looked up go into `record`.
 ///
@@ -185,23 +155,25 @@ pub(crate) fn access_application(
     if let Some(evaluation) = &evaluation {
         record.note(|record| record.checks = evaluation.checks(request.1));
     }
-    let access = check_access(evaluation, caller, request.1)?;
+    let access = check_access(evaluation, caller, request.1, record.at())?;
     record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
     Ok(access)
 }
 
 /// Authorizes again a request that was permitted before. `None` if it is not permitted now.
 ///
+/// - `at`: when the request came. Sync windows may close while it is open.
 /// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
 pub(crate) fn reauthorize_application(
     policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
+    at: Option<Timestamp>,
     check_object: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
 ) -> Option<ApplicationPermit> {
     let front = policies.applications.as_ref()?;
     let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
-    let access = check_access(evaluation, caller, request.1).ok()?;
+    let access = check_access(evaluation, caller, request.1, at).ok()?;
     let (project_lists, ownership) = check_object(&access);
     let checks = ObjectChecks {
         project_lists: &project_lists,
@@ -230,10 +202,13 @@ pub(crate) fn authorize_application(
 }
 
 /// Checks a request by RBAC and the Application's own state.
+///
+/// - `at`: when the request came. A request that sync windows apply to is refused without it.
 fn check_access(
     evaluation: Option<Arc<ApplicationEvaluation>>,
     caller: &Caller,
     attributes: &Arc<Attributes>,
+    at: Option<Timestamp>,
 ) -> Result<ApplicationAccess, Error> {
     let access_mode = ReadOrWrite::classify(attributes);
     // SECURITY: the refusal is the same for an Application that does not exist and one the caller
@@ -266,28 +241,41 @@ fn check_access(
             _,
         ) => {}
     }
-    match &evaluation.outcome {
-        Ok(resolved) => Ok(ApplicationAccess {
-            resolved: Arc::clone(resolved),
-            attributes: Arc::clone(attributes),
-            access_mode,
-            operation,
-            evaluation,
-        }),
-        Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused(status_message(GATEWAY_REFUSED))),
-        Err(DenyReason::Project) => Err(Error::Project(status_message(NO_PROJECT))),
-        Err(DenyReason::Destination(source)) => {
-            let message = status_message(&source.to_string());
-            Err(Error::Destination(message, source.clone()))
-        }
-        Err(DenyReason::Identity(source)) => {
-            let message = status_message(&source.public_message());
-            Err(Error::Identity(message, source.clone()))
-        }
-        Err(DenyReason::Extra(source)) => {
-            let message = status_message("the caller's identity cannot be told to the cluster");
-            Err(Error::Extra(message, source.clone()))
-        }
+    let resolved = evaluation
+        .outcome
+        .as_ref()
+        .map_err(|reason| reason.to_error(status_message))?;
+    if is_sync(access_mode, operation) {
+        let closed = match at {
+            Some(at) => resolved
+                .windows
+                .check_manual_sync(at.into())
+                .map_err(|closed| closed.to_string()),
+            None => Err(NO_TIME.to_owned()),
+        };
+        closed.map_err(|closed| Error::SyncWindow(status_message(&closed)))?;
+    }
+    Ok(ApplicationAccess {
+        resolved: Arc::clone(resolved),
+        attributes: Arc::clone(attributes),
+        access_mode,
+        operation,
+        evaluation,
+    })
+}
+
+/// Whether sync windows apply to a request: it may change objects. Argo CD's terminal ignores them too.
+fn is_sync(access_mode: ReadOrWrite, operation: ObjectOperation) -> bool {
+    match (access_mode, operation) {
+        (ReadOrWrite::Read, _) | (ReadOrWrite::Write, ObjectOperation::Run) => false,
+        (
+            ReadOrWrite::Write,
+            ObjectOperation::Discover
+            | ObjectOperation::Get
+            | ObjectOperation::Update
+            | ObjectOperation::Delete
+            | ObjectOperation::Other,
+        ) => true,
     }
 }
 
@@ -352,6 +340,11 @@ impl ApplicationAccess {
             (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, false)
             | (ProjectListCheck::Permitted, OwnershipCheck::Permitted, _) => None,
         }
+    }
+
+    /// Whether sync windows apply to the request.
+    pub(crate) fn is_sync(&self) -> bool {
+        is_sync(self.access_mode, self.operation)
     }
 
     /// Whether the object of the request must belong to the Application. It need not if the

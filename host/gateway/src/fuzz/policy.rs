@@ -1,4 +1,7 @@
-//! Fuzz targets of policies: `policy.csv`, globs, regular expressions, JSONPath.
+//! Fuzz targets of policies: `policy.csv`, globs, regular expressions, JSONPath, sync windows.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
@@ -6,7 +9,8 @@ use tollgate_core::glob::{Negation, Pattern, matches_negatable, normalize_reposi
 use tollgate_core::json_path::SingularPath;
 use tollgate_fuzz::{Target, first_line, inputs, strings, text};
 use tollgate_policy::rbac::{MatchMode, PolicySource, Rbac, RbacRequest};
-use tollgate_state::Text;
+use tollgate_policy::sync_windows::{Closed, SyncWindows};
+use tollgate_state::{Application, Destination, ObjectName, SyncWindow, Text};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
@@ -28,6 +32,11 @@ pub(super) const TARGETS: &[Target] = &[
         name: "json_path",
         run: json_path,
         seeds: json_paths,
+    },
+    Target {
+        name: "sync_window",
+        run: sync_window,
+        seeds: sync_windows,
     },
 ];
 
@@ -197,4 +206,51 @@ fn json_path(data: &[u8]) {
     });
     let read = path.select(&document).cloned();
     assert_eq!(path.select_mut(&mut document).map(|value| value.clone()), read);
+}
+
+fn sync_windows() -> Vec<Vec<u8>> {
+    inputs([
+        "deny\n0 22 * * *\n8h\nEurope/Berlin\ncart-*\n1795780800",
+        "allow\n*/5 1-3,7 ? jan-MAR mon\n1h30m\n\n*\n0",
+        "deny\n0 0 29 2 */2\n2540400h\nAsia/Kathmandu\n[\n99999999999",
+        "allow\n* * * * *\n24h\nUTC\n{a,b}\n1",
+    ])
+}
+
+/// A window is either reported when it is loaded, or evaluated. What callers read is short.
+fn sync_window(data: &[u8]) {
+    let Some(lines) = text(data) else { return };
+    let mut lines = lines.split('\n');
+    let [kind, schedule, duration, time_zone, pattern, seconds] =
+        std::array::from_fn(|_| lines.next().unwrap_or_default().to_owned());
+    let written = SyncWindow {
+        kind,
+        schedule,
+        duration,
+        time_zone,
+        namespaces: vec!["*".to_owned(), pattern],
+        ..SyncWindow::default()
+    };
+    let windows = SyncWindows::compile(&[written]);
+    let application = Application {
+        name: ObjectName {
+            namespace: String::new(),
+            name: String::new(),
+        },
+        project: String::new(),
+        destination: Destination::default(),
+        repositories: Vec::new(),
+        labels: BTreeMap::new(),
+        application_set: None,
+        location: Location::default(),
+    };
+    let seconds = seconds.parse::<u32>().unwrap_or(u32::MAX);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
+    let checked = windows.applicable_to(&application).check_manual_sync(now);
+    let is_mistake = matches!(checked, Err(Closed::Mistake { .. }));
+    assert_eq!(is_mistake, windows.findings(1).len() == 1);
+    if let Err(closed) = checked {
+        let shown = closed.to_string();
+        assert!(shown.len() < 1024 && !shown.contains(char::is_control), "{shown:?}");
+    }
 }

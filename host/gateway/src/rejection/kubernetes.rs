@@ -55,6 +55,8 @@ pub(super) fn application_error(error: &applications::permit::Error) -> ErrorRes
         }
         Error::Project { .. } => denied(StatusCode::FORBIDDEN, "project_refused", text),
         Error::Destination { .. } => denied(StatusCode::FORBIDDEN, "unusable_destination", text),
+        Error::Source { .. } => denied(StatusCode::FORBIDDEN, "source_refused", text),
+        Error::SyncWindow { .. } => denied(StatusCode::FORBIDDEN, "sync_window_closed", text),
         Error::Identity { .. } | Error::Extra { .. } | Error::GatewayIdentityRefused { .. } => {
             denied(StatusCode::FORBIDDEN, "unusable_identity", text)
         }

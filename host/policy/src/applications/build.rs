@@ -15,6 +15,7 @@ use super::{
     merge, settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
+use crate::sync_windows::SyncWindows;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
 
@@ -118,9 +119,13 @@ impl MergedProject {
     fn new(own: &Arc<Project>, globals: Vec<Arc<Project>>, semantics: ServiceAccountSemantics) -> Self {
         let merged = merge::merge(own, &globals);
         let accounts = DestinationServiceAccounts::compile(&merged.destination_service_accounts, semantics);
+        let sync_windows = SyncWindows::compile(&merged.sync_windows);
+        let mut findings = accounts.findings(own.destination_service_accounts.len());
+        findings.extend(sync_windows.findings(own.sync_windows.len()));
         Self {
-            findings: accounts.findings(own.destination_service_accounts.len()),
+            findings,
             accounts: Arc::new(accounts),
+            sync_windows: Arc::new(sync_windows),
             own: Arc::clone(own),
             globals,
             merged,
@@ -188,6 +193,7 @@ impl<'a> IndexBuilder<'a> {
             destination,
             derived_account,
             accounts: project.map(|project| Arc::clone(&project.accounts)),
+            sync_windows: project.map(|project| Arc::clone(&project.sync_windows)),
         }
     }
 }

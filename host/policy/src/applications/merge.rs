@@ -24,6 +24,7 @@ pub(super) fn merge(own: &Arc<Project>, globals: &[Arc<Project>]) -> Arc<Project
             source_namespaces: _,
             permit_only_project_scoped_clusters: _,
             destination_service_accounts,
+            sync_windows,
             resources,
             roles: _,
             location: _,
@@ -32,6 +33,7 @@ pub(super) fn merge(own: &Arc<Project>, globals: &[Arc<Project>]) -> Arc<Project
         merged.source_repos.extend_from_slice(source_repos);
         let accounts = &mut merged.destination_service_accounts;
         accounts.extend_from_slice(destination_service_accounts);
+        merged.sync_windows.extend_from_slice(sync_windows);
         let ResourceRules {
             cluster_allowed,
             cluster_denied,

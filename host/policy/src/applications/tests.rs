@@ -13,6 +13,8 @@ use tollgate_state::{
     Resources, Text,
 };
 
+mod changes;
+
 fn entry(server: &str, namespace: &str, account: &str) -> DestinationServiceAccount {
     DestinationServiceAccount {
         server: server.to_owned(),
@@ -44,6 +46,7 @@ fn application(namespace: &str, name: &str, project: &str) -> Application {
             namespace: "guestbook".to_owned(),
         },
         application_set: None,
+        repositories: Vec::new(),
         labels: BTreeMap::new(),
         location: Location::new("application.yaml", 1),
     }

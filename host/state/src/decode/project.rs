@@ -10,7 +10,7 @@ use crate::destination::is_valid_pattern;
 use crate::fields::Fields;
 use crate::{
     Application, Destination, DestinationServiceAccount, Project, ProjectRole, ResourceRule, ResourceRules, RoleToken,
-    Text,
+    SyncWindow, Text,
 };
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -27,6 +27,7 @@ pub(super) fn project(object: &Object<'_>) -> Option<Project> {
         source_namespaces: plain(spec.texts("sourceNamespaces")),
         permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters"),
         destination_service_accounts: service_accounts(&spec),
+        sync_windows: sync_windows(&spec),
         resources: resources(&spec),
         roles: roles(&spec, issued),
         location: object.fields.location(),
@@ -42,6 +43,7 @@ pub(super) fn application(object: &Object<'_>) -> Option<Application> {
         name: object.name.clone(),
         project: project.unwrap_or_else(|| "default".to_owned()),
         destination: target.unwrap_or_default(),
+        repositories: repositories(&spec),
         labels: object.labels.clone(),
         application_set: metadata.and_then(|node| application_set::controller(node)),
         location: object.fields.location(),
@@ -69,6 +71,22 @@ fn target(object: &Object<'_>, fields: &Fields<'_>) -> Destination {
     let finding = Diagnostic::warning(fields.location(), message);
     fields.report(finding.with_hint("every request about it is refused until it has one of them"));
     target
+}
+
+/// Source: Argo CD, `ValidatePermissions` and `ApplicationSpec.GetSources`.
+fn repositories(spec: &Fields<'_>) -> Vec<String> {
+    let url = |source: Fields<'_>| source.text_or_empty("repoURL");
+    if let Some(hydrator) = spec.child("sourceHydrator") {
+        let dry = hydrator.child("drySource").map(url).unwrap_or_default();
+        // Without an own repository, the dry source's is written to.
+        let written = hydrator.child("syncSource").map(url).filter(|url| !url.is_empty());
+        return std::iter::once(dry).chain(written).collect();
+    }
+    let sources = spec.children("sources");
+    match sources.is_empty() {
+        false => sources.into_iter().map(url).collect(),
+        true => spec.child("source").map(url).into_iter().collect(),
+    }
 }
 
 fn destination(fields: &Fields<'_>) -> Destination {
@@ -105,6 +123,22 @@ fn service_accounts(spec: &Fields<'_>) -> Vec<DestinationServiceAccount> {
         location: fields.location(),
     };
     entries.map(read).collect()
+}
+
+fn sync_windows(spec: &Fields<'_>) -> Vec<SyncWindow> {
+    let read = |fields: Fields<'_>| SyncWindow {
+        kind: fields.text_or_empty("kind"),
+        schedule: fields.text_or_empty("schedule"),
+        duration: fields.text_or_empty("duration"),
+        time_zone: fields.text_or_empty("timeZone"),
+        applications: plain(fields.texts("applications")),
+        namespaces: plain(fields.texts("namespaces")),
+        clusters: plain(fields.texts("clusters")),
+        use_and_operator: fields.boolean("andOperator"),
+        manual_sync: fields.boolean("manualSync"),
+        location: fields.location(),
+    };
+    spec.children("syncWindows").into_iter().map(read).collect()
 }
 
 fn resources(spec: &Fields<'_>) -> ResourceRules {

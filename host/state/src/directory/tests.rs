@@ -5,7 +5,7 @@ use std::path::Path;
 use secrecy::ExposeSecret;
 
 use super::{load, load_text};
-use crate::{ObjectName, Resources};
+use crate::{ObjectName, Resources, SyncWindow};
 
 fn good(folder: &Path) -> Resources {
     let loaded = load(folder, "argocd");
@@ -67,6 +67,91 @@ fn application_sets_of_every_namespace_are_read_and_invalid_ones_left_out() {
     assert!(errors(text).is_empty());
     let owner = |of: &str| resources.applications[&name("argocd", of)].application_set.clone();
     assert_eq!((owner("one").as_deref(), owner("two")), (Some("web"), None));
+}
+
+#[test]
+fn the_sources_of_an_application_are_those_that_argo_cd_selects() {
+    let of = |spec: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\n---\napiVersion: argoproj.io/v1alpha1\n\
+             kind: Application\nmetadata: {{name: one}}\nspec: {{destination: {{name: a}}, {spec}}}\n"
+        );
+        let resources = load_text(&text, "f.yaml", "argocd").value.unwrap();
+        let mut applications = resources.applications.into_values();
+        applications.next().map(|application| application.repositories.clone())
+    };
+    for (spec, repositories) in [
+        ("source: {repoURL: a}", Some(&["a"][..])),
+        ("source: {repoURL: a}, sources: []", Some(&["a"])),
+        (
+            "source: {repoURL: a}, sources: [{repoURL: b}, {repoURL: c}]",
+            Some(&["b", "c"]),
+        ),
+        ("sources: [{repoURL: b}, {}]", Some(&["b", ""])),
+        ("project: p", Some(&[])),
+        ("source: null", Some(&[])),
+        (
+            "source: {repoURL: a}, sources: [{repoURL: b}], sourceHydrator: {drySource: {repoURL: d}, syncSource: {path: p}}",
+            Some(&["d"]),
+        ),
+        (
+            "sourceHydrator: {drySource: {repoURL: d}, syncSource: {repoURL: s}}",
+            Some(&["d", "s"]),
+        ),
+        ("sourceHydrator: {syncSource: {repoURL: s}}", Some(&["", "s"])),
+        // The Application is set aside.
+        ("source: {repoURL: 1}", None),
+        ("sources: {repoURL: a}", None),
+    ] {
+        let own = |list: &[&str]| list.iter().map(|&url| url.to_owned()).collect::<Vec<String>>();
+        assert_eq!(of(spec), repositories.map(own), "{spec}");
+    }
+}
+
+#[test]
+fn sync_windows_of_a_project_are_read() {
+    let of = |windows: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\n---\napiVersion: argoproj.io/v1alpha1\n\
+             kind: AppProject\nmetadata: {{name: shop}}\nspec:\n  syncWindows: {windows}\n"
+        );
+        let resources = load_text(&text, "f.yaml", "argocd").value.unwrap();
+        resources
+            .projects
+            .get("shop")
+            .map(|project| project.sync_windows.clone())
+    };
+    let window = "{kind: deny, schedule: '0 22 * * *', duration: 8h, timeZone: Europe/Berlin, applications: [a], \
+                  namespaces: [n], clusters: [c, d], andOperator: true, manualSync: true, syncOverrun: true, \
+                  description: x}";
+    let windows = of(&format!("[{window}, {{kind: allow}}]")).unwrap();
+    let [window, other] = windows.as_slice() else {
+        panic!("{windows:?}")
+    };
+    let expected = SyncWindow {
+        kind: "deny".to_owned(),
+        schedule: "0 22 * * *".to_owned(),
+        duration: "8h".to_owned(),
+        time_zone: "Europe/Berlin".to_owned(),
+        applications: vec!["a".to_owned()],
+        namespaces: vec!["n".to_owned()],
+        clusters: vec!["c".to_owned(), "d".to_owned()],
+        use_and_operator: true,
+        manual_sync: true,
+        location: window.location.clone(),
+    };
+    assert_eq!(*window, expected);
+    assert_eq!((window.location.line, other.manual_sync), (9, false));
+    // A project whose windows cannot be read is set aside.
+    for odd in [
+        "{kind: deny}",
+        "[deny]",
+        "[{manualSync: 'true'}]",
+        "[{duration: 1}]",
+        "[null]",
+    ] {
+        assert_eq!(of(odd), None, "{odd}");
+    }
 }
 
 #[test]

@@ -99,6 +99,9 @@ enum Part {
     Metadata,
     Annotations,
     Spec,
+    SourceHydrator,
+    /// A source of an Application, or a list of sources.
+    Source,
     Status,
 }
 
@@ -116,11 +119,14 @@ impl Part {
             | (Self::Status, "jwtTokensByRole")
             | (Self::Annotations, _) => Retention::All,
             (Self::Object | Self::Metadata | Self::Status, _) => Retention::Drop,
-            // The large parts of an Application. No other kind has these keys.
-            (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
-                Retention::Drop
+            // The large parts of an Application. Of its sources, only the repositories are kept.
+            (Self::Spec, "syncPolicy" | "ignoreDifferences" | "info") => Retention::Drop,
+            (Self::Spec, "source" | "sources") | (Self::SourceHydrator, "drySource" | "syncSource") => {
+                Retention::Part(Self::Source)
             }
-            (Self::Spec, _) => Retention::All,
+            (Self::Spec, "sourceHydrator") => Retention::Part(Self::SourceHydrator),
+            (Self::Spec, _) | (Self::Source, "repoURL") => Retention::All,
+            (Self::SourceHydrator | Self::Source, _) => Retention::Drop,
         }
     }
 }
@@ -189,8 +195,23 @@ impl<'de> Visitor<'de> for PartSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::Array(Vec::new()))
+        let Self(part, limit) = self;
+        let mut kept = Vec::new();
+        match part {
+            Part::Source => {
+                let Some(below) = limit.below() else {
+                    while items.next_element::<IgnoredAny>()?.is_some() {}
+                    return Ok(Value::Null);
+                };
+                while let Some(item) = items.next_element_seed(Self(part, below))? {
+                    kept.push(item);
+                }
+            }
+            Part::Object | Part::Metadata | Part::Annotations | Part::Spec | Part::SourceHydrator | Part::Status => {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+            }
+        }
+        Ok(Value::Array(kept))
     }
 
     keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);

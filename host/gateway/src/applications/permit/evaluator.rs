@@ -13,6 +13,7 @@ use crate::extensions::facts::Lookup;
 use crate::policies::{ApplicationsFront, Policies};
 use tollgate_config::{GatewayIdentity, ImpersonationMode};
 use tollgate_core::attributes::Attributes;
+use tollgate_core::glob::redact_credentials;
 use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
 use tollgate_policy::application_request::{ActingIdentity, ExtraPermission};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
@@ -20,6 +21,7 @@ use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account::{self, ImpersonationRules, PrincipalInfo};
 use tollgate_policy::rbac::{Rbac, RbacRequest, object_name};
 use tollgate_policy::rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
+use tollgate_policy::sync_windows::ApplicableWindows;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
@@ -65,6 +67,7 @@ pub(super) struct ResolvedApplication {
     pub(super) project: Arc<Project>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) permitted: bool,
+    pub(super) windows: ApplicableWindows,
     pub(super) acting_identity: ActingIdentity,
     /// The `extra` about the caller that is sent.
     pub(super) extra: Arc<[(String, Vec<String>)]>,
@@ -75,6 +78,8 @@ pub(super) struct ResolvedApplication {
 pub(super) enum DenyReason {
     Project,
     Destination(destination::Error),
+    /// The project does not permit this repository of the Application's sources.
+    Source(String),
     /// The gateway's own identity would act, but the settings forbid it.
     GatewayRefused,
     Identity(service_account::Error),
@@ -170,6 +175,9 @@ impl<'a> Evaluator<'a> {
         let project = indexed.project.as_ref().ok_or(DenyReason::Project)?;
         let cluster = indexed.destination.as_ref();
         let cluster = cluster.map_err(|error| DenyReason::Destination(error.clone()))?;
+        if let Some(repository) = indexed.refused_repository() {
+            return Err(DenyReason::Source(redact_credentials(repository)));
+        }
         let acting_identity = resolve_identity(self.index.mode, indexed)?;
         match (&acting_identity, self.gateway_identity) {
             // SECURITY: the gateway's own identity may do more in the cluster than the Application
@@ -208,6 +216,7 @@ impl<'a> Evaluator<'a> {
             project: Arc::clone(project),
             cluster: Arc::clone(cluster),
             permitted,
+            windows: indexed.applicable_windows(),
             acting_identity,
             extra: extra.into(),
         })

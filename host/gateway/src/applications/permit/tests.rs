@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Method;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::applications::permit::evaluator::Evaluator;
@@ -29,10 +30,13 @@ use tollgate_state::{ObjectName, Resources, directory};
 
 mod decide;
 mod enters;
+mod sync;
 
 const STATE: &str = include_str!("tests/state.yaml");
 const PODS: &str = "/api/v1/namespaces/guestbook/pods";
 const POD: &str = "/api/v1/namespaces/guestbook/pods/web-0";
+/// 2026-11-27T12:00:00Z.
+const NOON: Timestamp = Timestamp::constant(1_795_780_800, 0);
 const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 
 /// What a snapshot contains.
@@ -44,6 +48,8 @@ struct Fixture {
     callers: CallerCache,
     cache: ApplicationEvaluationCache,
     gateway_identity: GatewayIdentity,
+    /// When requests come.
+    at: Timestamp,
 }
 
 fn folder() -> PathBuf {
@@ -78,6 +84,7 @@ impl Fixture {
             callers: CallerCache::default(),
             cache: ApplicationEvaluationCache::default(),
             gateway_identity: GatewayIdentity::Allowed,
+            at: NOON,
         }
     }
 
@@ -120,7 +127,12 @@ impl Fixture {
             namespace: namespace.into(),
             name: name.into(),
         };
-        check_access(self.evaluator().evaluation(caller, &name), caller, attributes)
+        check_access(
+            self.evaluator().evaluation(caller, &name),
+            caller,
+            attributes,
+            Some(self.at),
+        )
     }
 
     /// Both steps, with lists that permit the request and an object that the Application owns.

@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::SetAuthorizer;
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::permissions::is_templated;
-use crate::applicationsets::permit::placement::redact_credentials;
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
+use tollgate_core::glob::redact_credentials;
 use tollgate_policy::rbac::url_object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
 

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::ApplicationFields;
 use crate::applicationsets::permit::finding::Finding;
-use tollgate_core::glob::source_permitted;
+use tollgate_core::glob::{redact_credentials, source_permitted};
 use tollgate_policy::applications::is_app_namespace_permitted;
 use tollgate_policy::rego::{CheckedFact, PlacementChecks};
 use tollgate_state::destination::{self, CompiledDestinations};
@@ -244,18 +244,4 @@ fn unresolved(error: &destination::Error) -> String {
         Error::ProjectClusters(why) => format!("could not retrieve project clusters: {why}"),
     };
     format!("application destination spec is invalid: {why}")
-}
-
-pub(super) fn redact_credentials(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let (authority, path) = match rest.find(['/', '?', '#']) {
-        Some(end) => rest.split_at(end),
-        None => (rest, ""),
-    };
-    match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://{host}{path}"),
-        None => url.to_owned(),
-    }
 }

@@ -130,6 +130,7 @@ impl Case {
             project: text("/application/project").to_owned(),
             destination: Destination::default(),
             application_set: None,
+            repositories: Vec::new(),
             labels: BTreeMap::new(),
             location: Location::default(),
         };

@@ -82,10 +82,29 @@ fn unused_fields_are_dropped() {
     let kept = application("a", "1", &json!("web")).value;
     let expected = json!({
         "metadata": {"name": "a", "namespace": "argocd", "resourceVersion": "1", "uid": "uid-a"},
-        "spec": {"project": "web", "destination": {"server": "https://s"}},
+        "spec": {"project": "web", "source": {"repoURL": "r"}, "destination": {"server": "https://s"}},
         "status": {},
     });
     assert_eq!(kept, expected);
+}
+
+#[test]
+fn of_sources_the_repositories_are_kept() {
+    let source = json!({"repoURL": "r", "path": "p", "helm": {"values": "v"}});
+    let object = object(&json!({"metadata": {"name": "a"}, "spec": {
+        "source": source, "sources": [source, {"ref": "values"}, "odd", [[1]]], "syncPolicy": {},
+        "sourceHydrator": {"drySource": source, "syncSource": source, "hydrateTo": source},
+    }}));
+    let kept = json!({"repoURL": "r"});
+    let expected = json!({
+        "source": kept, "sources": [kept, {}, "odd", [[1]]],
+        "sourceHydrator": {"drySource": kept, "syncSource": kept},
+    });
+    assert_eq!(object.value["spec"], expected);
+    // Nesting is no reason to fail, because one bad object would block the whole list.
+    let deep = format!("{}1{}", "[".repeat(110), "]".repeat(110));
+    let text = format!(r#"{{"metadata": {{"name": "a"}}, "spec": {{"sources": {deep}}}}}"#);
+    assert!(serde_json::from_str::<Object>(&text).unwrap().is_truncated);
 }
 
 #[test]

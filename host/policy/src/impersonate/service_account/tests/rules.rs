@@ -20,6 +20,7 @@ fn application() -> Application {
         project: "team".to_owned(),
         destination: Destination::default(),
         application_set: None,
+        repositories: Vec::new(),
         labels: std::collections::BTreeMap::new(),
         location: Location::default(),
     }
