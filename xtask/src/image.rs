@@ -1,6 +1,6 @@
 //! The container image of the gateway: what is in it, and how a container starts it.
 //!
-//! [`write`] makes an OCI image layout without a container engine. The image has no base: beside the
+//! [`write()`] makes an OCI image layout without a container engine. The image has no base: beside the
 //! program it contains only data, because the program is linked statically.
 //!
 //! Invariant: the same inputs give the same digest. Files are sorted, and times and owners of the
