@@ -31,6 +31,9 @@ mod refresh;
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
+/// Asks Argo CD to compare an Application, or to forget what it knows of a cluster.
+const REFRESH: &str = "argocd.argoproj.io/refresh";
+
 /// How long a controller may take for all objects of a round.
 const ROUND: Duration = Duration::from_secs(600);
 /// The pause between two polls, small beside a round.
@@ -146,7 +149,7 @@ impl Applications {
     /// Whether the controller has removed the annotation that asks for a refresh from all with a label.
     async fn are_refreshed(&self, label: &str) -> bool {
         let mut metadata = self.metadata(label).await.into_iter();
-        metadata.all(|object| object["metadata"]["annotations"]["argocd.argoproj.io/refresh"].is_null())
+        metadata.all(|object| object["metadata"]["annotations"][REFRESH].is_null())
     }
 
     async fn patch(&self, name: &str, patch: &Value) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use super::{Applications, Effort, Instant, NAMESPACE, Rounds, SESSION_KEY, until};
+use super::{Applications, Effort, Instant, NAMESPACE, REFRESH, Rounds, SESSION_KEY, until};
 use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, session};
@@ -21,7 +21,6 @@ const COMPONENT: &str = "controller";
 const OWN: &str = "tollgate";
 /// Label of Applications and clusters: which way they are reached.
 const WAY: &str = "way";
-const REFRESH: &str = "argocd.argoproj.io/refresh";
 /// Changes that are sent to the API server at a time.
 const PARALLEL: usize = 16;
 
