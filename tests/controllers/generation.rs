@@ -1,11 +1,13 @@
-//! How long the ApplicationSet controller takes to create the Applications of a set, with and without
-//! the admission webhook. In both cases the set is written through a running gateway.
+//! How long it takes until the Applications of a set exist, and until Argo CD has compared them with
+//! their cluster, with and without the admission webhook. In both cases the set is written through a
+//! running gateway.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::{Applications, Effort, Instant, NAMESPACE, Rounds, SESSION_KEY};
+use super::{Applications, Effort, Instant, NAMESPACE, Rounds, SESSION_KEY, until};
 use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
@@ -18,12 +20,11 @@ p, alice, applications, *, shop/*, allow
 p, alice, applicationsets, *, shop/*, allow
 ";
 const SET: &str = "measured";
-const REPOSITORY: &str = "https://git.invalid/shop";
 
 /// Fields end in this order.
 struct World {
     gateway: Gateway,
-    _argocd: ArgoCd,
+    argocd: ArgoCd,
     cluster: Cluster,
     webhook: Webhook,
 }
@@ -32,15 +33,26 @@ pub(super) async fn measure(effort: Effort) {
     eprintln!("{} generated Applications", effort.applications);
     let world = World::start().await;
     let applications = Applications::of(&world.cluster);
-    let rounds = Rounds::measure(effort, async |is_with| {
+    let mut compared = Rounds::default();
+    let created = Rounds::measure(effort, async |is_with| {
         if is_with {
             world.register().await;
         }
-        let took = world.generate(&applications, effort.applications).await;
+        let times = world.generate(&applications, effort.applications).await;
+        compared.add(is_with, times.compared);
         world.remove(&applications).await;
-        took
+        times.created
     });
-    rounds.await.print("generation");
+    created.await.print("generation");
+    compared.print("generation and comparison");
+}
+
+/// Since a set was written.
+struct Times {
+    /// Until all its Applications existed.
+    created: Duration,
+    /// Until Argo CD had compared all of them.
+    compared: Duration,
 }
 
 impl World {
@@ -48,15 +60,13 @@ impl World {
         let webhook = Webhook::new();
         let cluster = webhook.start_cluster().await;
         let settings = json!({"accounts.alice": "login"});
-        let mut argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
-        // It would compare each new Application, beside what is measured.
-        argocd.stop_controller();
+        let argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
         ArgoCd::permit(&cluster, POLICY).await;
         let project = json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
             "metadata": {"name": "shop", "namespace": NAMESPACE},
             "spec": {
-                "sourceRepos": [REPOSITORY],
+                "sourceRepos": ["*"],
                 "destinations": [{"server": "https://kubernetes.default.svc", "namespace": "shop"}],
             },
         });
@@ -68,7 +78,7 @@ impl World {
         }));
         Self {
             gateway: layout.start().await,
-            _argocd: argocd,
+            argocd,
             cluster,
             webhook,
         }
@@ -87,34 +97,49 @@ impl World {
             "--dry-run=server",
         ];
         eventually("the webhook refuses", async || {
-            let run = self.cluster.admin().run_with(&write, &application().to_string()).await;
+            let run = self
+                .cluster
+                .admin()
+                .run_with(&write, &self.application().to_string())
+                .await;
             run.stderr.contains("admission.tollgate.dev").then_some(())
         })
         .await;
     }
 
-    /// Writes the set, and returns how long it takes until all its Applications exist.
-    async fn generate(&self, applications: &Applications, count: usize) -> Duration {
+    async fn generate(&self, applications: &Applications, count: usize) -> Times {
         let elements: Vec<Value> = (0..count)
             .map(|at| json!({"name": format!("generated-{at}")}))
             .collect();
-        let mut template = application();
+        let mut template = self.application();
         template["metadata"] = json!({"name": "{{name}}"});
         let set = json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
             "metadata": {"name": SET, "namespace": NAMESPACE},
             "spec": {
                 "generators": [{"list": {"elements": elements}}],
+                // Without a finalizer: there is no controller that removes it.
+                "syncPolicy": {"preserveResourcesOnDeletion": true},
                 "template": {"metadata": template["metadata"], "spec": template["spec"]},
             },
         });
         let client = self.gateway.client("alice");
-        let started = Instant::now();
-        let request = client.post(format!("{}/api/v1/applicationsets", self.gateway.url()));
-        let response = request.json(&set).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+        let url = format!("{}/api/v1/applicationsets", self.gateway.url());
+        let mut started = Instant::now();
+        // The gateway may still know the Applications of the round before.
+        until("the gateway accepts the set", async || {
+            started = Instant::now();
+            let response = client.post(&url).json(&set).send().await.unwrap();
+            response.status() == 200
+        })
+        .await;
         applications.until_count(count).await;
-        started.elapsed()
+        let created = started.elapsed();
+        applications.until_compared("", count).await;
+        Times {
+            created,
+            compared: started.elapsed(),
+        }
     }
 
     /// Removes the webhook, the set and its Applications.
@@ -133,18 +158,24 @@ impl World {
                 .concat(),
             )
             .await;
-        applications.delete_all().await;
+        until("no Application is left", async || {
+            applications.delete_all().await;
+            // Meanwhile the controller may create them again, from a set that it read before.
+            sleep(Duration::from_secs(2)).await;
+            applications.count().await == 0
+        })
+        .await;
     }
-}
 
-fn application() -> Value {
-    json!({
-        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-        "metadata": {"name": "probe", "namespace": NAMESPACE},
-        "spec": {
-            "project": "shop",
-            "source": {"repoURL": REPOSITORY, "path": "."},
-            "destination": {"server": "https://kubernetes.default.svc", "namespace": "shop"},
-        },
-    })
+    fn application(&self) -> Value {
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "probe", "namespace": NAMESPACE},
+            "spec": {
+                "project": "shop",
+                "source": {"repoURL": self.argocd.repository(), "path": "app"},
+                "destination": {"server": "https://kubernetes.default.svc", "namespace": "shop"},
+            },
+        })
+    }
 }

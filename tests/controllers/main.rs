@@ -66,20 +66,18 @@ impl Rounds {
         for pair in 0..effort.rounds {
             let first = pair % 2 == 1;
             for is_with in [first, !first] {
-                let took = round(is_with).await.as_secs_f64();
-                eprintln!(
-                    "  {} the gateway: {took:.1} s",
-                    if is_with { "with" } else { "without" }
-                );
-                if is_with {
-                    &mut measured.with
-                } else {
-                    &mut measured.without
-                }
-                .push(took);
+                let took = round(is_with).await;
+                let way = if is_with { "with" } else { "without" };
+                eprintln!("  {way} the gateway: {:.1} s", took.as_secs_f64());
+                measured.add(is_with, took);
             }
         }
         measured
+    }
+
+    fn add(&mut self, is_with: bool, took: Duration) {
+        let rounds = if is_with { &mut self.with } else { &mut self.without };
+        rounds.push(took.as_secs_f64());
     }
 
     fn print(&self, name: &str) {
@@ -152,17 +150,26 @@ impl Applications {
         metadata.all(|object| object["metadata"]["annotations"][REFRESH].is_null())
     }
 
+    /// Waits until Argo CD has compared all with a label with their clusters.
+    async fn until_compared(&self, label: &str, count: usize) {
+        until("the first comparison", async || {
+            let compared = |application: &&Value| application["status"]["sync"]["status"] == "OutOfSync";
+            self.list(label).await.iter().filter(compared).count() == count
+        })
+        .await;
+    }
+
     async fn patch(&self, name: &str, patch: &Value) {
         let request = self.client.patch(format!("{}/{name}", self.url));
         let request = request.header("Content-Type", "application/merge-patch+json");
         let response = request.body(patch.to_string()).send().await.unwrap();
-        response.error_for_status().unwrap();
+        // Content that is not read resets its stream, and the API server closes the connection after many.
+        response.error_for_status().unwrap().bytes().await.unwrap();
     }
 
     async fn delete_all(&self) {
         let response = self.client.delete(&self.url).send().await.unwrap();
-        response.error_for_status().unwrap();
-        self.until_count(0).await;
+        response.error_for_status().unwrap().bytes().await.unwrap();
     }
 }
 

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::{Applications, Effort, Instant, NAMESPACE, REFRESH, Rounds, SESSION_KEY, until};
 use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::cluster::Cluster;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64, session};
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
+use test_support::kubernetes::kubectl::Kubectl;
 use test_support::relay::Relay;
 
 /// The account of Argo CD as which its components come to the gateway.
@@ -41,8 +42,8 @@ pub(super) async fn measure(effort: Effort) {
         world.fill(effort, is_with).await;
     }
     for is_with in [false, true] {
-        world
-            .until_compared(&applications, way(is_with), effort.applications)
+        applications
+            .until_compared(&format!("{WAY}={}", way(is_with)), effort.applications)
             .await;
     }
     let rounds = Rounds::measure(effort, async |is_with| world.refresh(&applications, way(is_with)).await);
@@ -107,7 +108,7 @@ impl World {
         let way = way(is_with);
         let account = if is_with { "reader" } else { "direct" };
         let token = self.account(account).await;
-        let mut objects = Vec::new();
+        let (mut secrets, mut applications) = (Vec::new(), Vec::new());
         for cluster in 0..effort.clusters {
             let relay = Relay::to(self.destination.url()).await;
             let server = relay.url().trim_end_matches('/').to_owned();
@@ -117,7 +118,7 @@ impl World {
             let direct = json!({"bearerToken": token, "tlsClientConfig": tls});
             let config = if is_with {
                 let own = json!({"bearerToken": self.impersonator().await, "tlsClientConfig": tls});
-                objects.push(secret(OWN, "tollgate.dev/secret-type", way, (&name, &server, &own)));
+                secrets.push(secret(OWN, "tollgate.dev/secret-type", way, (&name, &server, &own)));
                 json!({
                     "proxyUrl": self.gateway.url(), "bearerToken": session(COMPONENT),
                     "tlsClientConfig": {
@@ -128,9 +129,9 @@ impl World {
                 direct
             };
             let label = "argocd.argoproj.io/secret-type";
-            objects.push(secret(NAMESPACE, label, way, (&name, &server, &config)));
+            secrets.push(secret(NAMESPACE, label, way, (&name, &server, &config)));
             for at in (cluster..effort.applications).step_by(effort.clusters) {
-                objects.push(json!({
+                applications.push(json!({
                     "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
                     "metadata": {"name": format!("{way}-{at}"), "namespace": NAMESPACE, "labels": {WAY: way}},
                     "spec": {
@@ -141,8 +142,34 @@ impl World {
                 }));
             }
         }
+        self.apply(&secrets).await;
+        if is_with {
+            // Argo CD waits after a failed attempt.
+            for relay in self.relays.iter().rev().take(effort.clusters) {
+                self.until_served(relay.url().trim_end_matches('/')).await;
+            }
+        }
+        self.apply(&applications).await;
+    }
+
+    async fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.control.admin().apply(&list.to_string()).await;
+    }
+
+    /// Waits until the gateway passes requests to this server.
+    async fn until_served(&self, server: &str) {
+        let cluster = json!({
+            "server": server,
+            "proxy-url": self.gateway.url(),
+            "certificate-authority-data": base64(&self.gateway.authority().unwrap()),
+            "tls-server-name": "localhost",
+        });
+        let kubectl = Kubectl::with_kubeconfig(&kubeconfig(&cluster, &json!({"token": session(COMPONENT)})));
+        until("the gateway serves a cluster", async || {
+            kubectl.run(&["get", "--raw", "/version"]).await.status.success()
+        })
+        .await;
     }
 
     /// A token of an account that may read everything.
@@ -177,16 +204,6 @@ impl World {
         }
         let token = admin.succeed(&["create", "token", name, "--namespace", OWN]).await;
         token.trim().to_owned()
-    }
-
-    /// Waits until each Application of one way has been compared with its cluster.
-    async fn until_compared(&self, applications: &Applications, way: &str, count: usize) {
-        until("the first comparison", async || {
-            let list = applications.list(&format!("{WAY}={way}")).await;
-            let compared = |application: &&Value| application["status"]["sync"]["status"] == "OutOfSync";
-            list.iter().filter(compared).count() == count
-        })
-        .await;
     }
 
     /// Has each Application of one way refreshed, and returns how long that takes.

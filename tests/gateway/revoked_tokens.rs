@@ -65,10 +65,14 @@ fn session(id: &str) -> String {
 }
 
 fn get(path: &str, id: &str) -> Vec<u8> {
+    request("GET", path, id)
+}
+
+fn request(method: &str, path: &str, id: &str) -> Vec<u8> {
     let about = "argocd-application-name: argocd:cart\r\nargocd-project-name: shop\r\n";
     let token = session(id);
     let fields = format!("host: argocd.test\r\nconnection: close\r\n{about}authorization: Bearer {token}\r\n");
-    format!("GET {path} HTTP/1.1\r\n{fields}\r\n").into_bytes()
+    format!("{method} {path} HTTP/1.1\r\n{fields}\r\n").into_bytes()
 }
 
 async fn send(world: &World, path: &str, id: &str) -> Answer {
@@ -179,6 +183,37 @@ async fn a_revoked_token_is_refused_on_every_front_and_what_it_has_open_ends() {
     redis.revoke("never", 3600).await;
     for twin in twins {
         twin.assert_ends(&world, "session_revoked").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_ends_its_own_session_is_answered() {
+    let redis = Redis::start().await;
+    for is_answered in [true, false] {
+        let (answer, answers) = std::sync::mpsc::channel::<()>();
+        let answers = std::sync::Mutex::new(answers);
+        let backend = Backend::start(move |seen| {
+            if seen.line().starts_with("PUT") {
+                let _ = tokio::task::block_in_place(|| answers.lock().unwrap().recv());
+            }
+            Reply::ok("fine")
+        })
+        .await;
+        let world = world(&backend, redis.settings()).await;
+        let id = format!("own-{is_answered}");
+        let mut client = Client::connect(world.address()).await;
+        client.send(&request("PUT", "/api/v1/account/password", &id)).await;
+        world
+            .until("the backend has the request", async || !backend.seen().is_empty())
+            .await;
+        redis.revoke(&id, 3600).await;
+        until_outcome(&world, &id, REVOKED).await;
+        if is_answered {
+            answer.send(()).unwrap();
+        }
+        let answered = client.answer().await.expect("an answer");
+        assert_eq!(answered.status, if is_answered { 200 } else { 401 });
+        drop(answer);
     }
 }
 

@@ -45,9 +45,11 @@ mod certificate;
 mod judge;
 mod probe;
 mod review;
+mod stored_sets;
 
 pub(crate) use author::{is_signed, sign};
 pub(crate) use probe::is_enforced;
+pub(crate) use stored_sets::StoredSets;
 
 /// Longest review that is read, in bytes: an object and its predecessor, each of at most the 3 MiB of
 /// a request to kube-apiserver, with what JSON adds.
@@ -62,8 +64,7 @@ pub(crate) struct AdmissionHandler {
     pub(crate) current: CurrentSnapshot,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where sets are read as they are stored.
-    pub(crate) source: Arc<dyn Source>,
+    pub(crate) sets: Arc<StoredSets>,
     pub(crate) clock: Clock,
 }
 
@@ -190,7 +191,7 @@ impl AdmissionHandler {
             response.warnings = Some(vec![text]);
             return Ok((Outcome::Allowed, "kind_not_judged", response.into_review()));
         };
-        let judge = Judge::new((&self.current, &self.source), snapshot, settings);
+        let judge = Judge::new((&self.current, &self.sets), snapshot, settings);
         let writer = judge.writer(&request.user_info);
         record.note(|record| {
             record.principal = Some(Arc::clone(&writer.principal));

@@ -15,9 +15,11 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::applications::ApplicationReauthorization;
@@ -36,6 +38,11 @@ use tollgate_proxy::record::Recorder;
 
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
 const SHARDS: usize = 32;
+
+/// How much longer an exchange may stay open that may have ended its own caller's session, such as a
+/// change of the password: argocd-server answers it only after the session has ended. It must be less
+/// than the second within which access ends.
+const OWN_SESSION_GRACE: Duration = Duration::from_millis(500);
 
 /// What authorized an exchange, kept to authorize it again. Equal values have equal results and
 /// are evaluated once for each change.
@@ -107,6 +114,18 @@ impl Reauthorization {
             Self::ApplicationSets(PtrEqArc(principal)) => Some(principal),
             Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.principal(),
             Self::Kubernetes(_) => None,
+        }
+    }
+
+    fn may_end_own_session(&self) -> bool {
+        match self {
+            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.may_end_own_session(),
+            Self::Extension(_)
+            | Self::Cluster(_)
+            | Self::Kubernetes(_)
+            | Self::Application(_)
+            | Self::ControlPlane(_)
+            | Self::ApplicationSets(_) => false,
         }
     }
 
@@ -194,6 +213,23 @@ impl Exchange {
             Some(session) => session.end(reason),
             None => self.end_trigger.end(reason),
         }
+    }
+
+    /// Ends the exchange because access ended after it began: at once, or after [`OWN_SESSION_GRACE`].
+    /// Returns whether it was still open.
+    ///
+    /// # Panics
+    /// If it is called outside of a runtime.
+    fn withdraw(self: &Arc<Self>, reason: EndReason) -> bool {
+        if !self.reauthorization.may_end_own_session() {
+            return self.end(reason);
+        }
+        let exchange = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep(OWN_SESSION_GRACE).await;
+            exchange.end(reason);
+        });
+        self.end_trigger.end_reason().is_none()
     }
 
     /// Why the exchange must end, if Argo CD revoked its token or may have.
@@ -295,7 +331,7 @@ impl OpenExchanges {
         while changes.changed().await.is_ok() {
             let must_end = |exchange: &Arc<Exchange>| {
                 let reason = exchange.revocation(revoked);
-                reason.is_some_and(|reason| exchange.end(reason))
+                reason.is_some_and(|reason| exchange.withdraw(reason))
             };
             let ended = self.open().iter().filter(|exchange| must_end(exchange)).count();
             if ended > 0 {
@@ -379,7 +415,7 @@ impl OpenExchanges {
             let is_allowed = *verdicts
                 .entry(reauthorization)
                 .or_insert_with(|| reauthorization.is_still_allowed(now));
-            if !is_allowed && exchange.end(EndReason::Withdrawn) {
+            if !is_allowed && exchange.withdraw(EndReason::Withdrawn) {
                 ended = ended.saturating_add(1);
             }
         }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, AdminState, LoadFindings};
-use crate::admission;
+use crate::admission::{self, StoredSets};
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
@@ -157,7 +157,7 @@ impl RunningGateway {
                     current: Arc::clone(&current),
                     recorder: Arc::clone(&recorder),
                     metrics: Arc::clone(&metrics),
-                    source: Arc::clone(loader.source()),
+                    sets: StoredSets::new(Arc::clone(&current), Arc::clone(loader.source())),
                     clock: clock.clone(),
                 };
                 let serving = tokio::spawn(server.serve(Arc::new(handler), stop.clone()));

@@ -1,5 +1,5 @@
 //! Runs the image's program with the image's files and nothing else, as a container runtime would: as
-//! its user, with `/proc`, and with settings and `/etc/hosts` put in from outside.
+//! its user, with `/proc` and `/dev`, and with settings and `/etc/hosts` put in from outside.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -22,11 +22,11 @@ use xtask::image::write;
 /// Folders of libraries, for a program that is linked dynamically.
 const LIBRARIES: [&str; 3] = ["/lib", "/lib64", "/usr/lib"];
 
-/// Enters the folder `$1` with `/proc`, as the user of the image.
+/// Enters the folder `$1` with what the runtime specification of OCI gives every container on Linux, as
+/// the user of the image. A static program reads `/dev/urandom`.
 const ENTER: &str = r#"
     root=$1; shift
-    mount --rbind /proc "$root/proc"
-    for folder in $LIBRARIES; do mount --rbind "$folder" "$root$folder"; done
+    for folder in /proc /dev $LIBRARIES; do mount --rbind "$folder" "$root$folder"; done
     exec chroot --userspec=65532:65532 "$root" "$@"
 "#;
 
@@ -62,6 +62,7 @@ impl Container {
             .unwrap();
         fs::set_permissions(container.root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         container.folder("proc");
+        container.folder("dev");
         for library in container.libraries {
             container.folder(library.trim_start_matches('/'));
         }

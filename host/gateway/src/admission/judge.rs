@@ -23,13 +23,14 @@ use serde_json::Value;
 
 use crate::admission::author::author_of;
 use crate::admission::probe;
-use crate::admission::review::{WrittenObject, deployed_by, statement};
+use crate::admission::review::{WrittenObject, deployed_by};
+use crate::admission::stored_sets::{StoredSet, StoredSets};
 use crate::applicationsets::permit::{
     Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication, is_templated, or_default,
     project_of, project_text,
 };
 use crate::applicationsets::request::Error as RequestError;
-use crate::applicationsets::{apply, authorize_set, owned_objects};
+use crate::applicationsets::{authorize_set, owned_objects};
 use crate::caller::Caller;
 use crate::policies::Policies;
 use crate::projects;
@@ -42,8 +43,7 @@ use tollgate_policy::applications::{IndexedApplication, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_state::ObjectName;
-use tollgate_state::source::Source;
-use tollgate_state::write::{self, WritableKind};
+use tollgate_state::write::WritableKind;
 
 /// How Kubernetes deletes what belongs to something that is gone. Without accounts of their own, the
 /// controllers of kube-controller-manager have its name.
@@ -68,7 +68,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: &'static str, text: impl Into<String>) -> Self {
+    pub(super) fn new(reason: &'static str, text: impl Into<String>) -> Self {
         Self {
             reason,
             text: text.into(),
@@ -97,7 +97,7 @@ pub(super) enum WriterKind {
 /// Judges one review.
 pub(super) struct Judge<'a> {
     current: &'a CurrentSnapshot,
-    source: &'a Arc<dyn Source>,
+    sets: &'a Arc<StoredSets>,
     snapshot: &'a Arc<Snapshot>,
     settings: &'a Admission,
     tracking: Arc<Tracking>,
@@ -107,14 +107,14 @@ type Judged = Result<&'static str, Refusal>;
 
 impl<'a> Judge<'a> {
     pub(super) fn new(
-        (current, source): (&'a CurrentSnapshot, &'a Arc<dyn Source>),
+        (current, sets): (&'a CurrentSnapshot, &'a Arc<StoredSets>),
         snapshot: &'a Arc<Snapshot>,
         settings: &'a Admission,
     ) -> Self {
         let front = snapshot.policies.applications.as_ref();
         Self {
             current,
-            source,
+            sets,
             snapshot,
             settings,
             tracking: front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default(),
@@ -312,26 +312,26 @@ impl<'a> Judge<'a> {
                 .notes
                 .insert("applicationset".to_owned(), format!("{}/{}", name.namespace, name.name));
         });
-        let set = self.read_set(&name).await?;
-        if !Owner::of(&name.name, &set).is_controller_of(object.object()) {
+        let stored = self.sets.read(&name).await?;
+        let StoredSet { set, author } = &*stored;
+        if !Owner::of(&name.name, set).is_controller_of(object.object()) {
             let text = format!(
                 "the Application belongs to an ApplicationSet `{}` that is gone",
                 name.name
             );
             return Err(Refusal::new("set_unknown", text));
         }
-        let unknown = match statement(&set).map(|text| author_of(self.policies(), &name, &set, text)) {
-            Some(Ok(author)) => {
+        let unknown = match author {
+            Ok(author) => {
                 record.note(|record| {
                     record.notes.insert("author".to_owned(), author.username().to_owned());
                 });
-                self.authorize_application(&author, object, record)?;
+                self.authorize_application(author, object, record)?;
                 return Ok("author_permitted");
             }
-            Some(Err(error)) => error,
-            None => "it has no statement of its author".to_owned(),
+            Err(error) => error,
         };
-        let Some(parent) = self.deploying(&name, &set).await else {
+        let Some(parent) = self.deploying(&name, set).await else {
             let text = format!(
                 "who wrote ApplicationSet `{}` is unknown: {unknown}; write it through Tollgate, such as with \
                  `tollgate appset apply`",
@@ -342,16 +342,6 @@ impl<'a> Judge<'a> {
         note_parent(&parent, record);
         self.check_children(&parent, object)?;
         Ok("child_permitted")
-    }
-
-    async fn read_set(&self, name: &ObjectName) -> Result<Value, Refusal> {
-        let failed = |error: &write::Error| {
-            let text = format!("ApplicationSet `{}` cannot be read: {error}", name.name);
-            Refusal::new("set_unknown", text)
-        };
-        let writer = self.source.writer().map_err(|error| failed(&error))?;
-        let stored = writer.read(&apply::key(WritableKind::ApplicationSet, name)).await;
-        Ok(stored.map_err(|error| failed(&error))?.object)
     }
 
     /// The Application that deployed a stored set, whose tracking id names the set itself.

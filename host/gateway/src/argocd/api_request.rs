@@ -225,6 +225,14 @@ impl ApiRequest {
         }
     }
 
+    /// [`ApiMethod::may_end_own_session`]; false for methods that are not in the table.
+    pub(crate) fn may_end_own_session(&self) -> bool {
+        match &self.operation {
+            Operation::Known(method) => method.may_end_own_session(),
+            Operation::Unknown(_) => false,
+        }
+    }
+
     /// As policies see it.
     pub(crate) fn as_input(&self) -> ArgocdRequest<'_> {
         let fields = &self.fields;

@@ -89,6 +89,13 @@ pub struct ApiMethod {
     pub fields: MessageFields,
 }
 
+impl ApiMethod {
+    /// Whether a call may end the session that it is made with, and with it its own answer.
+    pub(crate) fn may_end_own_session(&self) -> bool {
+        others::SESSION_SERVICES.contains(&self.service) && self.rest.verb != Verb::Get
+    }
+}
+
 impl MessageFields {
     /// All fields that the message has.
     pub fn all(&self) -> impl Iterator<Item = FieldPath> {

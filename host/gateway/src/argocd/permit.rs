@@ -130,6 +130,12 @@ impl ArgocdReauthorization {
         self.principal.as_deref()
     }
 
+    /// [`ApiMethod::may_end_own_session`](super::methods::ApiMethod::may_end_own_session).
+    pub(crate) fn may_end_own_session(&self) -> bool {
+        let asked = self.permit.asked.as_ref();
+        asked.is_some_and(|question| question.request.may_end_own_session())
+    }
+
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let is_valid = match (&self.principal, self.permit.sign_in) {
             (Some(principal), _) => now.authenticator.is_still_valid(principal),

@@ -18,6 +18,9 @@ const REPOSITORY: &str = "repository.RepositoryService";
 const SESSION: &str = "session.SessionService";
 const VERSION: &str = "version.VersionService";
 
+/// Services of accounts, their tokens and sessions.
+pub(super) const SESSION_SERVICES: [&str; 3] = [ACCOUNT, PROJECT, SESSION];
+
 const fn method(
     service: &'static str,
     name: &'static str,
