@@ -104,8 +104,8 @@ impl Backend {
     async fn serve(&self, mut stream: TcpStream, reply: &(dyn Fn(&Seen) -> Reply + Send + Sync)) {
         let mut buffer = Vec::new();
         while let Some(seen) = read_request(&mut stream, &mut buffer).await {
+            self.seen.lock().unwrap().push(seen.clone());
             let reply = reply(&seen);
-            self.seen.lock().unwrap().push(seen);
             match reply {
                 Reply::Bytes(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
