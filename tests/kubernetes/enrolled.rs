@@ -14,6 +14,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, ses
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod accounts;
+mod agent;
 mod argocd;
 mod audit;
 mod command;

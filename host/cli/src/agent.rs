@@ -1,4 +1,4 @@
-//! `tollgate agent`: lists the agents that the caller may use.
+//! `tollgate agent`: lists the agents that the caller may use, and is the agent of a cluster.
 
 use std::io::Write;
 
@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
+
+mod process;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -21,12 +23,25 @@ pub(crate) enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+    /// Run the agent of a cluster, inside the cluster
+    ///
+    /// Connects to the gateway, and serves the API server to it until SIGINT or SIGTERM. Logs go to
+    /// standard error.
+    Run(process::Run),
+    /// Make the key of an agent, and print its public half
+    #[command(after_help = "Example:\n  tollgate agent key key.pem")]
+    Key(process::Key),
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let Self::List { owner, server, output } = self;
-        print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
+        match self {
+            Self::List { owner, server, output } => {
+                print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
+            }
+            Self::Run(run) => run.run(),
+            Self::Key(key) => key.run(out),
+        }
     }
 }
 

@@ -94,7 +94,7 @@ enum Command {
     /// List and revoke sessions
     #[command(subcommand)]
     Session(session::Command),
-    /// List agents shared with you
+    /// List agents shared with you, or run the agent of a cluster
     #[command(subcommand)]
     Agent(agent::Command),
     /// Show which identity acts for an Application

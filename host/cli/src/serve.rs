@@ -27,12 +27,8 @@ const IMPERSONATION_VARIABLE: &str = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPER
 pub(crate) struct Serve {
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
-    #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
-    /// Write logs as JSON, one object per line
-    #[arg(long)]
-    log_json: bool,
+    #[command(flatten)]
+    log: LogArgs,
     /// Override `applicationcontroller.enable.impersonation` of `argocd-cm`
     ///
     /// Determines whether requests to Applications' clusters act as the Application's service account.
@@ -48,6 +44,34 @@ pub(crate) struct Serve {
         env = IMPERSONATION_VARIABLE
     )]
     enable_impersonation: Option<ImpersonationArg>,
+}
+
+/// What a command that runs until it is stopped writes to standard error.
+#[derive(Args, Debug)]
+pub(crate) struct LogArgs {
+    /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
+    #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+    /// Write logs as JSON, one object per line
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl LogArgs {
+    pub(crate) fn start(&self) -> Result<(), String> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|error| format!("`--log {}`: {error}", self.log))?;
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr);
+        let started = if self.log_json {
+            builder.json().try_init()
+        } else {
+            builder.try_init()
+        };
+        started.map_err(|error| error.to_string())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -73,7 +97,7 @@ impl From<ImpersonationArg> for ImpersonationMode {
 impl Serve {
     pub(crate) fn run(&self) -> ExitCode {
         // First, so that every message has the format that `--log-json` selects.
-        if let Err(error) = self.start_logging() {
+        if let Err(error) = self.log.start() {
             print_error(error);
             return ExitCode::FAILURE;
         }
@@ -121,21 +145,6 @@ impl Serve {
             )),
         }
     }
-
-    fn start_logging(&self) -> Result<(), String> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
-            .map_err(|error| format!("`--log {}`: {error}", self.log))?;
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        let started = if self.log_json {
-            builder.json().try_init()
-        } else {
-            builder.try_init()
-        };
-        started.map_err(|error| error.to_string())
-    }
 }
 
 /// Reports why the gateway ends, even if the log filter drops errors.
@@ -174,7 +183,7 @@ fn warn_root() {
     }
 }
 
-async fn shutdown_signal() {
+pub(crate) async fn shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
         Ok(mut terminated) => {
@@ -184,7 +193,7 @@ async fn shutdown_signal() {
             }
         }
         Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be awaited; only ctrl-c stops the gateway");
+            tracing::warn!(%error, "SIGTERM cannot be awaited; only ctrl-c stops this process");
             let _ = interrupted.await;
         }
     }

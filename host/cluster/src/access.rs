@@ -4,14 +4,16 @@
 //! Invariant: a name that several clusters share selects none of them, and a cluster whose
 //! configuration its plugin refused gets no credential.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
 use tokio::time::Instant;
 
+use tollgate_agent::{AgentClient, Connections};
 use tollgate_config::Ambient;
+use tollgate_core::agent::AgentKey;
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
@@ -134,7 +136,13 @@ impl Clusters {
     /// since `previous` are taken over.
     ///
     /// Blocks: it runs the `check` of plugins. Sends nothing.
-    pub fn build(resources: &Resources, factory: CredentialSourceFactory<'_>, previous: Option<&Self>) -> Self {
+    ///
+    /// - `agents`: those that are connected.
+    pub fn build(
+        resources: &Resources,
+        (factory, agents): (CredentialSourceFactory<'_>, &Arc<Connections>),
+        previous: Option<&Self>,
+    ) -> Self {
         let mut clusters = Self::default();
         let mut unchecked = Vec::new();
         for cluster in &resources.clusters {
@@ -146,7 +154,12 @@ impl Clusters {
             let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
             let endpoint = endpoint(cluster, config, factory.ambient);
-            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), &endpoint);
+            let access = ClusterAccess::new(
+                (cluster, config),
+                label,
+                before.map(|before| &**before),
+                (&endpoint, agents),
+            );
             match factory.resolve(cluster, config, &access.label) {
                 SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
                 SourceResolution::NeedsCheck { key, mint } => {
@@ -233,6 +246,17 @@ impl Clusters {
     /// Every cluster, in the order of servers.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ClusterAccess>> {
         self.by_server.values()
+    }
+
+    /// How many processes of each agent may be connected, by the agent's key.
+    pub fn agents(&self) -> HashMap<AgentKey, usize> {
+        let mut agents = HashMap::new();
+        for access in self.iter() {
+            if let ClusterAuth::Agent { keys, processes } = &access.config.auth {
+                agents.extend(keys.iter().map(|key| (*key, *processes)));
+            }
+        }
+        agents
     }
 
     /// The keys of the credentials in use, for [`cache::CredentialCache::retain`].
@@ -327,19 +351,25 @@ impl ClusterAccess {
 
     /// The access with connections, but without a credential yet.
     fn new(
-        cluster: &Cluster,
-        config: &Arc<ClusterConfig>,
+        (cluster, config): (&Cluster, &Arc<ClusterConfig>),
         label: Arc<str>,
         before: Option<&Self>,
-        ClusterEndpoint { server, tls }: &ClusterEndpoint,
+        (ClusterEndpoint { server, tls }, agents): (&ClusterEndpoint, &Arc<Connections>),
     ) -> Self {
         let connection = connection_key(server, tls, &config.auth);
         let unchanged = before.filter(|before| before.connection == connection);
         let unusable = |why: &str| unusable_source("config.cluster", why);
-        let sends_credential = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
-        let backend = match unchanged.and_then(|unchanged| unchanged.backend.clone()) {
-            Some(backend) => Ok(backend),
-            None => ClusterBackend::build(server, tls).map(Arc::new),
+        let sends_credential = !matches!(
+            config.auth,
+            ClusterAuth::Anonymous | ClusterAuth::Agent { .. } | ClusterAuth::Unusable { .. }
+        );
+        let backend = match (unchanged.and_then(|unchanged| unchanged.backend.clone()), &config.auth) {
+            (Some(backend), _) => Ok(backend),
+            (None, ClusterAuth::Agent { keys, .. }) => {
+                let agent = AgentClient::new(Arc::clone(agents), keys.as_slice());
+                ClusterBackend::through_agent(server, agent).map(Arc::new)
+            }
+            (None, _) => ClusterBackend::build(server, tls).map(Arc::new),
         };
         let (backend, credential_source) = match backend {
             Err(error) => (None, unusable(&with_causes(&error))),
@@ -516,8 +546,13 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
         | ClusterAuth::InCluster
         | ClusterAuth::Bearer(_)
         | ClusterAuth::Basic { .. }
+        | ClusterAuth::Agent { .. }
         | ClusterAuth::Provider { .. }
         | ClusterAuth::Unusable { .. } => None,
+    };
+    let agent_keys: Vec<String> = match auth {
+        ClusterAuth::Agent { keys, .. } => keys.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
     };
     let key = certificate.map(|(_, key)| SecretVersion::Bytes {
         name: "key",
@@ -531,6 +566,7 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
             "serverName": server_name,
             "ca": ca_pem,
             "chain": certificate.map(|(chain, _)| chain),
+            "agentKeys": agent_keys,
         }),
         secrets: key.as_slice(),
         tenancy: Tenancy::Cluster(server),

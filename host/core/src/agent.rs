@@ -45,3 +45,61 @@ impl Agent {
         format!("{}/{}", self.name, self.cluster)
     }
 }
+
+/// The public half of the Ed25519 key (RFC 8032) of a cluster's agent, by which the gateway knows it.
+///
+/// Its text form is 64 hexadecimal digits in lower case. It is not a secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentKey([u8; 32]);
+
+impl AgentKey {
+    /// From the bytes of RFC 8032.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of RFC 8032.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 64 || !text.as_bytes().iter().all(is_digit) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl std::fmt::Display for AgentKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for AgentKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AgentKey({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AgentKey;
+
+    #[test]
+    fn a_key_has_one_text_form() {
+        let text = "00ff".repeat(16);
+        let key = AgentKey::parse(&text).unwrap();
+        assert_eq!(key.to_string(), text);
+        assert_eq!(AgentKey::parse(&text.to_uppercase()), None);
+        assert_eq!(AgentKey::parse(&"00ff".repeat(15)), None);
+        assert_eq!(AgentKey::parse(&format!("+0ff{}", "00ff".repeat(15))), None);
+    }
+}

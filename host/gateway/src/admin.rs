@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
 use crate::snapshot::CurrentSnapshot;
+use tollgate_agent::Connections;
 use tollgate_cluster::self_check::CheckResults;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::revoked_tokens::RevokedTokens;
@@ -47,6 +48,7 @@ pub(crate) struct AdminState {
     pub(crate) sessions: Option<Arc<SessionRegistry>>,
     /// `None` if Argo CD's Redis is not read.
     pub(crate) revoked: Option<Arc<RevokedTokens>>,
+    pub(crate) agents: Arc<Connections>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -115,6 +117,7 @@ impl Handler for AdminHandler {
 pub(crate) fn handler(admin: AdminState) -> AdminHandler {
     let operators = Router::new()
         .route("/agents", get(agents))
+        .route("/agents/connected", get(connected_agents))
         .route("/applications", get(applications))
         .route("/configuration", get(configuration))
         .route("/credentials", get(credentials))
@@ -216,6 +219,11 @@ async fn credentials(State(admin): State<AdminState>) -> Response {
 /// Every agent, and whether its cluster lets the gateway impersonate people.
 async fn agents(State(admin): State<AdminState>) -> Response {
     Json(admin.checks.agents.load_full()).into_response()
+}
+
+/// The agents of clusters that are connected to this replica.
+async fn connected_agents(State(admin): State<AdminState>) -> Response {
+    Json(admin.agents.statuses()).into_response()
 }
 
 /// Every cluster of Applications, and whether the gateway may impersonate their service accounts

@@ -24,10 +24,12 @@ use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
+use tollgate_agent::Connections;
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
+use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
@@ -53,6 +55,8 @@ pub(crate) struct Gateway {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) grpc: Arc<MessageCodec>,
     pub(crate) open: Arc<OpenExchanges>,
+    /// The agents that are connected.
+    agents: Arc<Connections>,
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
     pub(crate) argocd_methods: MethodIndex,
@@ -74,7 +78,7 @@ impl Gateway {
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
         (kubernetes_state, applications_state, application_sets_state): FrontStates,
-        open: Arc<OpenExchanges>,
+        (open, agents): (Arc<OpenExchanges>, Arc<Connections>),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -100,6 +104,7 @@ impl Gateway {
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
+            agents,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
         })
@@ -159,6 +164,11 @@ impl Gateway {
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
+        }
+        if matches!(route, Route::Agent) {
+            // Whoever opens it proves who they are within.
+            record.note(|record| record.front = "agents");
+            return Ok(agents::accept(&mut head, client, &self.agents)?);
         }
         if let Route::Kubernetes(path) = route
             && let Some(front) = KubernetesRequest::of(path, self, snapshot)
@@ -225,6 +235,7 @@ impl Gateway {
             | Route::Argocd(_)
             | Route::AuthorizeProxyUser
             | Route::AssertionKeys
+            | Route::Agent
             | Route::Unknown => Err(Rejection::NotFound),
         }
     }
@@ -396,6 +407,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
         | Route::Argocd(_)
         | Route::AuthorizeProxyUser
         | Route::AssertionKeys
+        | Route::Agent
         | Route::Unknown => Safety::ByMethod,
     }
 }

@@ -109,6 +109,8 @@ pub(crate) enum Rejection {
     Grpc(#[from] grpc::Error),
     #[error(transparent)]
     Argocd(#[from] argocd::permit::Error),
+    #[error(transparent)]
+    NotAnAgent(#[from] tollgate_agent::NotAnAgent),
     #[error("a stage panicked")]
     Panicked,
 }
@@ -229,6 +231,7 @@ impl Rejection {
                 }
             }
             Self::Argocd(error) => argocd_error(error),
+            Self::NotAnAgent(_) => denied(StatusCode::BAD_REQUEST, "not_an_agent", text()),
             Self::Panicked => {
                 let text = "the gateway could not answer the request";
                 failed(StatusCode::INTERNAL_SERVER_ERROR, "panic", text)
@@ -422,6 +425,7 @@ fn argocd_error(error: &argocd::permit::Error) -> ErrorResponse {
 
 fn forward_error(error: &forward::Error) -> ErrorResponse {
     use forward::Error;
+    use tollgate_agent::connections::RequestError;
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
@@ -443,6 +447,10 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
         Error::ClientBroken => "client_broke_off",
         Error::Protocol => "protocol_not_asked_for",
         Error::UpgradeRefused { .. } => "protocol_not_switched",
+        Error::Agent(RequestError::Absent) => "agent_absent",
+        Error::Agent(RequestError::Busy) => "agent_busy",
+        Error::Agent(RequestError::Broken(_)) => "agent_broke_off",
+        Error::Agent(RequestError::Wire(_)) => "agent_answer_unusable",
         Error::WrongBackend => "wrong_backend",
     };
     failed(error.status(), reason, error.to_string())

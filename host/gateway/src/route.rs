@@ -52,6 +52,8 @@ pub(crate) enum Route<'a> {
     /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
     Decision(uuid::Uuid),
+    /// The agent of a cluster, which proves who it is once the connection is open.
+    Agent,
     /// The public keys of assertions. Nothing else can be read without authentication.
     AssertionKeys,
     Unknown,
@@ -162,6 +164,9 @@ pub(crate) fn route<'a>(
     }
     if let Some(path) = extension(uri)? {
         return Ok(Route::Extension(path));
+    }
+    if method == Method::GET && uri.path() == tollgate_agent::CONNECT_PATH {
+        return Ok(Route::Agent);
     }
     if let Some(route) = crate::clusters::route::api(method, uri)? {
         return Ok(Route::Cluster(route));

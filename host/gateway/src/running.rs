@@ -24,6 +24,7 @@ use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
 use crate::pipeline::Gateway;
 use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
+use tollgate_agent::Connections;
 use tollgate_cluster::self_check;
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::diagnostic::Diagnostic;
@@ -55,6 +56,7 @@ pub struct RunningGateway {
     credentials: Arc<CredentialCache>,
     services: Option<Arc<KubernetesFrontState>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
+    agents: Arc<Connections>,
     /// Address and task of the admission webhook; `None` if it is off.
     admission: Option<(SocketAddr, JoinHandle<()>)>,
     stop: DropGuard,
@@ -107,6 +109,8 @@ impl RunningGateway {
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
         }
+        let agents = Arc::clone(loader.agents());
+        agents.set_known(current.load().known_agents());
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
@@ -128,7 +132,7 @@ impl RunningGateway {
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
             (services.clone(), applications, sets.clone()),
-            Arc::clone(&open_exchanges),
+            (Arc::clone(&open_exchanges), Arc::clone(&agents)),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -144,6 +148,7 @@ impl RunningGateway {
             checks,
             sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
             revoked,
+            agents: Arc::clone(&agents),
         };
         let stop = CancellationToken::new();
         let admission = match &config.admission {
@@ -180,6 +185,7 @@ impl RunningGateway {
             credentials,
             services,
             sets,
+            agents,
             admission,
             stop: stop.drop_guard(),
             server,
@@ -225,7 +231,8 @@ impl RunningGateway {
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
-        let served = self.server.await;
+        // Their connections would last as long as the drain.
+        let (served, ()) = tokio::join!(self.server, self.agents.drain());
         if let Some((_, served)) = self.admission {
             served.await?;
         }
@@ -322,6 +329,7 @@ async fn reload_on(
 ) {
     while let Some(part) = changes.recv().await {
         findings.set(part, reload(&loader, &current, part).await);
+        loader.agents().set_known(current.load().known_agents());
         open_exchanges.changed();
     }
 }

@@ -14,8 +14,10 @@ use crate::bypasses;
 use crate::extensions::registry::Registry;
 use crate::kubernetes::permit::KubernetesPolicy;
 use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
+use tollgate_agent::Connections;
 use tollgate_cluster::access::Clusters;
 use tollgate_config::Config;
+use tollgate_core::agent::AgentKey;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
@@ -64,6 +66,8 @@ pub struct Loader {
     metrics: Arc<Metrics>,
     /// Outlives every snapshot.
     credentials: Arc<CredentialCache>,
+    /// The agents that are connected.
+    agents: Arc<Connections>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.
     reported: Mutex<HashMap<ConfigPart, BTreeSet<String>>>,
@@ -91,6 +95,17 @@ struct Bundles {
 impl Snapshot {
     fn agents(&self) -> Option<&Arc<Agents>> {
         Some(&self.policies.kubernetes.as_ref()?.agents)
+    }
+
+    /// How many processes of each cluster's agent may be connected.
+    // SECURITY: what a refused load takes away is gone at once.
+    pub(crate) fn known_agents(&self) -> HashMap<AgentKey, usize> {
+        let mut known = self.clusters.agents();
+        if let Some(narrower) = &self.narrowed_by {
+            let narrower = narrower.clusters.agents();
+            known.retain(|key, _| narrower.contains_key(key));
+        }
+        known
     }
 }
 
@@ -127,6 +142,7 @@ impl Loader {
             checker,
             metrics,
             credentials,
+            agents: Arc::default(),
             clock,
             reported: Mutex::default(),
         })
@@ -137,6 +153,11 @@ impl Loader {
     pub fn with_revoked_tokens(mut self, revoked: Option<Arc<RevokedTokens>>) -> Self {
         self.state.revoked = revoked;
         self
+    }
+
+    /// The agents that are connected to this process.
+    pub(crate) fn agents(&self) -> &Arc<Connections> {
+        &self.agents
     }
 
     /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].
@@ -251,7 +272,7 @@ impl Loader {
             ambient: &self.config.plugins.ambient,
             metrics: &self.metrics.credentials,
         };
-        Arc::new(Clusters::build(resources, factory, previous))
+        Arc::new(Clusters::build(resources, (factory, &self.agents), previous))
     }
 
     /// Builds the configuration of the Applications front. If that fails, nothing of the load may

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, ResponseFuture};
+use hyper_util::client::legacy;
 use tokio::time::{Instant, sleep_until};
 
 use crate::headers::{Outbound, clean_response};
+use tollgate_agent::connections::RequestError;
 use tollgate_identity::sessions::{ClosableConnection, EndReason};
 
 mod argocd;
@@ -37,6 +38,7 @@ pub use body::{Body, BodyError, BufferedBody};
 pub use cluster::ClusterBackend;
 pub use limits::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 
+use backend::{Call, CallError};
 use body::Progress;
 use end::{DecisionSignal, EndConditions, ExchangeDeadline};
 
@@ -75,6 +77,9 @@ pub enum Error {
     /// The backend answers an upgrade request like an ordinary request. (502)
     #[error("the backend answered a request to switch protocols with `{0}`")]
     UpgradeRefused(StatusCode),
+    /// The agent of the cluster is not connected or busy (503), or its connection broke (502).
+    #[error(transparent)]
+    Agent(#[from] RequestError),
     /// The request was sealed for another backend: a mistake in the gateway. (500)
     #[error("the request was made for another backend")]
     WrongBackend,
@@ -84,9 +89,12 @@ impl Error {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::UpgradeRefused { .. } => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Connect(_)
+            | Self::Broken(_)
+            | Self::Protocol
+            | Self::UpgradeRefused { .. }
+            | Self::Agent(RequestError::Broken(_) | RequestError::Wire(_)) => StatusCode::BAD_GATEWAY,
+            Self::Agent(RequestError::Absent | RequestError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Ended(EndReason::StoreUnavailable | EndReason::RevocationsUnavailable) => {
@@ -150,11 +158,9 @@ impl Backend {
         });
         let ends = EndConditions { deadline, signal };
         let progress = body.track_progress();
-        let (sender, stream_permit) = self.client(upgrade.is_some());
-        if let Some(stream_permit) = stream_permit {
-            held.push(Box::new(stream_permit));
-        }
-        let call = sender.request(head.map(|()| Box::new(body)));
+        let (sender, permit) = self.sender(upgrade.is_some())?;
+        held.extend(permit);
+        let call = sender.send(head.map(|()| Box::new(body)));
         let response = PendingResponse {
             call,
             progress,
@@ -195,7 +201,7 @@ impl Backend {
 
 /// The time between a request and its response head.
 struct PendingResponse {
-    call: ResponseFuture,
+    call: Call,
     progress: Option<Arc<Progress>>,
     idle: Option<Duration>,
     ends: EndConditions,
@@ -218,7 +224,7 @@ impl PendingResponse {
 
     /// Waits within the limits. Progress of the upload resets the idle timeout, because a backend
     /// cannot be expected to answer before it has everything.
-    async fn bounded(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
+    async fn bounded(&mut self) -> Result<Result<Response<Incoming>, CallError>, Error> {
         let mut seen = self.frames();
         let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
         loop {
@@ -257,13 +263,14 @@ impl PendingResponse {
 
     /// Finds the cause of an error. A client whose content failed looks like a broken connection to
     /// the backend.
-    fn classify_error(&self, error: legacy::Error) -> Error {
+    fn classify_error(&self, error: CallError) -> Error {
         let failure = self.progress.as_ref().map(|progress| &progress.failure);
         let failure = failure.and_then(|failure| failure.lock().unwrap_or_else(PoisonError::into_inner).take());
-        match failure {
-            Some(failure) => failure,
-            None if error.is_connect() => Error::Connect(error),
-            None => Error::Broken(error),
+        match (failure, error) {
+            (Some(failure), _) => failure,
+            (None, CallError::Client(error)) if error.is_connect() => Error::Connect(error),
+            (None, CallError::Client(error)) => Error::Broken(error),
+            (None, CallError::Agent(error)) => Error::Agent(error),
         }
     }
 }

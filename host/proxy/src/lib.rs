@@ -11,6 +11,7 @@
 //! | [`forward`] | the request that may leave → the upstream's response |
 //! | [`record`], [`metrics`] | how the request ended → its record and count |
 
+pub mod agents;
 pub mod assertion;
 pub mod forward;
 #[cfg(any(test, feature = "fuzz"))]

@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use secrecy::SecretString;
 use serde_json::Value;
 
+use tollgate_core::agent::AgentKey;
 use tollgate_core::diagnostic::Location;
 
 /// A cluster's connection settings.
@@ -73,6 +74,13 @@ pub enum ClusterAuth {
         /// Its key.
         key_pem: SecretString,
     },
+    /// The cluster's agent connects to the gateway and has a credential of its own.
+    Agent {
+        /// The public halves of its key: one, or two while it is changed.
+        keys: Vec<AgentKey>,
+        /// How many processes of the agent may be connected at a time.
+        processes: usize,
+    },
     /// A plugin mints the credential.
     Provider {
         /// Plugin name.
@@ -99,7 +107,8 @@ impl fmt::Debug for ClusterAuth {
             | Self::InCluster
             | Self::Bearer(_)
             | Self::Basic { .. }
-            | Self::ClientCertificate { .. } => f.write_str(self.as_ref()),
+            | Self::ClientCertificate { .. }
+            | Self::Agent { .. } => f.write_str(self.as_ref()),
         }
     }
 }

@@ -22,7 +22,12 @@ impl ClusterAccess {
         } else {
             &cluster.name
         };
-        let access = Self::new(cluster, config, Arc::from(label.as_str()), None, endpoint);
+        let access = Self::new(
+            (cluster, config),
+            Arc::from(label.as_str()),
+            None,
+            (endpoint, &Arc::default()),
+        );
         Some(access.with_source(source))
     }
 }

@@ -81,7 +81,8 @@ impl CredentialSourceFactory<'_> {
     /// Chooses the credential source of a cluster from its settings.
     pub fn resolve(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
         let source = match &config.auth {
-            ClusterAuth::Anonymous => static_source(Credential::anonymous()),
+            // The agent authenticates itself.
+            ClusterAuth::Anonymous | ClusterAuth::Agent { .. } => static_source(Credential::anonymous()),
             ClusterAuth::InCluster => self.pod_token_source(cluster, label),
             ClusterAuth::Bearer(token) => bearer_source(token),
             ClusterAuth::Basic { username, password } => basic_source(username, password),
@@ -201,6 +202,7 @@ pub fn source_in_secret(auth: &ClusterAuth) -> Option<CredentialSource> {
         ClusterAuth::ClientCertificate { chain_pem, key_pem } => Some(certificate_source(chain_pem, key_pem)),
         ClusterAuth::Anonymous
         | ClusterAuth::InCluster
+        | ClusterAuth::Agent { .. }
         | ClusterAuth::Provider { .. }
         | ClusterAuth::Unusable { .. } => None,
     }

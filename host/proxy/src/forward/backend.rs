@@ -9,19 +9,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::uri::{Authority, Scheme};
-use http::{HeaderName, Uri};
+use http::{HeaderName, Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use tower::Service;
 
-use super::http2_pool::{Http2Pool, StreamPermit};
+use super::http2_pool::Http2Pool;
 use super::resolver::Resolver;
 use super::{Body, tls};
-use crate::headers::{RequestHeader, Responder, Upstream};
+use crate::headers::{HeldValue, RequestHeader, Responder, Upstream};
+use tollgate_agent::connections::{AgentClient, AgentSender, RequestError};
 use tollgate_plugin::certificates;
 use tollgate_state::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
 
@@ -70,17 +74,69 @@ pub enum BuildError {
 pub struct Backend {
     upstream: Arc<Upstream>,
     timeouts: TimeoutSpec,
-    client: Clients,
-    /// HTTP/1.1 only, because only there a connection becomes a tunnel.
-    upgrades: HttpClient,
+    clients: Clients,
 }
 
-/// The clients for requests that do not change protocol.
+/// What sends the requests.
 enum Clients {
     /// One pool, whose bounds are the configured ones.
-    One(Box<HttpClient>),
+    One {
+        client: Box<HttpClient>,
+        /// HTTP/1.1 only, because only there a connection becomes a tunnel.
+        upgrades: HttpClient,
+    },
     /// As many as long exchanges need.
-    Many(Http2Pool),
+    Many {
+        http2_pool: Http2Pool,
+        /// As in [`Clients::One`].
+        upgrades: HttpClient,
+    },
+    /// The agent of a cluster.
+    Agent(AgentClient),
+}
+
+/// What sends one request.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be allocated for each request, and it lives on the stack"
+)]
+pub(super) enum Sender {
+    Client(HttpClient),
+    Agent(AgentSender),
+}
+
+/// An answer that is awaited.
+pub(super) enum Call {
+    Client(ResponseFuture),
+    Agent(BoxFuture<'static, Result<Response<Incoming>, RequestError>>),
+}
+
+/// Why there is no answer.
+pub(super) enum CallError {
+    Client(legacy::Error),
+    Agent(RequestError),
+}
+
+impl Sender {
+    pub(super) fn send(&self, request: Request<Box<Body>>) -> Call {
+        match self {
+            Self::Client(client) => Call::Client(client.request(request)),
+            Self::Agent(agent) => {
+                Call::Agent(agent.send(request.map(|body| body.map_err(BoxError::from).boxed_unsync())))
+            }
+        }
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Response<Incoming>, CallError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Client(call) => Pin::new(call).poll(cx).map_err(CallError::Client),
+            Self::Agent(call) => Pin::new(call).poll(cx).map_err(CallError::Agent),
+        }
+    }
 }
 
 impl Backend {
@@ -119,8 +175,10 @@ impl Backend {
         Ok(Self {
             upstream: Arc::new(upstream),
             timeouts: spec.timeouts,
-            client: Clients::One(Box::new(pool(connection, connector(HttpVersions::Both), Pings::None))),
-            upgrades: pool(connection, connector(HttpVersions::Http1), Pings::None),
+            clients: Clients::One {
+                client: Box::new(pool(connection, connector(HttpVersions::Both), Pings::None)),
+                upgrades: pool(connection, connector(HttpVersions::Http1), Pings::None),
+            },
         })
     }
 
@@ -134,8 +192,10 @@ impl Backend {
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::One(Box::new(client.clone())),
-            upgrades: client,
+            clients: Clients::One {
+                client: Box::new(client.clone()),
+                upgrades: client,
+            },
         }
     }
 
@@ -146,10 +206,10 @@ impl Backend {
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::Many(Http2Pool::new(move || {
-                pool(&connection, connector.clone(), Pings::WhileOpen)
-            })),
-            upgrades,
+            clients: Clients::Many {
+                http2_pool: Http2Pool::new(move || pool(&connection, connector.clone(), Pings::WhileOpen)),
+                upgrades,
+            },
         }
     }
 
@@ -161,8 +221,19 @@ impl Backend {
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::Many(Http2Pool::new(move || pool(&connection, both.clone(), Pings::Always))),
-            upgrades,
+            clients: Clients::Many {
+                http2_pool: Http2Pool::new(move || pool(&connection, both.clone(), Pings::Always)),
+                upgrades,
+            },
+        }
+    }
+
+    /// Sends through the agent of a cluster, which knows where its API server is.
+    pub(super) fn with_agent(upstream: Upstream, agent: AgentClient) -> Self {
+        Self {
+            upstream: Arc::new(upstream),
+            timeouts: TimeoutSpec::default(),
+            clients: Clients::Agent(agent),
         }
     }
 
@@ -176,23 +247,32 @@ impl Backend {
         &self.timeouts
     }
 
-    /// A client for one exchange, and the permit that counts the exchange in it.
-    pub(super) fn client(&self, upgrade: bool) -> (HttpClient, Option<StreamPermit>) {
-        match &self.client {
-            _ if upgrade => (self.upgrades.clone(), None),
-            Clients::One(client) => (HttpClient::clone(client), None),
-            Clients::Many(http2_pool) => {
-                let (client, permit) = http2_pool.take();
-                (client, Some(permit))
+    /// What sends one exchange, and the permit that counts the exchange there.
+    ///
+    /// # Errors
+    /// The agent is not connected, or has as many requests open as it may have.
+    pub(super) fn sender(&self, upgrade: bool) -> Result<(Sender, Option<HeldValue>), RequestError> {
+        Ok(match &self.clients {
+            Clients::Agent(agent) => {
+                let (sender, permit) = agent.choose()?;
+                (Sender::Agent(sender), Some(Box::new(permit)))
             }
-        }
+            Clients::One { upgrades, .. } | Clients::Many { upgrades, .. } if upgrade => {
+                (Sender::Client(upgrades.clone()), None)
+            }
+            Clients::One { client, .. } => (Sender::Client(HttpClient::clone(client)), None),
+            Clients::Many { http2_pool, .. } => {
+                let (client, permit) = http2_pool.take();
+                (Sender::Client(client), Some(Box::new(permit)))
+            }
+        })
     }
 
     #[cfg(test)]
     pub(super) fn http2_pool(&self) -> Option<&Http2Pool> {
-        match &self.client {
-            Clients::One(_) => None,
-            Clients::Many(http2_pool) => Some(http2_pool),
+        match &self.clients {
+            Clients::One { .. } | Clients::Agent(_) => None,
+            Clients::Many { http2_pool, .. } => Some(http2_pool),
         }
     }
 }

@@ -11,6 +11,7 @@ use url::Url;
 use super::backend::{Backend, BuildError, target};
 use super::tls;
 use crate::headers::{RequestHeader, Upstream};
+use tollgate_agent::AgentClient;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_plugin::credential::{ClientCertificate, Credential, same_certificate};
 use tollgate_state::ClusterTls;
@@ -47,6 +48,24 @@ impl ClusterBackend {
             no_certificate: Arc::new(build_backend(&server, tls, None)?),
             server,
             tls: tls.clone(),
+            certificate_backend: ArcSwapOption::const_empty(),
+        })
+    }
+
+    /// Sends through the agent of the cluster. Connects nowhere.
+    ///
+    /// - `server`: tells the cluster from others. Nothing is sent there.
+    ///
+    /// # Errors
+    /// [`BuildError`]: `server` is no URL of `https` or `http`.
+    pub fn through_agent(server: &str, agent: AgentClient) -> Result<Self, BuildError> {
+        let server = Url::parse(server).map_err(|_| BuildError::Host)?;
+        let upstream = Upstream::new(target(&server)?, "/".to_owned(), Vec::new(), RequestHeader::Absent)
+            .map_err(|_| BuildError::Host)?;
+        Ok(Self {
+            no_certificate: Arc::new(Backend::with_agent(upstream, agent)),
+            server,
+            tls: ClusterTls::default(),
             certificate_backend: ArcSwapOption::const_empty(),
         })
     }

@@ -21,6 +21,7 @@ use super::{LAST_APPLIED, Object};
 use crate::destination::IN_CLUSTER_SERVER;
 use crate::fields::{Fields, Findings};
 use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerification};
+use tollgate_core::agent::AgentKey;
 use tollgate_core::diagnostic::Diagnostic;
 
 pub(super) mod kubeconfig;
@@ -32,7 +33,7 @@ use raw_object::{Mistakes, RawObject};
 use unsupported_auth::ExecProgram;
 
 /// Keys of `config`. The first eight are Argo CD's.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "username",
     "password",
     "bearerToken",
@@ -43,6 +44,7 @@ const KEYS: [&str; 10] = [
     "proxyUrl",
     "webAPIProviderConfig",
     "provider",
+    "agent",
 ];
 
 const WEB_API_KEYS: [&str; 9] = [
@@ -209,7 +211,14 @@ fn settings(text: &str, cluster: Option<&Cluster>, mistakes: &Mistakes) -> Setti
         ("tlsClientConfig.certData", certificate)
     });
     let (bearer, basic) = (bearer(&object), basic(&object));
-    let methods = [bearer, basic, client, web_api(&object), provider(&object)];
+    let methods = [
+        bearer,
+        basic,
+        client,
+        web_api(&object),
+        provider(&object),
+        agent(&object),
+    ];
     let mut methods: Vec<KeyedAuth> = methods.into_iter().flatten().collect();
     let is_minted = matches!(methods.as_slice(), [(_, ClusterAuth::Provider { .. })]);
     let mut names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
@@ -317,6 +326,24 @@ fn provider(object: &RawObject<'_>) -> Option<KeyedAuth> {
         BTreeSet::new()
     });
     Some(("provider", ClusterAuth::Provider { name, config, public }))
+}
+
+/// Most keys of one agent, and most processes.
+const AGENT_KEYS: usize = 2;
+const AGENT_PROCESSES: usize = 8;
+
+fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
+    let inner = object.child("agent", &["publicKeys", "processes"])?;
+    let texts: Vec<String> = serde_json::from_str(inner.raw("publicKeys").unwrap_or("[]")).unwrap_or_default();
+    let keys: Vec<AgentKey> = texts.iter().filter_map(|text| AgentKey::parse(text)).collect();
+    if keys.len() != texts.len() || !(1..=AGENT_KEYS).contains(&keys.len()) {
+        inner.mistake("`agent.publicKeys` must be a list of one or two keys, as `tollgate agent key` prints them");
+    }
+    let processes = serde_json::from_str(inner.raw("processes").unwrap_or("1")).unwrap_or(0);
+    if !(1..=AGENT_PROCESSES).contains(&processes) {
+        inner.mistake("`agent.processes` must be a number from 1 to 8");
+    }
+    Some(("agent", ClusterAuth::Agent { keys, processes }))
 }
 
 #[cfg(test)]

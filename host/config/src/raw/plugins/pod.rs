@@ -14,7 +14,7 @@ const EKS_AGENT_URLS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::
 pub(super) fn ambient() -> Ambient {
     Ambient {
         service_account_tokens: std::collections::BTreeMap::new(),
-        kubernetes: kubernetes(),
+        kubernetes: KubernetesApi::of_pod(),
         eks_pod_identity: eks(),
     }
 }
@@ -27,15 +27,20 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn kubernetes() -> Option<KubernetesApi> {
-    let host = variable("KUBERNETES_SERVICE_HOST")?;
-    let port = variable("KUBERNETES_SERVICE_PORT")?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Some(KubernetesApi {
-        server: format!("https://{host}:{port}"),
-        token_file: Path::new(SERVICE_ACCOUNT_DIR).join("token"),
-        ca_file: Path::new(SERVICE_ACCOUNT_DIR).join("ca.crt"),
-    })
+impl KubernetesApi {
+    /// The one of the pod that this process runs in; `None` outside a pod.
+    ///
+    /// Source: client-go, `rest.InClusterConfig`.
+    pub fn of_pod() -> Option<Self> {
+        let host = variable("KUBERNETES_SERVICE_HOST")?;
+        let port = variable("KUBERNETES_SERVICE_PORT")?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        Some(Self {
+            server: format!("https://{host}:{port}"),
+            token_file: Path::new(SERVICE_ACCOUNT_DIR).join("token"),
+            ca_file: Path::new(SERVICE_ACCOUNT_DIR).join("ca.crt"),
+        })
+    }
 }
 
 fn eks() -> Option<EksPodIdentity> {

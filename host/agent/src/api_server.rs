@@ -1,0 +1,180 @@
+//! The agent's own API server: its connections and the token of the agent's account.
+//!
+//! Each request has a connection of HTTP/1.1 to itself while it lasts. That serves upgrades as well, and an
+//! API server allows 100 streams on a connection of HTTP/2, while watches are open for hours.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Response, Uri, Version};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use crate::settings::ApiServerSettings;
+
+/// Content of a request for the API server.
+pub(crate) type Content = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// How long a token that was read is used. The kubelet renews it long before it expires, and client-go reads
+/// it as often.
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Connections that wait for another request.
+const IDLE_CONNECTIONS: usize = 32;
+const IDLE_FOR: Duration = Duration::from_secs(60);
+
+/// Why the API server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("`{path}` cannot be read: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file has no certificate.
+    #[error("`{path}` has no certificate in PEM", path = .0.display())]
+    NoCertificate(PathBuf),
+    /// The authorities cannot be used.
+    #[error("`{path}` cannot be used: {source}", path = .path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The token cannot be sent.
+    #[error("`{path}` has no token", path = .0.display())]
+    NoToken(PathBuf),
+    /// The URL has no host.
+    #[error("the URL of the API server cannot be used")]
+    Url,
+    /// It does not answer.
+    #[error("the API server does not answer: {0}")]
+    Answer(#[from] hyper_util::client::legacy::Error),
+}
+
+#[derive(derive_more::Debug)]
+#[debug("ApiServer({authority})")]
+pub(crate) struct ApiServer {
+    authority: Authority,
+    host: HeaderValue,
+    client: Client<HttpsConnector<HttpConnector>, Content>,
+    token: PathBuf,
+    read: Mutex<Option<(Instant, HeaderValue)>>,
+}
+
+impl ApiServer {
+    pub(crate) fn new(settings: &ApiServerSettings) -> Result<Self, Error> {
+        let tls = client_config(Some(&settings.certificate_authority))?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_FOR)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .set_host(false)
+            .build(connector);
+        let authority: Authority = settings.url.authority().parse().map_err(|_| Error::Url)?;
+        Ok(Self {
+            host: HeaderValue::from_str(authority.as_str()).map_err(|_| Error::Url)?,
+            authority,
+            client,
+            token: settings.token.clone(),
+            read: Mutex::default(),
+        })
+    }
+
+    /// Sends a request with the agent's credential. What else it says stays as it is.
+    pub(crate) async fn send(&self, mut request: Request<Content>) -> Result<Response<Incoming>, Error> {
+        let token = self.token().await?;
+        let path = request.uri().path_and_query().cloned();
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = path;
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Error::Url)?;
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().insert(HOST, self.host.clone());
+        request.headers_mut().insert(AUTHORIZATION, token);
+        Ok(self.client.request(request).await?)
+    }
+
+    async fn token(&self) -> Result<HeaderValue, Error> {
+        let is_fresh = |(at, _): &&(Instant, HeaderValue)| at.elapsed() < TOKEN_AGE;
+        let read = || self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, token)) = read().as_ref().filter(is_fresh) {
+            return Ok(token.clone());
+        }
+        let text = tokio::fs::read_to_string(&self.token).await;
+        let text = Zeroizing::new(text.map_err(|source| Error::Read {
+            path: self.token.clone(),
+            source,
+        })?);
+        let value = Zeroizing::new(format!("Bearer {}", text.trim()));
+        let no_token = || Error::NoToken(self.token.clone());
+        if text.trim().is_empty() {
+            return Err(no_token());
+        }
+        let mut token = HeaderValue::from_str(&value).map_err(|_| no_token())?;
+        token.set_sensitive(true);
+        *read() = Some((Instant::now(), token.clone()));
+        Ok(token)
+    }
+}
+
+/// A client of TLS without a certificate of its own.
+///
+/// - `authorities`: PEM of the only ones trusted; the system's when absent.
+pub(crate) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    match authorities {
+        Some(path) => {
+            let pem = std::fs::read(path).map_err(|source| Error::Read {
+                path: path.to_owned(),
+                source,
+            })?;
+            let found = CertificateDer::pem_slice_iter(&pem).flatten();
+            roots.add_parsable_certificates(found);
+            if roots.is_empty() {
+                return Err(Error::NoCertificate(path.to_owned()));
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|source| Error::Tls {
+        path: authorities.map(Path::to_owned).unwrap_or_default(),
+        source,
+    })?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

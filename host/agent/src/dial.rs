@@ -1,0 +1,89 @@
+//! How the agent reaches the gateway: TCP, TLS, and the WebSocket's handshake.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::header::SEC_WEBSOCKET_PROTOCOL;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::client_async_with_config;
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use url::Url;
+
+use crate::settings::Settings;
+use crate::{CONNECT_PATH, SUBPROTOCOL, api_server, websocket};
+
+/// Longest wait for a connection on which the gateway takes requests.
+const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("the WebSocket is refused: {0}")]
+    WebSocket(#[source] Box<tungstenite::Error>),
+    #[error("there is no answer within {CONNECT_WITHIN:?}")]
+    Timeout,
+    #[error("the URL has no host")]
+    Host,
+}
+
+#[derive(derive_more::Debug)]
+#[debug("Gateway({url})")]
+pub(crate) struct Gateway {
+    url: Url,
+    tls: TlsConnector,
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.as_str())
+    }
+}
+
+impl Gateway {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, api_server::Error> {
+        // Without ALPN, which means HTTP/1.1.
+        let config = api_server::client_config(settings.certificate_authority.as_deref())?;
+        Ok(Self {
+            url: settings.gateway.clone(),
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    /// Connects. Cancel safe.
+    pub(crate) async fn connect(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+        let connecting = timeout(CONNECT_WITHIN, self.connect_patiently());
+        connecting.await.map_err(|_| Error::Timeout)?
+    }
+
+    async fn connect_patiently(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+        let host = self.url.host_str().ok_or(Error::Host)?;
+        // A literal IPv6 address has brackets in URLs.
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let port = self.url.port_or_known_default().unwrap_or(443);
+        let tcp = TcpStream::connect((bare, port)).await?;
+        tcp.set_nodelay(true)?;
+        let name = ServerName::try_from(bare.to_owned()).map_err(|_| Error::Host)?;
+        let tls = self.tls.connect(name, tcp).await?;
+        let path = format!("{}{CONNECT_PATH}", self.url.path().trim_end_matches('/'));
+        let mut url = self.url.clone();
+        url.set_path(&path);
+        let failed = |error| Error::WebSocket(Box::new(error));
+        let address = url.as_str().replacen("https://", "wss://", 1);
+        let mut request = address.into_client_request().map_err(failed)?;
+        let protocol = HeaderValue::from_static(SUBPROTOCOL);
+        request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        let (socket, _) = client_async_with_config(request, tls, Some(websocket::config()))
+            .await
+            .map_err(failed)?;
+        Ok(websocket::bytes(socket))
+    }
+}

@@ -1,0 +1,226 @@
+//! The agent's settings, a file in YAML.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::allow::{AllowList, OwnAccount};
+use tollgate_config::KubernetesApi;
+use tollgate_core::glob::{self, Pattern};
+
+/// The agent's settings.
+#[derive(Debug)]
+pub struct Settings {
+    /// The gateway's URL, of `https`.
+    pub gateway: Url,
+    /// PEM of the only authorities trusted for the gateway; the system's when absent.
+    pub certificate_authority: Option<PathBuf>,
+    /// The cluster's name, for the gateway's log.
+    pub cluster: String,
+    /// File of the private key.
+    pub key: PathBuf,
+    /// The API server.
+    pub api_server: ApiServerSettings,
+    /// Whom the gateway may act as.
+    pub allow: AllowList,
+}
+
+/// How the agent reaches its API server.
+#[derive(Debug)]
+pub struct ApiServerSettings {
+    /// Its URL, of `https`, without a path.
+    pub url: Url,
+    /// PEM of the only authorities trusted.
+    pub certificate_authority: PathBuf,
+    /// File of the token of the agent's account. It is read again every minute.
+    pub token: PathBuf,
+}
+
+/// Why settings cannot be used. Each text names the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("`{path}` cannot be read: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not YAML, or has a key or value that settings do not have.
+    #[error("`{path}`: {message}", path = .path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        message: String,
+    },
+    /// A URL is none of `https`.
+    #[error("`{key}` must be a URL of `https` with a host, without user, query and fragment")]
+    Url {
+        /// The setting.
+        key: &'static str,
+    },
+    /// A pattern does not compile.
+    #[error("`impersonate.{key}`: `{pattern}`: {source}")]
+    Pattern {
+        /// The setting.
+        key: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        source: glob::Error,
+    },
+    /// `apiServer` is absent, and this is no pod.
+    #[error("`apiServer` is missing, and this is no pod: `KUBERNETES_SERVICE_HOST` does not say where it is")]
+    NoPod,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Raw {
+    gateway: String,
+    certificate_authority: Option<PathBuf>,
+    cluster: String,
+    key: PathBuf,
+    api_server: Option<RawApiServer>,
+    #[serde(default)]
+    impersonate: RawImpersonate,
+    #[serde(default)]
+    own_account: OwnAccount,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawApiServer {
+    url: String,
+    certificate_authority: PathBuf,
+    token: PathBuf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawImpersonate {
+    #[serde(default)]
+    users: Vec<String>,
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    service_accounts: Vec<String>,
+}
+
+impl Settings {
+    /// Reads the settings. Paths in them are relative to the file.
+    ///
+    /// - `pod`: how the pod reaches its API server, if this is one.
+    ///
+    /// # Errors
+    /// [`Error`], for the first thing found.
+    pub fn load(path: &Path, pod: Option<KubernetesApi>) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let raw: Raw = serde_saphyr::from_str(&text).map_err(|error| Error::Syntax {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let in_folder = |path: PathBuf| folder.join(path);
+        let RawImpersonate {
+            users,
+            groups,
+            service_accounts,
+        } = raw.impersonate;
+        Ok(Self {
+            gateway: https("gateway", &raw.gateway)?,
+            certificate_authority: raw.certificate_authority.map(in_folder),
+            cluster: raw.cluster,
+            key: in_folder(raw.key),
+            api_server: match raw.api_server {
+                Some(raw) => ApiServerSettings {
+                    url: https("apiServer.url", &raw.url)?,
+                    certificate_authority: in_folder(raw.certificate_authority),
+                    token: in_folder(raw.token),
+                },
+                None => in_pod(pod.ok_or(Error::NoPod)?)?,
+            },
+            allow: AllowList {
+                users: patterns("users", users)?,
+                groups: patterns("groups", groups)?,
+                service_accounts: patterns("serviceAccounts", service_accounts)?,
+                own_account: raw.own_account,
+            },
+        })
+    }
+}
+
+fn in_pod(pod: KubernetesApi) -> Result<ApiServerSettings, Error> {
+    Ok(ApiServerSettings {
+        url: https("apiServer.url", &pod.server)?,
+        certificate_authority: pod.ca_file,
+        token: pod.token_file,
+    })
+}
+
+fn https(key: &'static str, text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).map_err(|_| Error::Url { key })?;
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    let is_bare = url.query().is_none() && url.fragment().is_none();
+    match url.scheme() == "https" && url.has_host() && is_plain && is_bare {
+        true => Ok(url),
+        false => Err(Error::Url { key }),
+    }
+}
+
+fn patterns(key: &'static str, texts: Vec<String>) -> Result<Vec<Pattern>, Error> {
+    let compile = |pattern: String| match Pattern::compile_exact(&pattern, &[]) {
+        Ok(compiled) => Ok(compiled),
+        Err(source) => Err(Error::Pattern { key, pattern, source }),
+    };
+    texts.into_iter().map(compile).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Settings;
+    use crate::allow::OwnAccount;
+
+    fn load(text: &str) -> Result<Settings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.yaml");
+        std::fs::write(&path, text).unwrap();
+        Settings::load(&path, None).map_err(|error| error.to_string())
+    }
+
+    const WHOLE: &str = "gateway: https://tollgate.example\ncluster: prod\nkey: key.pem\n\
+                         apiServer: {url: 'https://10.0.0.1', certificateAuthority: ca.pem, token: token}\n";
+
+    #[test]
+    fn what_is_not_said_lets_the_gateway_act_as_nobody() {
+        let settings = load(WHOLE).unwrap();
+        assert!(settings.allow.users.is_empty() && settings.allow.groups.is_empty());
+        assert_eq!(settings.allow.own_account, OwnAccount::Discovery);
+        assert!(settings.key.ends_with("key.pem") && settings.key.is_absolute());
+    }
+
+    #[test]
+    fn a_mistake_is_named() {
+        for (text, expected) in [
+            (
+                WHOLE.replace("https://tollgate", "http://tollgate"),
+                "`gateway` must be a URL of `https`",
+            ),
+            (
+                format!("{WHOLE}impersonate: {{users: ['[']}}\n"),
+                "`impersonate.users`: `[`",
+            ),
+            (format!("{WHOLE}impersonates: {{}}\n"), "impersonates"),
+            (WHOLE.replace("cluster: prod\n", ""), "cluster"),
+        ] {
+            let error = load(&text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Accepts the agents of clusters on the gateway's listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, request};
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+
+use crate::forward::Body;
+use crate::server::Client;
+use tollgate_agent::{Connections, NotAnAgent};
+
+/// Longest wait for the connection after the 101.
+const HANDOVER: Duration = Duration::from_secs(10);
+
+/// Answers the handshake of an agent, and serves it from then on. Whether it is served at all is decided when
+/// it has proved its key.
+///
+/// # Errors
+/// [`NotAnAgent`].
+pub fn accept(
+    head: &mut request::Parts,
+    client: &Arc<Client>,
+    connections: &Arc<Connections>,
+) -> Result<Response<Body>, NotAnAgent> {
+    let (response, upgrade) = tollgate_agent::accept(head)?;
+    let (client, connections) = (Arc::clone(client), Arc::clone(connections));
+    tokio::spawn(async move {
+        let Ok(Ok(io)) = timeout(HANDOVER, upgrade).await else {
+            return;
+        };
+        let address = client.address();
+        tokio::select! {
+            () = client.peer().closing().cancelled() => {}
+            served = connections.serve(TokioIo::new(io), address) => match served {
+                Ok(()) => tracing::info!(%address, "an agent has disconnected"),
+                Err(error) => tracing::warn!(%address, %error, "an agent is not served"),
+            },
+        }
+    });
+    Ok(response.map(|()| Body::empty()))
+}

@@ -1,0 +1,225 @@
+//! A cluster whose agent connects to the gateway. The gateway has no credential of it, and never dials it.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::{COMPONENT, OWN, Scene};
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::kubectl::Kubectl;
+
+/// The gateway's Secret of a cluster whose agent has this key.
+fn secret(server: &str, key: &str) -> Value {
+    let config = json!({"agent": {"publicKeys": [key]}});
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "destination", "namespace": OWN, "labels": {"tollgate.dev/secret-type": "cluster"}},
+        "stringData": {"server": server, "config": config.to_string()},
+    })
+}
+
+/// Makes a key, and returns its public half.
+async fn make_key(file: &Path) -> String {
+    let output = Command::new(test_support::tollgate())
+        .args(["agent", "key"])
+        .arg(file)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A gateway that knows the cluster's agent by its key, and the agent's files.
+struct Joined {
+    scene: Scene,
+    files: TempDir,
+}
+
+impl Joined {
+    async fn start() -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let key = make_key(&files.path().join("key.pem")).await;
+        let scene = Scene::start_with(|layout, cluster| layout.write(&secret(cluster.url(), &key))).await;
+        Self { scene, files }
+    }
+
+    /// Starts the agent.
+    ///
+    /// - `accounts`: patterns of the service accounts that the gateway may act as.
+    async fn agent(&self, accounts: &[String]) -> Child {
+        let Self { scene, files } = self;
+        let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+        let create = ["create", "token", "gateway", "--namespace", &scene.own];
+        write("token", &scene.cluster.admin().succeed(&create).await);
+        write("api.pem", scene.cluster.authority());
+        write("gateway.pem", &scene.gateway.authority().unwrap());
+        let settings = json!({
+            "gateway": scene.gateway.url(), "certificateAuthority": "gateway.pem",
+            "cluster": "destination", "key": "key.pem",
+            "apiServer": {"url": scene.cluster.url(), "certificateAuthority": "api.pem", "token": "token"},
+            "impersonate": {"serviceAccounts": accounts},
+        });
+        write("agent.yaml", &settings.to_string());
+        Command::new(test_support::tollgate())
+            .args(["agent", "run", "--config"])
+            .arg(files.path().join("agent.yaml"))
+            .stderr(Stdio::from(std::fs::File::create(files.path().join("log")).unwrap()))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.files.path().join("log")).unwrap()
+    }
+
+    /// The accounts of the reader and of the Application.
+    fn accounts(&self) -> [String; 2] {
+        [
+            format!("{}:reader", self.scene.own),
+            format!("{}:deployer", self.scene.home),
+        ]
+    }
+
+    /// There is no answer.
+    async fn assert_absent(&self, kubectl: &Kubectl) {
+        let run = kubectl.run(&["get", "--raw", "/version"]).await;
+        assert!(!run.status.success());
+        let records = self.scene.gateway.decisions();
+        let last = records.last().unwrap();
+        assert_eq!(
+            (&last["reason"], &last["status"]),
+            (&json!("agent_absent"), &json!(503))
+        );
+    }
+
+    /// Waits until a read as the reader has an answer of the cluster.
+    async fn until_served(&self) {
+        let namespace = format!("--namespace={}", self.scene.home);
+        eventually("the cluster is read through its agent", async || {
+            let run = self
+                .scene
+                .kubectl(COMPONENT)
+                .run(&["get", "configmaps", &namespace])
+                .await;
+            run.status.success().then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_is_used_through_its_agent_and_not_without_it() {
+    let joined = Joined::start().await;
+    let scene = &joined.scene;
+    let kubectl = scene.kubectl(COMPONENT);
+    let namespace = format!("--namespace={}", scene.home);
+    let deployer = format!("--as={}", Scene::account(&scene.home, "deployer"));
+    joined.assert_absent(&kubectl).await;
+    assert!(scene.arrived().is_empty());
+
+    let mut agent = joined.agent(&joined.accounts()).await;
+    joined.until_served().await;
+    let mut watch = kubectl.start(&["get", "configmaps", "--watch-only", "--output=name", &namespace]);
+    eventually("it watches", async || {
+        let mut watches = scene.arrived().into_iter();
+        watches
+            .any(|(_, event)| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
+            .then_some(())
+    })
+    .await;
+    kubectl
+        .succeed(&[
+            "create",
+            "configmap",
+            "made",
+            "--from-literal=a=b",
+            &namespace,
+            &deployer,
+        ])
+        .await;
+    assert!(watch.line("made").await.is_some());
+    let made = scene.arrived();
+    let (who, event) = made.iter().find(|(_, event)| event["verb"] == "create").unwrap();
+    assert_eq!(*who, Scene::account(&scene.home, "deployer"));
+    assert_eq!(event["objectRef"]["name"], "made");
+
+    scene.cluster.running_pod(&scene.home, "pod").await;
+    let tracked = json!({"metadata": {"annotations": {
+        "argocd.argoproj.io/tracking-id": format!("shop:/Pod:{}/pod", scene.home),
+    }}});
+    let patch = format!("--patch={tracked}");
+    scene
+        .cluster
+        .admin()
+        .succeed(&["patch", "pod", "pod", &namespace, &patch])
+        .await;
+    let mut terminal = kubectl.start(&["exec", "-i", &namespace, "pod", "--", "sh", "-c", "echo begun; cat"]);
+    assert!(terminal.line("begun").await.is_some());
+    terminal.say("through the agent\n").await;
+    assert!(terminal.line("through the agent").await.is_some());
+
+    // Killed without a word: what is open ends, and there is no answer until it is back.
+    agent.kill().await.unwrap();
+    assert!(watch.line("no such line").await.is_none());
+    assert!(terminal.line("no such line").await.is_none());
+    joined.assert_absent(&kubectl).await;
+    let _agent = joined.agent(&joined.accounts()).await;
+    joined.until_served().await;
+}
+
+#[tokio::test]
+async fn the_agent_lets_the_gateway_act_only_as_whom_its_own_settings_list() {
+    let joined = Joined::start().await;
+    let scene = &joined.scene;
+    let [reader, _] = joined.accounts();
+    let _agent = joined.agent(&[reader]).await;
+    joined.until_served().await;
+    let namespace = format!("--namespace={}", scene.home);
+    let deployer = format!("--as={}", Scene::account(&scene.home, "deployer"));
+    let create = ["create", "configmap", "made", &namespace, &deployer];
+    let refused = scene.kubectl(COMPONENT).run(&create).await;
+    let text = "does not let the gateway act as service account";
+    assert!(
+        refused.stderr.contains(text) && refused.stderr.contains("impersonate.serviceAccounts"),
+        "{}",
+        refused.stderr
+    );
+    assert!(
+        scene
+            .arrived()
+            .iter()
+            .all(|(who, _)| *who != Scene::account(&scene.home, "deployer"))
+    );
+    assert!(joined.log().contains(text), "{}", joined.log());
+}
+
+#[tokio::test]
+async fn an_agent_whose_key_is_taken_away_is_disconnected_and_told_why() {
+    let joined = Joined::start().await;
+    let scene = &joined.scene;
+    let _agent = joined.agent(&joined.accounts()).await;
+    joined.until_served().await;
+    let namespace = format!("--namespace={}", scene.home);
+    let kubectl = scene.kubectl(COMPONENT);
+    let mut watch = kubectl.start(&["get", "configmaps", "--watch-only", "--output=name", &namespace]);
+    eventually("it watches", async || {
+        let mut watches = scene.arrived().into_iter();
+        watches
+            .any(|(_, event)| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
+            .then_some(())
+    })
+    .await;
+    let other = make_key(&joined.files.path().join("other.pem")).await;
+    scene.gateway.rewrite(&secret(scene.cluster.url(), &other));
+    assert!(watch.line("no such line").await.is_none());
+    eventually("the agent says why", async || {
+        joined.log().contains("no cluster names the key").then_some(())
+    })
+    .await;
+    joined.assert_absent(&kubectl).await;
+}
