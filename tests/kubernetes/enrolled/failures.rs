@@ -1,6 +1,7 @@
 //! Gateways that end while Argo CD syncs.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
@@ -22,6 +23,9 @@ const OBJECTS: usize = 200;
 
 /// Writes of a sync after which a gateway ends.
 const SOME: usize = 20;
+
+/// Longer than a connection takes to be made, and far shorter than a sync.
+const HANDSHAKE: Duration = Duration::from_millis(250);
 
 /// A TCP load balancer: each connection goes to the next server.
 struct Balancer {
@@ -192,6 +196,8 @@ async fn a_sync_survives_that_its_gateway_is_killed_or_replaced() {
     let [by_first, by_second] = [served(&fixture.world.gateway), served(&fixture.replica)];
     fixture.sync_some(&[]).await;
     balancer.route(vec![second]);
+    // A connection that is being made ends with its gateway, before a request is on it.
+    tokio::time::sleep(HANDSHAKE).await;
     assert!(fixture.written() < before + OBJECTS, "the sync had ended");
     fixture.world.gateway.stop().await;
     let state = fixture.ends("2").await;
