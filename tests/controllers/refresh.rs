@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use super::{Applications, Effort, Instant, NAMESPACE, REFRESH, Rounds, SESSION_KEY, until};
 use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::cluster::Cluster;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
-use test_support::kubernetes::kubectl::Kubectl;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, session};
 use test_support::relay::Relay;
 
 /// The account of Argo CD as which its components come to the gateway.
@@ -159,13 +158,8 @@ impl World {
 
     /// Waits until the gateway passes requests to this server.
     async fn until_served(&self, server: &str) {
-        let cluster = json!({
-            "server": server,
-            "proxy-url": self.gateway.url(),
-            "certificate-authority-data": base64(&self.gateway.authority().unwrap()),
-            "tls-server-name": "localhost",
-        });
-        let kubectl = Kubectl::with_kubeconfig(&kubeconfig(&cluster, &json!({"token": session(COMPONENT)})));
+        let user = json!({"token": session(COMPONENT)});
+        let kubectl = self.gateway.kubectl_through(server, &user);
         until("the gateway serves a cluster", async || {
             kubectl.run(&["get", "--raw", "/version"]).await.status.success()
         })

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, session};
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod accounts;
@@ -213,13 +213,29 @@ impl Scene {
 
     /// The same as this user of a kubeconfig.
     fn kubectl_of(&self, user: &Value) -> Kubectl {
-        let cluster = json!({
-            "server": self.cluster.url(),
-            "proxy-url": self.gateway.url(),
-            "certificate-authority-data": base64(&self.gateway.authority().unwrap()),
-            "tls-server-name": "localhost",
-        });
-        Kubectl::with_kubeconfig(&kubeconfig(&cluster, user))
+        self.gateway.kubectl_through(self.cluster.url(), user)
+    }
+
+    /// A pod of the Application `shop` that appears to run.
+    async fn pod_of_application(&self) {
+        self.cluster.running_pod(&self.home, "pod").await;
+        let tracked = json!({"metadata": {"annotations": {
+            "argocd.argoproj.io/tracking-id": format!("shop:/Pod:{}/pod", self.home),
+        }}});
+        let namespace = format!("--namespace={}", self.home);
+        let patch = format!("--patch={tracked}");
+        let admin = self.cluster.admin();
+        admin.succeed(&["patch", "pod", "pod", &namespace, &patch]).await;
+    }
+
+    /// Waits until this many watches in the namespace of the Application `shop` have begun.
+    async fn until_watches(&self, count: usize) {
+        eventually("the watches begin", async || {
+            let events = self.cluster.audit().events_with(&self.home);
+            let is_open = |event: &&Value| event["verb"] == "watch" && event["stage"] == "ResponseStarted";
+            (events.iter().filter(is_open).count() >= count).then_some(())
+        })
+        .await;
     }
 
     fn account(namespace: &str, name: &str) -> String {

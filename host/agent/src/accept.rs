@@ -3,11 +3,12 @@
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, request};
+use http::{HeaderValue, Response, StatusCode, request};
 use hyper::upgrade::OnUpgrade;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::SUBPROTOCOL;
+use tollgate_core::header_map::lists;
 
 /// The request is no handshake of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +40,4 @@ pub fn accept(head: &mut request::Parts) -> Result<(Response<()>, OnUpgrade), No
     fields.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
     fields.insert(SEC_WEBSOCKET_ACCEPT, accepted);
     Ok((response, upgrade))
-}
-
-fn lists(fields: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
-    let values = fields.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let mut items = values.flat_map(|value| value.split(','));
-    items.any(|item| item.trim().eq_ignore_ascii_case(wanted))
 }

@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::Deserialize;
 
 use tollgate_core::glob::Pattern;
+use tollgate_core::header_names::is_impersonation;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
-const PREFIX: &str = "impersonate-";
 
 const SYSTEM: &str = "system:";
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -84,8 +84,7 @@ impl AllowList {
     /// # Errors
     /// [`Refusal`], for the first thing found.
     pub fn check(&self, method: &Method, path: &str, fields: &HeaderMap) -> Result<(), Refusal> {
-        // Kubernetes reads names of fields in any case, which `http` has made lower.
-        if !fields.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        if !fields.keys().any(|name| is_impersonation(name.as_str())) {
             return match self.own_account {
                 OwnAccount::Everything => Ok(()),
                 OwnAccount::Discovery if is_discovery(method, path) => Ok(()),

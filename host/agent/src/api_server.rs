@@ -18,14 +18,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
-use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use crate::file::ReadError;
 use crate::settings::ApiServerSettings;
+use tollgate_plugin::certificates::{self, roots_from_pem, system_roots};
 
 /// Content of a request for the API server.
 pub(crate) type Content = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -43,24 +42,22 @@ const IDLE_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
-    #[error("`{path}` cannot be read: {source}", path = .path.display())]
-    Read {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The authorities of a file cannot be used.
+    #[error("`{path}`: {source}", path = .path.display())]
+    Authorities {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: certificates::Error,
     },
-    /// A file has no certificate.
-    #[error("`{path}` has no certificate in PEM", path = .0.display())]
-    NoCertificate(PathBuf),
-    /// The authorities cannot be used.
-    #[error("`{path}` cannot be used: {source}", path = .path.display())]
-    Tls {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
+    /// The system's authorities cannot be used.
+    #[error(transparent)]
+    SystemAuthorities(certificates::Error),
+    /// rustls cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
     /// The token cannot be sent.
     #[error("`{path}` has no token", path = .0.display())]
     NoToken(PathBuf),
@@ -133,10 +130,7 @@ impl ApiServer {
             return Ok(token.clone());
         }
         let text = tokio::fs::read_to_string(&self.token).await;
-        let text = Zeroizing::new(text.map_err(|source| Error::Read {
-            path: self.token.clone(),
-            source,
-        })?);
+        let text = Zeroizing::new(text.map_err(ReadError::of(&self.token))?);
         let value = Zeroizing::new(format!("Bearer {}", text.trim()));
         let no_token = || Error::NoToken(self.token.clone());
         if text.trim().is_empty() {
@@ -153,28 +147,17 @@ impl ApiServer {
 ///
 /// - `authorities`: PEM of the only ones trusted; the system's when absent.
 pub(crate) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    match authorities {
+    let roots = match authorities {
+        None => system_roots().map_err(Error::SystemAuthorities)?,
         Some(path) => {
-            let pem = std::fs::read(path).map_err(|source| Error::Read {
+            let pem = std::fs::read_to_string(path).map_err(ReadError::of(path))?;
+            roots_from_pem(&pem).map_err(|source| Error::Authorities {
                 path: path.to_owned(),
                 source,
-            })?;
-            let found = CertificateDer::pem_slice_iter(&pem).flatten();
-            roots.add_parsable_certificates(found);
-            if roots.is_empty() {
-                return Err(Error::NoCertificate(path.to_owned()));
-            }
+            })?
         }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
+    };
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|source| Error::Tls {
-        path: authorities.map(Path::to_owned).unwrap_or_default(),
-        source,
-    })?;
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -14,6 +14,7 @@ pub mod allow;
 pub mod api_server;
 pub mod connections;
 mod dial;
+pub mod file;
 pub mod hello;
 pub mod key;
 mod serve;

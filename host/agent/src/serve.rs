@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -25,10 +24,12 @@ use uuid::Uuid;
 
 use crate::allow::AllowList;
 use crate::api_server::{self, ApiServer, Content};
+use crate::file::ReadError;
 use crate::hello::{Challenge, MESSAGE_BYTES, Proof, Refused};
 use crate::key::{NoKey, SigningKey};
 use crate::settings::Settings;
 use crate::{dial, limits, wire};
+use tollgate_core::header_map::retain;
 use tollgate_core::upgrade::Protocol;
 
 /// First and longest pause before the agent connects again. Each is twice the one before, and a random part
@@ -44,19 +45,12 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Bytes copied at once, per direction.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-type AnswerContent = UnsyncBoxBody<Bytes, hyper::Error>;
-
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The file of the key cannot be read.
-    #[error("`key`: `{path}` cannot be read: {source}")]
-    ReadKey {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("`key`: {0}")]
+    ReadKey(ReadError),
     /// It is no key.
     #[error("`key`: `{path}`: {source}")]
     Key {
@@ -90,11 +84,8 @@ impl Agent {
     /// [`StartError`].
     pub fn new(settings: Settings) -> Result<Self, StartError> {
         let path = settings.key.display().to_string();
-        let pem = std::fs::read_to_string(&settings.key).map(SecretString::from);
-        let pem = pem.map_err(|source| StartError::ReadKey {
-            path: path.clone(),
-            source,
-        })?;
+        let pem = std::fs::read_to_string(&settings.key).map_err(ReadError::of(&settings.key));
+        let pem = SecretString::from(pem.map_err(StartError::ReadKey)?);
         Ok(Self {
             key: SigningKey::from_pem(&pem).map_err(|source| StartError::Key { path, source })?,
             api_server: ApiServer::new(&settings.api_server)?,
@@ -181,7 +172,7 @@ impl Agent {
         timeout(drain, connection).await.unwrap_or(Ok(()))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerContent> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Content> {
         if request
             .uri()
             .authority()
@@ -193,7 +184,7 @@ impl Agent {
     }
 
     /// Answers the gateway's own requests.
-    async fn answer_gateway(&self, request: Request<Incoming>) -> Response<AnswerContent> {
+    async fn answer_gateway(&self, request: Request<Incoming>) -> Response<Content> {
         let path = request.uri().path().to_owned();
         let Ok(content) = Limited::new(request.into_body(), MESSAGE_BYTES).collect().await else {
             return status_only(StatusCode::BAD_REQUEST);
@@ -219,7 +210,7 @@ impl Agent {
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Response<AnswerContent> {
+    async fn forward(&self, mut request: Request<Incoming>) -> Response<Content> {
         let asked = match wire::decode_request(&mut request) {
             Ok(asked) => asked,
             Err(error) => return failure(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string(), None),
@@ -235,8 +226,8 @@ impl Agent {
         let (mut head, body) = request.into_parts();
         head.extensions.clear();
         remove_credentials(&mut head.headers);
-        let body: Content = match asked.is_some() || body.is_end_stream() {
-            true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        let body = match asked.is_some() || body.is_end_stream() {
+            true => no_content(),
             false => WithoutEmpty(body).boxed_unsync(),
         };
         match self.api_server.send(Request::from_parts(head, body)).await {
@@ -253,7 +244,7 @@ impl Agent {
 fn pass_back(
     mut response: Response<Incoming>,
     (asked, gateway_side): (Option<Protocol>, OnUpgrade),
-) -> Response<AnswerContent> {
+) -> Response<Content> {
     let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switch {
         let api_side = hyper::upgrade::on(&mut response);
@@ -261,7 +252,7 @@ fn pass_back(
     }
     wire::encode_response(&mut response, asked);
     response.map(|body| match is_switch {
-        true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        true => no_content(),
         false => WithoutEmpty(body).boxed_unsync(),
     })
 }
@@ -307,17 +298,13 @@ impl Body for WithoutEmpty {
 /// Removes the fields by which an authenticating proxy would name its user
 /// (`--requestheader-username-headers` of kube-apiserver), and credentials.
 fn remove_credentials(fields: &mut HeaderMap) {
-    let is_credential = |name: &&HeaderName| {
-        [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name) || name.as_str().starts_with("x-remote-")
-    };
-    let found: Vec<HeaderName> = fields.keys().filter(is_credential).cloned().collect();
-    for name in found {
-        fields.remove(name);
-    }
+    retain(fields, |name| {
+        ![AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name) && !name.as_str().starts_with("x-remote-")
+    });
 }
 
 /// An error in the form of the API server: a `Status`, which kubectl prints.
-fn failure(status: StatusCode, reason: &str, message: &str, asked: Option<Protocol>) -> Response<AnswerContent> {
+fn failure(status: StatusCode, reason: &str, message: &str, asked: Option<Protocol>) -> Response<Content> {
     let body = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": status.as_u16(),
@@ -327,7 +314,7 @@ fn failure(status: StatusCode, reason: &str, message: &str, asked: Option<Protoc
     response
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Response<AnswerContent> {
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Content> {
     let text = serde_json::to_vec(value).unwrap_or_default();
     let body = Full::new(Bytes::from(text)).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
@@ -337,10 +324,14 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<AnswerContent> {
     response
 }
 
-fn status_only(status: StatusCode) -> Response<AnswerContent> {
-    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+fn status_only(status: StatusCode) -> Response<Content> {
+    let mut response = Response::new(no_content());
     *response.status_mut() = status;
     response
+}
+
+fn no_content() -> Content {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// From 0 up to 1.

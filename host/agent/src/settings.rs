@@ -6,6 +6,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::allow::{AllowList, OwnAccount};
+use crate::file::ReadError;
 use tollgate_config::KubernetesApi;
 use tollgate_core::glob::{self, Pattern};
 
@@ -41,13 +42,8 @@ pub struct ApiServerSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("`{path}` cannot be read: {source}", path = .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// It is not YAML, or has a key or value that settings do not have.
     #[error("`{path}`: {message}", path = .path.display())]
     Syntax {
@@ -118,10 +114,7 @@ impl Settings {
     /// # Errors
     /// [`Error`], for the first thing found.
     pub fn load(path: &Path, pod: Option<KubernetesApi>) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path).map_err(ReadError::of(path))?;
         let raw: Raw = serde_saphyr::from_str(&text).map_err(|error| Error::Syntax {
             path: path.to_owned(),
             message: error.to_string(),

@@ -17,6 +17,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::Protocol as ConnectProtocol;
 
+use tollgate_core::header_map::retain;
 use tollgate_core::upgrade::Protocol;
 
 /// Authority of requests for the API server.
@@ -136,14 +137,7 @@ pub(crate) fn encode_response<B>(response: &mut Response<B>, asked: Option<Proto
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 fn remove_own(fields: &mut HeaderMap) {
-    let own: Vec<HeaderName> = fields
-        .keys()
-        .filter(|name| name.as_str().starts_with(PREFIX))
-        .cloned()
-        .collect();
-    for name in own {
-        fields.remove(name);
-    }
+    retain(fields, |name| !name.as_str().starts_with(PREFIX));
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod claims;
 pub mod diagnostic;
 pub mod dns;
 pub mod glob;
+pub mod header_map;
 pub mod header_names;
 pub mod json_path;
 pub mod path_pattern;

@@ -1,18 +1,14 @@
 //! Accepts the agents of clusters on the gateway's listener.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Response, request};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use crate::forward::Body;
+use crate::forward::{Body, HANDOVER};
 use crate::server::Client;
 use tollgate_agent::{Connections, NotAnAgent};
-
-/// Longest wait for the connection after the 101.
-const HANDOVER: Duration = Duration::from_secs(10);
 
 /// Answers the handshake of an agent, and serves it from then on. Whether it is served at all is decided when
 /// it has proved its key.

@@ -41,6 +41,7 @@ pub use limits::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 use backend::{Call, CallError};
 use body::Progress;
 use end::{DecisionSignal, EndConditions, ExchangeDeadline};
+pub(crate) use upgrade::HANDOVER;
 
 /// Why there is no response from the backend.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,6 @@ mod response;
 mod seal;
 mod upstream;
 
-pub(crate) use clean::retain;
 pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
 pub use identity::{GroupEncoding, IdentityHeaders, UserInfo};
 pub use kubernetes::client_impersonates;

@@ -125,13 +125,7 @@ async fn a_cluster_is_used_through_its_agent_and_not_without_it() {
     let mut agent = joined.agent(&joined.accounts()).await;
     joined.until_served().await;
     let mut watch = kubectl.start(&["get", "configmaps", "--watch-only", "--output=name", &namespace]);
-    eventually("it watches", async || {
-        let mut watches = scene.arrived().into_iter();
-        watches
-            .any(|(_, event)| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
-            .then_some(())
-    })
-    .await;
+    scene.until_watches(1).await;
     kubectl
         .succeed(&[
             "create",
@@ -148,16 +142,7 @@ async fn a_cluster_is_used_through_its_agent_and_not_without_it() {
     assert_eq!(*who, Scene::account(&scene.home, "deployer"));
     assert_eq!(event["objectRef"]["name"], "made");
 
-    scene.cluster.running_pod(&scene.home, "pod").await;
-    let tracked = json!({"metadata": {"annotations": {
-        "argocd.argoproj.io/tracking-id": format!("shop:/Pod:{}/pod", scene.home),
-    }}});
-    let patch = format!("--patch={tracked}");
-    scene
-        .cluster
-        .admin()
-        .succeed(&["patch", "pod", "pod", &namespace, &patch])
-        .await;
+    scene.pod_of_application().await;
     let mut terminal = kubectl.start(&["exec", "-i", &namespace, "pod", "--", "sh", "-c", "echo begun; cat"]);
     assert!(terminal.line("begun").await.is_some());
     terminal.say("through the agent\n").await;
@@ -207,13 +192,7 @@ async fn an_agent_whose_key_is_taken_away_is_disconnected_and_told_why() {
     let namespace = format!("--namespace={}", scene.home);
     let kubectl = scene.kubectl(COMPONENT);
     let mut watch = kubectl.start(&["get", "configmaps", "--watch-only", "--output=name", &namespace]);
-    eventually("it watches", async || {
-        let mut watches = scene.arrived().into_iter();
-        watches
-            .any(|(_, event)| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
-            .then_some(())
-    })
-    .await;
+    scene.until_watches(1).await;
     let other = make_key(&joined.files.path().join("other.pem")).await;
     scene.gateway.rewrite(&secret(scene.cluster.url(), &other));
     assert!(watch.line("no such line").await.is_none());

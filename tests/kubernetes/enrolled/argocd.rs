@@ -15,8 +15,7 @@ use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
-use test_support::kubernetes::kubectl::Kubectl;
+use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::token;
 
 pub(super) const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
@@ -159,13 +158,8 @@ impl World {
 
     /// Waits until the gateway has read that an Application acts as an account.
     pub(super) async fn until_acting(&self, server: &str, account: &str) {
-        let cluster = json!({
-            "server": server,
-            "proxy-url": self.gateway.url(),
-            "certificate-authority-data": base64(&self.gateway.authority().unwrap()),
-            "tls-server-name": "localhost",
-        });
-        let kubectl = Kubectl::with_kubeconfig(&kubeconfig(&cluster, &json!({"token": component()})));
+        let user = json!({"token": component()});
+        let kubectl = self.gateway.kubectl_through(server, &user);
         let get = ["get", "--raw=/version", &format!("--as={account}")];
         eventually("the gateway knows the account", async || {
             kubectl.run(&get).await.status.success().then_some(())

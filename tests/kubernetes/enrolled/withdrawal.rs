@@ -22,12 +22,7 @@ impl Scene {
         let account = component.start(&[&watch[..], &[&deployer]].concat());
         let mut terminal = component.start(&["exec", "-i", &namespace, "pod", "--", "sh", "-c", "echo begun; cat"]);
         assert!(terminal.line("begun").await.is_some());
-        eventually("both watch", async || {
-            let watches = self.cluster.audit().events_with(&self.home);
-            let is_open = |event: &&Value| event["verb"] == "watch" && event["stage"] == "ResponseStarted";
-            (watches.iter().filter(is_open).count() >= 2).then_some(())
-        })
-        .await;
+        self.until_watches(2).await;
         Open([reader, account, terminal])
     }
 
@@ -43,17 +38,8 @@ impl Scene {
 /// Applies a change, and checks which of [`KINDS`] end.
 async fn check(change: impl AsyncFnOnce(&Scene), ends: [bool; 3]) {
     let scene = Scene::start().await;
-    scene.cluster.running_pod(&scene.home, "pod").await;
-    let tracked = json!({"metadata": {"annotations": {
-        "argocd.argoproj.io/tracking-id": format!("shop:/Pod:{}/pod", scene.home),
-    }}});
+    scene.pod_of_application().await;
     let namespace = format!("--namespace={}", scene.home);
-    let patch = format!("--patch={tracked}");
-    scene
-        .cluster
-        .admin()
-        .succeed(&["patch", "pod", "pod", &namespace, &patch])
-        .await;
     let Open(mut open) = scene.open().await;
     change(&scene).await;
     for ((running, ends), kind) in open.iter_mut().zip(ends).zip(KINDS) {

@@ -98,9 +98,7 @@ pub(super) fn gateway_config(
     };
     match ClusterConfig::parse(config.expose_secret()).auth {
         ClusterAuth::Bearer(_) | ClusterAuth::Basic { .. } | ClusterAuth::ClientCertificate { .. } => Ok(config),
-        // The agent stays where it is, and the gateway's Secret names its key.
-        ClusterAuth::Agent { .. } => Ok(config),
-        ClusterAuth::Anonymous | ClusterAuth::InCluster => {
+        ClusterAuth::Anonymous | ClusterAuth::InCluster | ClusterAuth::Agent { .. } => {
             failed(format!("`config` of the secret `{name}` has no credential to move"))
         }
         ClusterAuth::Provider { name: plugin, .. } => failed(format!(

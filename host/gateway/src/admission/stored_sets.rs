@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt as _;
 use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -30,6 +32,7 @@ pub(super) struct StoredSet {
 }
 
 type ReadResult = Result<Arc<StoredSet>, Refusal>;
+type Waiting = HashMap<ObjectName, Vec<oneshot::Sender<ReadResult>>, FxBuildHasher>;
 
 /// The reads in progress.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub(crate) struct StoredSets {
     current: CurrentSnapshot,
     source: Arc<dyn Source>,
     /// Who waits for the next read of each set that is being read.
-    waiting: Mutex<HashMap<ObjectName, Vec<oneshot::Sender<ReadResult>>, FxBuildHasher>>,
+    waiting: Mutex<Waiting>,
 }
 
 impl StoredSets {
@@ -70,10 +73,9 @@ impl StoredSets {
     /// Reads the set until nobody waits for it.
     async fn read_while_awaited(self: Arc<Self>, name: ObjectName) {
         while let Some(waiting) = self.take_waiting(&name) {
-            let (all, of) = (Arc::clone(&self), name.clone());
-            // In a task of its own, so that a panic answers those who wait.
-            let reading = tokio::spawn(async move { all.read_once(&of).await });
-            let result = reading.await.unwrap_or_else(|_| Err(interrupted(&name)));
+            // A panic answers those who wait.
+            let read = AssertUnwindSafe(self.read_once(&name)).catch_unwind().await;
+            let result = read.unwrap_or_else(|_| Err(interrupted(&name)));
             for sender in waiting {
                 // A review that was given up does not wait any more.
                 let _ = sender.send(result.clone());
@@ -104,7 +106,7 @@ impl StoredSets {
         Ok(Arc::new(StoredSet { set, author }))
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<ObjectName, Vec<oneshot::Sender<ReadResult>>, FxBuildHasher>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,7 +23,8 @@ use uuid::Uuid;
 use super::end::{EndConditions, EndWatcher, ExchangeDeadline};
 use super::timeout::LazyTimer;
 use super::{Error, ended_text};
-use crate::headers::{HeldValue, clean_trailers, retain};
+use crate::headers::{HeldValue, clean_trailers};
+use tollgate_core::header_map::retain;
 use tollgate_core::header_names::{HeaderOwner, owner};
 use tollgate_identity::sessions::EndReason;
 

@@ -31,7 +31,7 @@ const LIFETIME: Duration = Duration::from_hours(24);
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Longest wait for both connections to be handed over after the 101.
-const HANDOVER: Duration = Duration::from_secs(10);
+pub(crate) const HANDOVER: Duration = Duration::from_secs(10);
 
 /// Bytes read at once, per direction.
 const BUFFER_BYTES: usize = 16 * 1024;

@@ -12,6 +12,7 @@ use hyper::upgrade::OnUpgrade;
 use tollgate_core::upgrade::Protocol;
 
 use super::Error;
+use tollgate_core::header_map::{items, lists, retain};
 use tollgate_core::header_names::{CONTENT_NAMES, HeaderOwner, owner};
 use tollgate_core::subprotocol;
 
@@ -193,15 +194,6 @@ fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(
     }
 }
 
-/// Removes the fields whose names do not pass.
-pub(crate) fn retain(fields: &mut HeaderMap, passes: impl Fn(&HeaderName) -> bool) {
-    // Looking is cheaper than removing what is not there.
-    let foreign: Vec<HeaderName> = fields.keys().filter(|name| !passes(name)).cloned().collect();
-    for name in foreign {
-        fields.remove(name);
-    }
-}
-
 /// Removes the fields that any line of `Connection` names. Identity fields are not affected,
 /// because they are written later.
 pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), Error> {
@@ -217,16 +209,6 @@ pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), E
         }
     }
     Ok(())
-}
-
-/// The items of all lines of the list field `name`, without blanks around them.
-fn items<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines = fields.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim)
-}
-
-fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
-    items(fields, name).any(|one| one.eq_ignore_ascii_case(item))
 }
 
 fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {

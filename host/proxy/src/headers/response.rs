@@ -10,9 +10,10 @@
 use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::clean::{joined, remove_named_by_connection, retain};
+use super::clean::{joined, remove_named_by_connection};
 use super::kubernetes::via_after;
 use super::upstream::Responder;
+use tollgate_core::header_map::retain;
 use tollgate_core::header_names::HOP_BY_HOP;
 
 /// Starts of the names of cookies the gateway reads: Argo CD's session

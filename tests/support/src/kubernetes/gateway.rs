@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::authority::Authority;
+use crate::kubernetes::kubectl::Kubectl;
 use crate::kubernetes::pod::Pod;
 use crate::kubernetes::{PATIENCE, eventually};
 
@@ -323,6 +324,20 @@ impl Gateway {
     pub fn url(&self) -> String {
         let scheme = if self.authority().is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// kubectl for a cluster whose server is reached in tunnels of the gateway, as Argo CD reaches it.
+    ///
+    /// - `server`: of the cluster.
+    /// - `user`: of a kubeconfig.
+    pub fn kubectl_through(&self, server: &str, user: &Value) -> Kubectl {
+        let cluster = json!({
+            "server": server,
+            "proxy-url": self.url(),
+            "certificate-authority-data": base64(&self.authority().unwrap()),
+            "tls-server-name": "localhost",
+        });
+        Kubectl::with_kubeconfig(&kubeconfig(&cluster, user))
     }
 
     /// Gets a JSON response of its admin listener.
