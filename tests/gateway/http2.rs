@@ -23,9 +23,10 @@ use test_support::client::PATIENCE;
 /// Length of the preface of a connection. Source: RFC 9113, section 3.4.
 const PREFACE_BYTES: usize = 24;
 
-/// Type of a frame with header fields, and its flag that no other follows. Source: RFC 9113,
-/// section 6.2.
+/// Types of the frames of a request, and their flags. Source: RFC 9113, sections 6.1 and 6.2.
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// The header block of a request: pseudo-headers and fields in the order in which they are sent.
@@ -158,7 +159,8 @@ async fn exchange(near: DuplexStream, content: Full<Bytes>) -> Result<Answer, hy
     })
 }
 
-/// Copies the frames of a client to a server, with `block` in place of its header block.
+/// Copies the frames of a client to a server, with `block` in place of its header block. The frames of the
+/// request arrive together: what the server does with a head must not depend on when it sees the content.
 async fn replace_headers(
     mut from_client: tokio::io::ReadHalf<DuplexStream>,
     mut to_server: OwnedWriteHalf,
@@ -167,6 +169,7 @@ async fn replace_headers(
     let mut preface = [0; PREFACE_BYTES];
     from_client.read_exact(&mut preface).await?;
     to_server.write_all(&preface).await?;
+    let mut request = Vec::new();
     loop {
         // Three bytes of length, type, flags, and four bytes with the number of the stream.
         let mut head = [0; 9];
@@ -176,11 +179,18 @@ async fn replace_headers(
         from_client.read_exact(&mut payload).await?;
         if head[3] == HEADERS {
             // Neither padding nor priority.
-            assert_eq!(head[4] & !1, END_HEADERS);
+            assert_eq!(head[4] & !END_STREAM, END_HEADERS);
             payload.clone_from(&block);
             head[..3].copy_from_slice(&u32::try_from(block.len()).unwrap().to_be_bytes()[1..]);
         }
-        to_server.write_all(&[&head[..], &payload].concat()).await?;
+        let frame = [&head[..], &payload].concat();
+        match head[3] {
+            HEADERS | DATA => request.extend(frame),
+            _ => to_server.write_all(&frame).await?,
+        }
+        if matches!(head[3], HEADERS | DATA) && head[4] & END_STREAM != 0 {
+            to_server.write_all(&std::mem::take(&mut request)).await?;
+        }
     }
 }
 
