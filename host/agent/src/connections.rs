@@ -1,19 +1,18 @@
-//! The gateway's end: who is connected, and requests through them.
+//! The gateway's end: accepts agents, and knows which of them requests may go through.
 //!
-//! Security: an agent is served only while a cluster names its key. A connection whose key none names any
-//! more ends at once. Nothing that an agent says about itself decides anything, but the key that it proves.
+//! Security: an agent is served only while its key is known: by a cluster's Secret, or because it joined. A
+//! connection whose key is not known any more ends at once. Nothing that an agent says about itself decides
+//! anything, but the key that it proves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -23,87 +22,124 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use uuid::Uuid;
 
-use crate::hello::{Challenge, MESSAGE_BYTES, Proof, ProofError, Refused};
-use crate::wire::{self, WireError};
-use crate::{limits, websocket};
-use tollgate_core::agent::AgentKey;
+use crate::hello::{Challenge, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer};
+use crate::peers::{Peers, RemoteAgent};
+use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, NoRegistry, Registry, RegistryError};
+use crate::traffic::Counted;
+use crate::{limits, token, websocket, wire};
+use tollgate_core::agent::{AgentKey, ClusterAgent};
+
+mod client;
+mod state;
+
+pub use client::{AgentClient, AgentSender, RequestError, StreamPermit};
+use state::{Connection, State};
 
 /// Content of a request.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How long an agent may take to prove its key.
-const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How long an agent may take to prove its key, and to answer what the gateway asks it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long an agent may wait until it is asked who it is, when thousands come at once.
+const QUEUE: Duration = Duration::from_secs(20);
+
+/// How often the gateway tells an agent its status. The time until the answer is its latency.
+const STATUS_EVERY: Duration = Duration::from_secs(60);
 
 /// Pause before idle connections are looked for again.
 const DRAIN_POLL: Duration = Duration::from_millis(100);
 
-/// Agents that have not proved their key yet.
+/// Agents that are asked at a time who they are.
 const UNPROVED: usize = 64;
 
 /// Why a connection of an agent ended, or never began.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// Too many have not proved their key yet.
-    #[error("{UNPROVED} agents have not proved their key yet")]
+    /// Too many are asked who they are.
+    #[error("{UNPROVED} other agents have not proved their key yet")]
     TooMany,
     /// HTTP/2 failed.
     #[error("the connection broke: {0}")]
     Broken(#[from] hyper::Error),
     /// No proof within 5 s.
-    #[error("the agent did not prove its key within {HELLO_WITHIN:?}")]
+    #[error("the agent did not prove its key within {ANSWER_WITHIN:?}")]
     Slow,
     /// The answer is no proof.
     #[error("the agent did not prove its key: {0}")]
     Proof(#[from] ProofError),
+    /// The agent is connected to this replica already, and looks for another one.
+    #[error("the agent looks for another replica")]
+    Duplicate,
     /// The system has no random bytes.
     #[error("there are no random bytes")]
     Random,
-    /// No cluster names the key.
+    /// No cluster names the key, and no agent joined with it.
     #[error("no cluster names the key `{0}`")]
     UnknownKey(AgentKey),
+    /// The key was revoked.
+    #[error("the key `{0}` was revoked")]
+    RevokedKey(AgentKey),
+    /// No cluster has the token.
+    #[error("no cluster has this join token")]
+    UnknownToken,
+    /// The token has expired.
+    #[error("the join token expired at {0}")]
+    ExpiredToken(Timestamp),
+    /// The registry refuses it.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// Another process of the agent is connected.
-    #[error("another process with the key `{key}` is connected from {address}")]
+    #[error("another process of the agent is connected from {address}, with the key `{key}`")]
     Connected {
-        /// The key of both.
+        /// The key of the other one.
         key: AgentKey,
         /// The address of the other one.
         address: IpAddr,
     },
+    /// The gateway stops.
+    #[error("the gateway stops")]
+    Stopping,
 }
 
 impl ConnectionError {
+    /// A stable code, for agents, audit events and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many",
+            Self::Broken(_) => "broken",
+            Self::Slow => "no_proof_in_time",
+            Self::Proof(_) => "proof_invalid",
+            Self::Duplicate => "duplicate",
+            Self::Random => "no_random_bytes",
+            Self::UnknownKey(_) => "key_unknown",
+            Self::RevokedKey(_) => "key_revoked",
+            Self::UnknownToken => "token_unknown",
+            Self::ExpiredToken(_) => "token_expired",
+            Self::Registry(RegistryError::TokenSpent) => "token_spent",
+            Self::Registry(RegistryError::Key) => "key_unusable",
+            Self::Registry(RegistryError::Closed) => "joining_closed",
+            Self::Registry(RegistryError::Unavailable) => "store_unavailable",
+            Self::Connected { .. } => "already_connected",
+            Self::Stopping => "stopping",
+        }
+    }
+
     /// What the agent is told; `None` for an agent that proved nothing.
     fn refusal(&self) -> Option<Refused> {
-        let reason = match self {
-            Self::UnknownKey(_) => "key_unknown",
-            Self::Connected { .. } => "already_connected",
-            Self::TooMany | Self::Broken(_) | Self::Slow | Self::Proof(_) | Self::Random => return None,
-        };
-        Some(Refused {
-            reason: reason.to_owned(),
-            message: self.to_string(),
-        })
+        match self {
+            Self::TooMany | Self::Broken(_) | Self::Slow | Self::Proof(_) | Self::Duplicate | Self::Random => None,
+            _ => Some(Refused {
+                reason: self.reason().to_owned(),
+                message: self.to_string(),
+            }),
+        }
     }
-}
-
-/// Why a request got no answer through an agent.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// No agent of the cluster is connected. (503)
-    #[error("the cluster's agent is not connected")]
-    Absent,
-    /// As many requests as may be are open. (503)
-    #[error("the cluster's agent has {allowed} requests open, as many as it may have", allowed = limits::STREAMS)]
-    Busy,
-    /// The connection broke. (502)
-    #[error("the connection to the cluster's agent broke")]
-    Broken(#[source] hyper::Error),
-    /// The agent's answer is none. (502)
-    #[error("the agent's answer cannot be used")]
-    Wire(#[from] WireError),
 }
 
 /// One agent that is connected, for people and programs.
@@ -113,78 +149,151 @@ pub struct AgentStatus {
     /// The public half of its key.
     #[serde(serialize_with = "as_text")]
     pub key: AgentKey,
+    /// The server of its cluster.
+    pub server: Arc<str>,
     /// The cluster's name, as the agent's settings have it.
     pub cluster: String,
     /// The agent's version.
     pub version: String,
     /// The address that it came from.
     pub address: IpAddr,
+    /// The replica of the gateway that it is connected to.
+    pub replica: Uuid,
     /// Since when.
     pub connected_since: Timestamp,
+    /// When anything last came from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Timestamp>,
+    /// How long it took to answer, when it was last asked, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<f64>,
     /// Open requests.
-    pub streams: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<usize>,
+    /// Bytes that came from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_bytes: Option<u64>,
+    /// Bytes that went to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_bytes: Option<u64>,
 }
 
 fn as_text<S: serde::Serializer>(key: &AgentKey, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(key)
 }
 
-/// All agents that are connected. There is one for each process.
+/// The keys of agents that joined, as the registry has them.
+#[derive(Clone, Debug, Default)]
+pub struct JoinedKeys {
+    /// The server of the cluster of each key that is good.
+    pub servers: HashMap<AgentKey, Arc<str>>,
+    /// Keys that were revoked.
+    pub revoked: HashSet<AgentKey>,
+}
+
+/// All agents that are connected to this process, and those that other replicas have.
 #[derive(Debug)]
 pub struct Connections {
+    replica: Uuid,
     state: Mutex<State>,
     unproved: Semaphore,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Keys that clusters name, and how many processes may have each.
-    known: HashMap<AgentKey, usize>,
-    open: HashMap<AgentKey, Vec<Arc<Connection>>>,
-}
-
-#[derive(derive_more::Debug)]
-struct Connection {
-    key: AgentKey,
-    proof: Proof,
-    address: IpAddr,
-    since: Timestamp,
-    #[debug(skip)]
-    sender: SendRequest<RequestBody>,
-    streams: Arc<AtomicUsize>,
-    end: Notify,
+    registry: OnceLock<Arc<dyn Registry>>,
+    peers: Peers,
+    /// Agents are told their status at once.
+    inform: Notify,
 }
 
 impl Default for Connections {
     fn default() -> Self {
         Self {
+            replica: Uuid::new_v4(),
             state: Mutex::default(),
             unproved: Semaphore::new(UNPROVED),
+            registry: OnceLock::new(),
+            peers: Peers::default(),
+            inform: Notify::new(),
         }
     }
 }
 
 impl Connections {
-    /// Sets whom clusters name, and ends the connections of all others.
-    ///
-    /// - `known`: how many processes of an agent may be connected, by key.
-    pub fn set_known(&self, known: HashMap<AgentKey, usize>) {
-        let mut state = self.state();
-        let unknown = state.open.iter().filter(|(key, _)| !known.contains_key(key));
-        for connection in unknown.flat_map(|(_, connections)| connections) {
-            tracing::info!(key = %connection.key, "no cluster names the key of an agent any more: it is disconnected");
-            connection.end.notify_one();
-        }
-        state.open.retain(|key, _| known.contains_key(key));
-        state.known = known;
+    /// This process.
+    pub fn replica(&self) -> Uuid {
+        self.replica
     }
 
-    /// Who is connected.
-    pub fn statuses(&self) -> Vec<AgentStatus> {
+    /// The other replicas, and the agents that are connected to them.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Sets where agents that join are remembered. Only the first call has an effect.
+    pub fn set_registry(&self, registry: Arc<dyn Registry>) {
+        let _ = self.registry.set(registry);
+    }
+
+    fn registry(&self) -> &dyn Registry {
+        const NONE: NoRegistry = NoRegistry;
+        self.registry.get().map_or(&NONE, |registry| &**registry)
+    }
+
+    /// Sets which clusters have an agent, by their server, and ends the connections of agents that are not
+    /// known any more.
+    pub fn set_clusters(&self, clusters: HashMap<Arc<str>, ClusterAgent>) {
+        self.state().set_clusters(clusters);
+    }
+
+    /// Sets which agents have joined, and ends the connections of those that are not known any more.
+    pub fn set_joined(&self, joined: JoinedKeys) {
+        self.state().set_joined(joined);
+    }
+
+    /// Sets whether the registry answers. While it does not, agents that joined are not let in anew, because it
+    /// may have revoked their keys.
+    pub fn set_registry_available(&self, is_available: bool) {
+        self.state().is_registry_away = !is_available;
+    }
+
+    /// Tells agents how many replicas there are now.
+    pub fn inform(&self) {
+        self.inform.notify_waiters();
+    }
+
+    /// Who is connected, here and at other replicas.
+    ///
+    /// - `server`: only agents of the cluster with this server.
+    pub fn statuses(&self, server: Option<&str>) -> Vec<AgentStatus> {
         let state = self.state();
-        let mut statuses: Vec<AgentStatus> = state.open.values().flatten().map(|open| open.status()).collect();
-        statuses.sort_by_key(|status| (status.key, status.connected_since));
+        let mut statuses: Vec<AgentStatus> = state
+            .connections()
+            .filter_map(|connection| connection.status(self.replica))
+            .collect();
+        drop(state);
+        statuses.extend(self.peers.statuses());
+        statuses.retain(|status| server.is_none_or(|server| *server == *status.server));
+        statuses.sort_by(|one, other| (&one.server, one.connected_since).cmp(&(&other.server, other.connected_since)));
         statuses
+    }
+
+    /// The connections of this process.
+    pub fn local(&self) -> Vec<RemoteAgent> {
+        let state = self.state();
+        let of = |connection: &Arc<Connection>| {
+            Some(RemoteAgent {
+                session: connection.session,
+                instance: connection.instance,
+                status: connection.status(self.replica)?,
+            })
+        };
+        state.connections().filter_map(of).collect()
+    }
+
+    /// How many agents are connected to this process, and how many requests are open through them.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        state.connections().fold((0, 0), |(agents, streams), connection| {
+            (agents.saturating_add(1), streams.saturating_add(connection.streams()))
+        })
     }
 
     /// Accepts nobody any more, and ends each connection once it has no open request. Returns when none is
@@ -193,11 +302,10 @@ impl Connections {
         loop {
             {
                 let mut state = self.state();
-                state.known.clear();
-                let idle = state.open.values().flatten();
-                let idle = idle.filter(|connection| connection.streams.load(Ordering::Relaxed) == 0);
-                idle.for_each(|connection| connection.end.notify_one());
-                if state.open.values().all(Vec::is_empty) {
+                state.is_draining = true;
+                let idle = state.connections().filter(|connection| connection.streams() == 0);
+                idle.for_each(|connection| connection.end());
+                if state.connections().next().is_none() {
                     return;
                 }
             }
@@ -207,50 +315,62 @@ impl Connections {
 
     /// Serves the connection of an agent until it ends. The WebSocket's handshake is done.
     ///
+    /// - `closing`: when the connection is to end.
+    ///
     /// # Errors
     /// [`ConnectionError`]: why it ended.
-    pub async fn serve<I>(&self, io: I, address: IpAddr) -> Result<(), ConnectionError>
+    pub async fn serve<I>(
+        &self,
+        io: I,
+        address: IpAddr,
+        closing: impl Future<Output = ()>,
+    ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let permit = self.unproved.try_acquire().map_err(|_| ConnectionError::TooMany)?;
+        let mut closing = std::pin::pin!(closing);
+        let queued = tokio::select! {
+            () = closing.as_mut() => return Ok(()),
+            queued = timeout(QUEUE, self.unproved.acquire()) => queued,
+        };
+        let permit = queued.ok().and_then(Result::ok).ok_or(ConnectionError::TooMany)?;
+        let end = CancellationToken::new();
+        // However this ends, everything on the connection ends with it.
+        let _ending = end.clone().drop_guard();
+        let (io, traffic) = Counted::new(io, &end);
         let socket = websocket::wrap(io, Role::Server).await;
-        let (mut sender, driver) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .adaptive_window(false)
-            .initial_stream_window_size(limits::STREAM_WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW)
-            .max_header_list_size(limits::HEAD_BYTES)
-            .max_send_buf_size(limits::SEND_BUFFER)
-            .max_concurrent_reset_streams(limits::PENDING_RESETS)
-            .keep_alive_interval(limits::PING_EVERY)
-            .keep_alive_timeout(limits::PING_WITHIN)
-            .keep_alive_while_idle(true)
+        let (mut sender, driver) = client_builder()
             .handshake::<_, RequestBody>(TokioIo::new(websocket::bytes(socket)))
             .await?;
         let mut driver = std::pin::pin!(driver);
+        let asked = Instant::now();
         let (key, proof) = tokio::select! {
+            () = closing.as_mut() => return Ok(()),
             ended = driver.as_mut() => return Err(ended.err().map_or(ConnectionError::Slow, ConnectionError::Broken)),
-            proved = timeout(HELLO_WITHIN, hello(&mut sender)) => proved.map_err(|_| ConnectionError::Slow)??,
+            proved = timeout(ANSWER_WITHIN, self.hello(&mut sender)) => proved.map_err(|_| ConnectionError::Slow)??,
         };
         drop(permit);
-        let opened = self.open(Connection {
+        let latency = asked.elapsed();
+        let identity = AgentIdentity {
             key,
-            proof,
+            server: None,
+            cluster: proof.cluster.clone(),
+            version: proof.version.clone(),
             address,
-            since: Timestamp::now(),
-            sender: sender.clone(),
-            streams: Arc::default(),
-            end: Notify::new(),
-        });
-        let open = match opened {
+        };
+        let admitted = async {
+            self.join(&proof, &identity).await?;
+            let connection = Connection::new(identity.clone(), proof.instance, sender.clone(), (traffic, end));
+            self.open(connection)
+        };
+        let admitted = tokio::select! {
+            ended = driver.as_mut() => return Err(ended.err().map_or(ConnectionError::Slow, ConnectionError::Broken)),
+            admitted = admitted => admitted,
+        };
+        let open = match admitted {
             Ok(open) => open,
             Err(error) => {
-                let told = async {
-                    if let Some(refused) = error.refusal() {
-                        let _ = timeout(HELLO_WITHIN, ask(&mut sender, "/refused", &refused)).await;
-                    }
-                };
+                let told = self.refuse(&error, &mut sender, identity);
                 tokio::select! {
                     _ = driver.as_mut() => {}
                     () = told => {}
@@ -259,38 +379,141 @@ impl Connections {
             }
         };
         let connection = &open.connection;
-        tracing::info!(
-            %key, %address, cluster = connection.proof.cluster, version = connection.proof.version,
-            "an agent is connected"
-        );
-        tokio::select! {
-            ended = driver => Ok(ended?),
-            () = connection.end.notified() => Ok(()),
+        connection.set_latency(latency);
+        let identity = connection.identity();
+        tracing::info!(%key, %address, cluster = identity.cluster, version = identity.version, "an agent is connected");
+        let informing = async {
+            self.registry().record(AgentEvent::Connected, identity.clone()).await;
+            self.keep_informed(connection, sender).await
+        };
+        let (reason, ended) = tokio::select! {
+            () = closing => ("stopping", Ok(())),
+            ended = driver => ("broken", ended.map_err(ConnectionError::Broken)),
+            () = connection.ended() => ("ended", Ok(())),
+            error = informing => ("no_answer", Err(error)),
+        };
+        let identity = connection.identity();
+        connection.end();
+        drop(open);
+        self.registry()
+            .record(AgentEvent::Disconnected { reason }, identity)
+            .await;
+        ended
+    }
+
+    /// Tells an agent why it is not served.
+    async fn refuse(&self, error: &ConnectionError, sender: &mut SendRequest<RequestBody>, agent: AgentIdentity) {
+        let reason = error.reason();
+        if let Some(refused) = error.refusal() {
+            let _ = timeout(ANSWER_WITHIN, ask(sender, "/refused", &refused)).await;
         }
+        self.registry().record(AgentEvent::Refused { reason }, agent).await;
+    }
+
+    /// Has the agent prove its key.
+    async fn hello(&self, sender: &mut SendRequest<RequestBody>) -> Result<(AgentKey, Proof), ConnectionError> {
+        let replicas = self.peers.replicas();
+        let challenge = Challenge::new(self.replica, replicas).ok_or(ConnectionError::Random)?;
+        let response = ask(sender, "/hello", &challenge).await?;
+        if response.status() == StatusCode::CONFLICT {
+            return Err(ConnectionError::Duplicate);
+        }
+        let proof: Proof = read(response).await?;
+        Ok((proof.verify(&challenge)?, proof))
+    }
+
+    /// Lets an agent with a token join, unless its key is known.
+    async fn join(&self, proof: &Proof, agent: &AgentIdentity) -> Result<(), ConnectionError> {
+        let request = {
+            let state = self.state();
+            if state.is_known(&agent.key) {
+                return Ok(());
+            }
+            if state.joined.revoked.contains(&agent.key) {
+                return Err(ConnectionError::RevokedKey(agent.key));
+            }
+            let Some(token) = &proof.join_token else {
+                return Err(match state.is_registry_away {
+                    true => RegistryError::Unavailable.into(),
+                    false => ConnectionError::UnknownKey(agent.key),
+                });
+            };
+            let token = token::hash(token);
+            let (server, expires_at) = state.find_token(&token).ok_or(ConnectionError::UnknownToken)?;
+            if expires_at <= Timestamp::now() {
+                return Err(ConnectionError::ExpiredToken(expires_at));
+            }
+            JoinRequest {
+                agent: agent.clone(),
+                server,
+                token,
+            }
+        };
+        let server = Arc::clone(&request.server);
+        self.registry().join(request).await?;
+        tracing::info!(key = %agent.key, address = %agent.address, %server, "an agent has joined");
+        self.state().add_joined(agent.key, server);
+        Ok(())
     }
 
     /// Adds a connection that proved its key. It replaces an earlier one of the same process.
     fn open(&self, connection: Connection) -> Result<OpenConnection<'_>, ConnectionError> {
-        let key = connection.key;
         let mut state = self.state();
-        let State { known, open } = &mut *state;
-        let allowed = *known.get(&key).ok_or(ConnectionError::UnknownKey(key))?;
-        let others = open.entry(key).or_default();
-        others.retain(|other| {
-            let is_same = other.proof.instance == connection.proof.instance;
-            if is_same {
-                // The agent came back before the gateway noticed that it was gone.
-                other.end.notify_one();
-            }
-            !is_same && !other.sender.is_closed()
-        });
-        if let Some(other) = others.first().filter(|_| others.len() >= allowed) {
-            let address = other.address;
-            return Err(ConnectionError::Connected { key, address });
+        if state.is_draining {
+            return Err(ConnectionError::Stopping);
         }
-        let connection = Arc::new(connection);
-        others.push(Arc::clone(&connection));
+        let connection = state.open(connection, &self.peers)?;
         Ok(OpenConnection { all: self, connection })
+    }
+
+    /// Tells the agent its status from time to time, until it does not answer.
+    async fn keep_informed(&self, connection: &Connection, mut sender: SendRequest<RequestBody>) -> ConnectionError {
+        // A new key is confirmed at once, and no more than one in a while.
+        let mut is_confirming = false;
+        loop {
+            let informed = self.inform.notified();
+            let replicas = self.peers.replicas();
+            let told = timeout(ANSWER_WITHIN, self.tell_status(connection, &mut sender, replicas)).await;
+            is_confirming = match told {
+                Ok(Ok(has_new_key)) => has_new_key && !is_confirming,
+                Ok(Err(error)) => return error,
+                // HTTP/2 finds out what is broken. A slow agent may have much to do.
+                Err(_) => false,
+            };
+            if !is_confirming {
+                let _ = timeout(STATUS_EVERY, informed).await;
+            }
+        }
+    }
+
+    /// Returns whether the agent has a new key since.
+    async fn tell_status(
+        &self,
+        connection: &Connection,
+        sender: &mut SendRequest<RequestBody>,
+        replicas: usize,
+    ) -> Result<bool, ConnectionError> {
+        let key = connection.key();
+        let status = Status::new(key, replicas).ok_or(ConnectionError::Random)?;
+        let asked = Instant::now();
+        let answer: StatusAnswer = read(ask(sender, "/status", &status).await?).await?;
+        connection.set_latency(asked.elapsed());
+        let Some(new) = answer.new_key else { return Ok(false) };
+        let new = new.verify(&status, &key)?;
+        if new == key {
+            return Ok(false);
+        }
+        match self.registry().replace(connection.identity(), new).await {
+            Ok(()) => {
+                tracing::info!(%key, %new, "an agent has a new key");
+                self.state().change_key(connection, new);
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(%key, %new, %error, "an agent cannot change its key");
+                Ok(false)
+            }
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -298,17 +521,21 @@ impl Connections {
     }
 }
 
-impl Connection {
-    fn status(&self) -> AgentStatus {
-        AgentStatus {
-            key: self.key,
-            cluster: self.proof.cluster.clone(),
-            version: self.proof.version.clone(),
-            address: self.address,
-            connected_since: self.since,
-            streams: self.streams.load(Ordering::Relaxed),
-        }
-    }
+/// The gateway's end of HTTP/2, to agents and to other replicas.
+pub(crate) fn client_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .max_header_list_size(limits::HEAD_BYTES)
+        .max_send_buf_size(limits::SEND_BUFFER)
+        .max_concurrent_reset_streams(limits::PENDING_RESETS)
+        .keep_alive_interval(limits::PING_EVERY)
+        .keep_alive_timeout(limits::PING_WITHIN)
+        .keep_alive_while_idle(true);
+    builder
 }
 
 /// A connection that requests may use, until it is dropped.
@@ -320,21 +547,8 @@ struct OpenConnection<'a> {
 
 impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
-        let mut state = self.all.state();
-        if let Some(others) = state.open.get_mut(&self.connection.key) {
-            others.retain(|other| !Arc::ptr_eq(other, &self.connection));
-        }
+        self.all.state().remove(&self.connection);
     }
-}
-
-/// Has the agent prove its key.
-async fn hello(sender: &mut SendRequest<RequestBody>) -> Result<(AgentKey, Proof), ConnectionError> {
-    let challenge = Challenge::new().ok_or(ConnectionError::Random)?;
-    let response = ask(sender, "/hello", &challenge).await?;
-    let content = Limited::new(response.into_body(), MESSAGE_BYTES).collect().await;
-    let content = content.map_err(|_| ProofError::Malformed)?.to_bytes();
-    let proof: Proof = serde_json::from_slice(&content).map_err(|_| ProofError::Malformed)?;
-    Ok((proof.verify(&challenge)?, proof))
 }
 
 /// Sends a request to the agent itself.
@@ -355,72 +569,9 @@ async fn ask(
     sender.send_request(request).await
 }
 
-/// Sends requests to the API server of one cluster, through whichever of its agents is connected.
-#[derive(Clone, Debug)]
-pub struct AgentClient {
-    connections: Arc<Connections>,
-    keys: Arc<[AgentKey]>,
-}
-
-/// A connection for one request.
-#[derive(Clone, Debug)]
-pub struct AgentSender(Arc<Connection>);
-
-/// Counts a request of a connection, until it is dropped.
-#[derive(Debug)]
-pub struct StreamPermit(Arc<AtomicUsize>);
-
-impl Drop for StreamPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl AgentClient {
-    /// - `keys`: those of the cluster's agent.
-    pub fn new(connections: Arc<Connections>, keys: impl Into<Arc<[AgentKey]>>) -> Self {
-        Self {
-            connections,
-            keys: keys.into(),
-        }
-    }
-
-    /// Chooses a connection for one request: the one with the fewest.
-    ///
-    /// # Errors
-    /// [`RequestError::Absent`], [`RequestError::Busy`].
-    pub fn choose(&self) -> Result<(AgentSender, StreamPermit), RequestError> {
-        let state = self.connections.state();
-        let open = self.keys.iter().filter_map(|key| state.open.get(key)).flatten();
-        let usable = open.filter(|connection| !connection.sender.is_closed());
-        let count = |connection: &&Arc<Connection>| connection.streams.load(Ordering::Relaxed);
-        let chosen = usable.min_by_key(count).ok_or(RequestError::Absent)?;
-        if count(&chosen) >= limits::STREAMS as usize {
-            return Err(RequestError::Busy);
-        }
-        chosen.streams.fetch_add(1, Ordering::Relaxed);
-        let permit = StreamPermit(Arc::clone(&chosen.streams));
-        Ok((AgentSender(Arc::clone(chosen)), permit))
-    }
-}
-
-impl AgentSender {
-    /// Sends a request to the API server. Its URI's host has no meaning. The answer's fields and status are
-    /// those of the API server, if the agent is honest; a 101 has the connection of the protocol that the
-    /// request asks for.
-    ///
-    /// Cancel safe: dropping the future ends the request.
-    pub fn send(
-        &self,
-        mut request: Request<RequestBody>,
-    ) -> BoxFuture<'static, Result<Response<Incoming>, RequestError>> {
-        let mut sender = self.0.sender.clone();
-        Box::pin(async move {
-            let asked = wire::encode_request(&mut request)?;
-            let answered = sender.send_request(request).await;
-            let mut response = answered.map_err(RequestError::Broken)?;
-            wire::decode_response(&mut response, asked)?;
-            Ok(response)
-        })
-    }
+/// Reads an answer of the agent itself.
+async fn read<T: serde::de::DeserializeOwned>(response: Response<Incoming>) -> Result<T, ProofError> {
+    let content = Limited::new(response.into_body(), MESSAGE_BYTES).collect().await;
+    let content = content.map_err(|_| ProofError::Malformed)?.to_bytes();
+    serde_json::from_slice(&content).map_err(|_| ProofError::Malformed)
 }

@@ -1,19 +1,22 @@
-//! How the agent reaches the gateway: TCP, TLS, and the WebSocket's handshake.
+//! How the agent reaches the gateway: TCP, perhaps through an HTTP proxy, TLS, and the WebSocket's handshake.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
+use http::{HeaderValue, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::client_async_with_config;
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tower::ServiceExt as _;
 use url::Url;
 
 use crate::settings::Settings;
@@ -22,11 +25,22 @@ use crate::{CONNECT_PATH, SUBPROTOCOL, api_server, websocket};
 /// Longest wait for a connection on which the gateway takes requests.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 
+/// Most of a refusal that is shown, in bytes.
+const REFUSAL_BYTES: usize = 512;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Connect(#[source] BoxError),
+    #[error("through the proxy {proxy}: {error}")]
+    Proxy { proxy: Url, error: BoxError },
+    #[error("the gateway answers {status}: {text}")]
+    Refused { status: http::StatusCode, text: String },
     #[error("the WebSocket is refused: {0}")]
     WebSocket(#[source] Box<tungstenite::Error>),
     #[error("there is no answer within {CONNECT_WITHIN:?}")]
@@ -39,6 +53,7 @@ pub(crate) enum Error {
 #[debug("Gateway({url})")]
 pub(crate) struct Gateway {
     url: Url,
+    proxy: Option<Url>,
     tls: TlsConnector,
 }
 
@@ -54,6 +69,7 @@ impl Gateway {
         let config = api_server::client_config(settings.certificate_authority.as_deref())?;
         Ok(Self {
             url: settings.gateway.clone(),
+            proxy: settings.proxy.clone(),
             tls: TlsConnector::from(Arc::new(config)),
         })
     }
@@ -68,15 +84,16 @@ impl Gateway {
         let host = self.url.host_str().ok_or(Error::Host)?;
         // A literal IPv6 address has brackets in URLs.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let port = self.url.port_or_known_default().unwrap_or(443);
-        let tcp = TcpStream::connect((bare, port)).await?;
-        tcp.set_nodelay(true)?;
+        let tcp = self.reach().await?;
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| Error::Host)?;
         let tls = self.tls.connect(name, tcp).await?;
         let path = format!("{}{CONNECT_PATH}", self.url.path().trim_end_matches('/'));
         let mut url = self.url.clone();
         url.set_path(&path);
-        let failed = |error| Error::WebSocket(Box::new(error));
+        let failed = |error| match error {
+            tungstenite::Error::Http(response) => refused(*response),
+            error => Error::WebSocket(Box::new(error)),
+        };
         let address = url.as_str().replacen("https://", "wss://", 1);
         let mut request = address.into_client_request().map_err(failed)?;
         let protocol = HeaderValue::from_static(SUBPROTOCOL);
@@ -85,5 +102,44 @@ impl Gateway {
             .await
             .map_err(failed)?;
         Ok(websocket::bytes(socket))
+    }
+
+    /// A connection of TCP to the gateway.
+    async fn reach(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+        let authority = self.url.authority();
+        let port = self.url.port_or_known_default().unwrap_or(443);
+        let authority = match self.url.port() {
+            Some(_) => authority.to_owned(),
+            None => format!("{authority}:{port}"),
+        };
+        let destination = format!("https://{authority}/")
+            .parse::<Uri>()
+            .map_err(|_| Error::Host)?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let Some(proxy) = &self.proxy else {
+            let connected = tcp.oneshot(destination).await;
+            return connected
+                .map(TokioIo::into_inner)
+                .map_err(|error| Error::Connect(error.into()));
+        };
+        let failed = |error: BoxError| Error::Proxy {
+            proxy: proxy.clone(),
+            error,
+        };
+        let proxy = proxy.as_str().parse::<Uri>().map_err(|error| failed(error.into()))?;
+        let connected = Tunnel::new(proxy, tcp).oneshot(destination).await;
+        connected.map(TokioIo::into_inner).map_err(|error| failed(error.into()))
+    }
+}
+
+/// What the gateway, or what is in front of it, says instead of switching protocols.
+fn refused(response: http::Response<Option<Vec<u8>>>) -> Error {
+    let content = response.body().as_deref().unwrap_or_default();
+    let text = String::from_utf8_lossy(content.get(..REFUSAL_BYTES).unwrap_or(content));
+    Error::Refused {
+        status: response.status(),
+        text: text.chars().filter(|c| !c.is_control()).collect(),
     }
 }

@@ -1,5 +1,11 @@
-//! The first exchange of a connection: the gateway sends a nonce, and the agent proves with its signature
-//! that it has the private half of its key.
+//! What both ends say about themselves: the first exchange of a connection, in which the agent proves with its
+//! signature that it has the private half of its key, and what the gateway tells it afterwards.
+//!
+//! | the gateway sends | the agent answers |
+//! |---|---|
+//! | `/hello`: a nonce, and which replica it is | its key, and a signature of the nonce; a join token, if it has one |
+//! | `/status`, again and again: which key it knows the agent by, a nonce | a new key, if the old one is old |
+//! | `/refused`: why it does not serve the agent | – |
 //!
 //! Security: a nonce is used once, so that a proof that was seen is worth nothing. Nothing depends on
 //! clocks.
@@ -7,7 +13,8 @@
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::key::{SigningKey, is_signed};
@@ -19,15 +26,23 @@ pub(crate) const MESSAGE_BYTES: usize = 4 * 1024;
 /// Longest text of an agent about itself, in bytes: its version, its cluster's name.
 const TEXT_BYTES: usize = 253;
 
-/// What a signature is for, so that it cannot be one for something else.
-const CONTEXT: &[u8] = b"tollgate agent hello v1\0";
+/// Longest join token, in bytes.
+const TOKEN_BYTES: usize = 256;
 
-/// What the gateway sends.
+/// What a signature is for, so that it cannot be one for something else.
+const HELLO: &[u8] = b"tollgate agent hello v1\0";
+const NEW_KEY: &[u8] = b"tollgate agent new key v1\0";
+
+/// What the gateway sends first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Challenge {
     nonce: String,
     /// The gateway's version, for the agent's log.
     pub(crate) version: String,
+    /// The gateway's process.
+    pub(crate) replica: Uuid,
+    /// How many replicas share agents.
+    pub(crate) replicas: usize,
 }
 
 /// What the agent answers.
@@ -40,6 +55,38 @@ pub(crate) struct Proof {
     /// The cluster's name, as the agent's settings have it.
     pub(crate) cluster: String,
     pub(crate) version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "expose")]
+    pub(crate) join_token: Option<SecretString>,
+}
+
+fn expose<S: Serializer>(token: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    token.as_ref().map(ExposeSecret::expose_secret).serialize(serializer)
+}
+
+/// What the gateway tells an agent that it serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    nonce: String,
+    /// The key that it knows the agent by.
+    pub(crate) key: String,
+    /// How many replicas share agents.
+    pub(crate) replicas: usize,
+}
+
+/// What the agent answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct StatusAnswer {
+    /// The key that the agent wants to be known by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) new_key: Option<NewKey>,
+}
+
+/// A new key, signed by itself and by the one before.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NewKey {
+    key: String,
+    signature: String,
+    signature_of_old: String,
 }
 
 /// Why the gateway does not serve an agent.
@@ -61,19 +108,33 @@ pub enum ProofError {
     Signature,
 }
 
+fn nonce() -> Option<String> {
+    let mut nonce = [0; 32];
+    SystemRandom::new().fill(&mut nonce).ok()?;
+    Some(STANDARD.encode(nonce))
+}
+
+fn verify(key: &AgentKey, message: &[u8], signature: &str) -> Result<(), ProofError> {
+    let signature = STANDARD.decode(signature).map_err(|_| ProofError::Malformed)?;
+    match is_signed(key, message, &signature) {
+        true => Ok(()),
+        false => Err(ProofError::Signature),
+    }
+}
+
 impl Challenge {
     /// `None` if the system has no random bytes.
-    pub(crate) fn new() -> Option<Self> {
-        let mut nonce = [0; 32];
-        SystemRandom::new().fill(&mut nonce).ok()?;
+    pub(crate) fn new(replica: Uuid, replicas: usize) -> Option<Self> {
         Some(Self {
-            nonce: STANDARD.encode(nonce),
+            nonce: nonce()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            replica,
+            replicas,
         })
     }
 
     fn message(&self) -> Vec<u8> {
-        [CONTEXT, self.nonce.as_bytes()].concat()
+        [HELLO, self.nonce.as_bytes()].concat()
     }
 }
 
@@ -85,21 +146,56 @@ impl Proof {
             instance,
             cluster: cluster.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            join_token: None,
         }
     }
 
     /// The key that answered the challenge.
     pub(crate) fn verify(&self, challenge: &Challenge) -> Result<AgentKey, ProofError> {
         let is_text = |text: &str| text.len() <= TEXT_BYTES && !text.chars().any(char::is_control);
-        if !is_text(&self.cluster) || !is_text(&self.version) {
+        let token = self.join_token.as_ref().map_or(0, |token| token.expose_secret().len());
+        if !is_text(&self.cluster) || !is_text(&self.version) || token > TOKEN_BYTES {
             return Err(ProofError::Malformed);
         }
         let key = AgentKey::parse(&self.key).ok_or(ProofError::Malformed)?;
-        let signature = STANDARD.decode(&self.signature).map_err(|_| ProofError::Malformed)?;
-        match is_signed(&key, &challenge.message(), &signature) {
-            true => Ok(key),
-            false => Err(ProofError::Signature),
+        verify(&key, &challenge.message(), &self.signature)?;
+        Ok(key)
+    }
+}
+
+impl Status {
+    /// `None` if the system has no random bytes.
+    pub(crate) fn new(key: AgentKey, replicas: usize) -> Option<Self> {
+        Some(Self {
+            nonce: nonce()?,
+            key: key.to_string(),
+            replicas,
+        })
+    }
+
+    fn message(&self, new: &str) -> Vec<u8> {
+        [NEW_KEY, self.nonce.as_bytes(), b"\0", new.as_bytes()].concat()
+    }
+}
+
+impl NewKey {
+    pub(crate) fn sign(status: &Status, old: &SigningKey, new: &SigningKey) -> Self {
+        let key = new.public().to_string();
+        let message = status.message(&key);
+        Self {
+            signature: STANDARD.encode(new.sign(&message)),
+            signature_of_old: STANDARD.encode(old.sign(&message)),
+            key,
         }
+    }
+
+    /// The new key, if the old one and the new one signed it for this message.
+    pub(crate) fn verify(&self, status: &Status, old: &AgentKey) -> Result<AgentKey, ProofError> {
+        let key = AgentKey::parse(&self.key).ok_or(ProofError::Malformed)?;
+        let message = status.message(&self.key);
+        verify(&key, &message, &self.signature)?;
+        verify(old, &message, &self.signature_of_old)?;
+        Ok(key)
     }
 }
 
@@ -107,20 +203,24 @@ impl Proof {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Challenge, Proof, ProofError};
+    use super::{Challenge, NewKey, Proof, ProofError, Status};
     use crate::key::SigningKey;
 
     fn key() -> SigningKey {
         SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap()
     }
 
+    fn challenge() -> Challenge {
+        Challenge::new(Uuid::nil(), 1).unwrap()
+    }
+
     #[test]
     fn a_proof_is_for_one_challenge_and_one_key() {
         let (own, other) = (key(), key());
-        let challenge = Challenge::new().unwrap();
+        let challenge = challenge();
         let proof = Proof::new(&challenge, &own, ("prod", Uuid::nil()));
         assert_eq!(proof.verify(&challenge), Ok(own.public()));
-        assert_eq!(proof.verify(&Challenge::new().unwrap()), Err(ProofError::Signature));
+        assert_eq!(proof.verify(&self::challenge()), Err(ProofError::Signature));
         let claimed = Proof {
             key: other.public().to_string(),
             ..proof.clone()
@@ -136,5 +236,21 @@ mod tests {
             ..proof
         };
         assert_eq!(loud.verify(&challenge), Err(ProofError::Malformed));
+    }
+
+    #[test]
+    fn a_new_key_is_signed_by_the_one_before_and_by_itself() {
+        let (old, new, other) = (key(), key(), key());
+        let status = Status::new(old.public(), 1).unwrap();
+        let signed = NewKey::sign(&status, &old, &new);
+        assert_eq!(signed.verify(&status, &old.public()), Ok(new.public()));
+        assert_eq!(signed.verify(&status, &other.public()), Err(ProofError::Signature));
+        let later = Status::new(old.public(), 1).unwrap();
+        assert_eq!(signed.verify(&later, &old.public()), Err(ProofError::Signature));
+        let foreign = NewKey {
+            key: other.public().to_string(),
+            ..signed
+        };
+        assert_eq!(foreign.verify(&status, &old.public()), Err(ProofError::Signature));
     }
 }

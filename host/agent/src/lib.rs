@@ -12,13 +12,20 @@
 mod accept;
 pub mod allow;
 pub mod api_server;
+mod body;
 pub mod connections;
 mod dial;
 pub mod file;
 pub mod hello;
+mod identity;
 pub mod key;
+pub mod peers;
+pub mod registry;
+mod secret;
 mod serve;
 pub mod settings;
+pub mod token;
+mod traffic;
 mod websocket;
 pub mod wire;
 

@@ -1,15 +1,14 @@
 //! The agent: connects to the gateway, again and again, and serves the requests that come.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -18,16 +17,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use secrecy::SecretString;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::allow::AllowList;
 use crate::api_server::{self, ApiServer, Content};
+use crate::body::WithoutEmpty;
 use crate::file::ReadError;
-use crate::hello::{Challenge, MESSAGE_BYTES, Proof, Refused};
+use crate::hello::{Challenge, MESSAGE_BYTES, Refused, Status};
+use crate::identity::Identity;
 use crate::key::{NoKey, SigningKey};
-use crate::settings::Settings;
+use crate::settings::{KeySettings, Settings};
 use crate::{dial, limits, wire};
 use tollgate_core::header_map::retain;
 use tollgate_core::upgrade::Protocol;
@@ -64,17 +66,31 @@ pub enum StartError {
     Tls(#[from] api_server::Error),
 }
 
+/// Connections to different replicas of the gateway, so that one that dies takes nothing else along.
+const CONNECTIONS: usize = 2;
+
 /// An agent. It runs as long as [`Agent::run`] is polled.
 #[derive(Debug)]
 pub struct Agent {
-    key: SigningKey,
-    cluster: String,
-    instance: Uuid,
+    identity: Identity,
     allow: AllowList,
     api_server: ApiServer,
     gateway: dial::Gateway,
-    /// Why the gateway refused the agent last.
-    refused: Mutex<Option<Refused>>,
+    /// What each connection knows.
+    connections: Mutex<[ConnectionState; CONNECTIONS]>,
+    /// How many replicas the gateway says it has.
+    replicas: watch::Sender<usize>,
+}
+
+/// What the gateway said on one connection.
+#[derive(Debug, Default)]
+struct ConnectionState {
+    /// The replica that it reached.
+    replica: Option<Uuid>,
+    /// Whether another connection has reached the same.
+    is_duplicate: bool,
+    /// Why the gateway does not serve the agent.
+    refused: Option<Refused>,
 }
 
 impl Agent {
@@ -83,48 +99,50 @@ impl Agent {
     /// # Errors
     /// [`StartError`].
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        let path = settings.key.display().to_string();
-        let pem = std::fs::read_to_string(&settings.key).map_err(ReadError::of(&settings.key));
-        let pem = SecretString::from(pem.map_err(StartError::ReadKey)?);
+        let api_server = ApiServer::new(&settings.api_server)?;
+        let gateway = dial::Gateway::new(&settings)?;
+        let identity = match settings.key {
+            KeySettings::Secret { name, rotate_every } => Identity::in_secret(name, rotate_every, settings.cluster),
+            KeySettings::File(file) => {
+                let pem = std::fs::read_to_string(&file).map_err(ReadError::of(&file));
+                let pem = SecretString::from(pem.map_err(StartError::ReadKey)?);
+                let path = file.display().to_string();
+                let key = SigningKey::from_pem(&pem).map_err(|source| StartError::Key { path, source })?;
+                Identity::fixed(key, settings.cluster)
+            }
+        };
         Ok(Self {
-            key: SigningKey::from_pem(&pem).map_err(|source| StartError::Key { path, source })?,
-            api_server: ApiServer::new(&settings.api_server)?,
-            gateway: dial::Gateway::new(&settings)?,
-            cluster: settings.cluster,
-            instance: Uuid::new_v4(),
+            identity,
             allow: settings.allow,
-            refused: Mutex::default(),
+            api_server,
+            gateway,
+            connections: Mutex::default(),
+            replicas: watch::Sender::new(1),
         })
-    }
-
-    /// The public half of its key.
-    pub fn key(&self) -> &SigningKey {
-        &self.key
     }
 
     /// Connects and serves, again and again, until `stop`. Open requests then have `drain` to end.
     pub async fn run(self: Arc<Self>, stop: CancellationToken, drain: Duration) {
+        let connections = (0..CONNECTIONS).map(|number| self.keep_connected(number, (&stop, drain)));
+        join_all(connections).await;
+    }
+
+    /// Keeps one connection. Those after the first are for further replicas.
+    async fn keep_connected(self: &Arc<Self>, number: usize, (stop, drain): (&CancellationToken, Duration)) {
         let mut pause = PAUSES.0;
-        while !stop.is_cancelled() {
-            let started = Instant::now();
-            let connected = tokio::select! {
+        loop {
+            let mut replicas = self.replicas.subscribe();
+            tokio::select! {
                 () = stop.cancelled() => return,
-                connected = self.gateway.connect() => connected,
-            };
-            match connected {
-                Ok(io) => {
-                    tracing::info!(gateway = %self.gateway, "connected");
-                    let ended = self.serve(io, (&stop, drain)).await;
-                    let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    match (refused, ended) {
-                        (Some(Refused { reason, message }), _) => {
-                            tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this agent: {message}");
-                        }
-                        (None, Err(error)) => tracing::warn!(gateway = %self.gateway, %error, "the connection broke"),
-                        (None, Ok(())) => tracing::info!(gateway = %self.gateway, "the gateway ended the connection"),
-                    }
-                }
-                Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
+                waited = replicas.wait_for(|replicas| *replicas > number) => if waited.is_err() { return },
+            }
+            let started = Instant::now();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                connected = self.connect() => match connected {
+                    Ok(io) => self.serve_once(io, number, (stop, drain)).await,
+                    Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
+                },
             }
             if started.elapsed() > GOOD_AFTER {
                 pause = PAUSES.0;
@@ -138,32 +156,58 @@ impl Agent {
         }
     }
 
+    async fn connect(
+        &self,
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Box<dyn std::error::Error + Send + Sync>> {
+        self.identity.load(&self.api_server).await?;
+        Ok(self.gateway.connect().await?)
+    }
+
+    /// Serves one connection until it ends, and says in the log why.
+    async fn serve_once<I>(self: &Arc<Self>, io: I, number: usize, stop: (&CancellationToken, Duration))
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let ended = self.serve(io, number, stop).await;
+        let state = self
+            .connections()
+            .get_mut(number)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        match (state.refused, ended) {
+            (Some(Refused { reason, message }), _) => {
+                tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this agent: {message}");
+                if let Err(error) = self.identity.refused(&self.api_server, &reason).await {
+                    tracing::error!(%error, "the agent's key cannot be read");
+                }
+            }
+            (None, _) if state.is_duplicate => {
+                tracing::debug!(gateway = %self.gateway, "another connection has reached the same replica");
+            }
+            (None, Err(error)) => tracing::warn!(gateway = %self.gateway, %error, "the connection broke"),
+            (None, Ok(())) => tracing::info!(gateway = %self.gateway, "the gateway ended the connection"),
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, [ConnectionState; CONNECTIONS]> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Serves one connection until it ends.
-    pub(crate) async fn serve<I>(
+    async fn serve<I>(
         self: &Arc<Self>,
         io: I,
+        number: usize,
         (stop, drain): (&CancellationToken, Duration),
     ) -> Result<(), hyper::Error>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .enable_connect_protocol()
-            .adaptive_window(false)
-            .initial_stream_window_size(limits::STREAM_WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW)
-            .max_concurrent_streams(limits::STREAMS)
-            .max_header_list_size(limits::HEAD_BYTES)
-            .max_send_buf_size(limits::SEND_BUFFER)
-            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
-            .keep_alive_interval(limits::PING_EVERY)
-            .keep_alive_timeout(limits::PING_WITHIN);
         let service = service_fn(|request| {
             let agent = Arc::clone(self);
-            async move { Ok::<_, Infallible>(agent.answer(request).await) }
+            async move { Ok::<_, Infallible>(agent.answer(request, number).await) }
         });
+        let builder = server_builder();
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
         tokio::select! {
             ended = connection.as_mut() => return ended,
@@ -172,38 +216,71 @@ impl Agent {
         timeout(drain, connection).await.unwrap_or(Ok(()))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Content> {
+    async fn answer(&self, request: Request<Incoming>, number: usize) -> Response<Content> {
         if request
             .uri()
             .authority()
             .is_some_and(|authority| authority == wire::AGENT)
         {
-            return self.answer_gateway(request).await;
+            return self.answer_gateway(request, number).await;
         }
         self.forward(request).await
     }
 
+    /// Proves the key, unless another connection has reached the same replica.
+    async fn hello(&self, challenge: &Challenge, number: usize) -> Response<Content> {
+        tracing::debug!(version = challenge.version, replica = %challenge.replica, "the gateway asks who this is");
+        {
+            let mut connections = self.connections();
+            let mut others = connections.iter().enumerate().filter(|(other, _)| *other != number);
+            let is_duplicate = others.any(|(_, other)| other.replica == Some(challenge.replica));
+            let Some(own) = connections.get_mut(number) else {
+                return status_only(StatusCode::NOT_FOUND);
+            };
+            own.is_duplicate = is_duplicate;
+            if is_duplicate {
+                return status_only(StatusCode::CONFLICT);
+            }
+            own.replica = Some(challenge.replica);
+        }
+        self.note_replicas(challenge.replicas);
+        match self.identity.proof(challenge).await {
+            Some(proof) => json(StatusCode::OK, &proof),
+            None => status_only(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    fn note_replicas(&self, now: usize) {
+        self.replicas
+            .send_if_modified(|replicas| std::mem::replace(replicas, now) != now);
+    }
+
     /// Answers the gateway's own requests.
-    async fn answer_gateway(&self, request: Request<Incoming>) -> Response<Content> {
+    async fn answer_gateway(&self, request: Request<Incoming>, number: usize) -> Response<Content> {
         let path = request.uri().path().to_owned();
         let Ok(content) = Limited::new(request.into_body(), MESSAGE_BYTES).collect().await else {
             return status_only(StatusCode::BAD_REQUEST);
         };
         let content = content.to_bytes();
         match path.as_str() {
-            "/hello" => {
-                let Ok(challenge) = serde_json::from_slice::<Challenge>(&content) else {
+            "/hello" => match serde_json::from_slice::<Challenge>(&content) {
+                Ok(challenge) => self.hello(&challenge, number).await,
+                Err(_) => status_only(StatusCode::BAD_REQUEST),
+            },
+            "/status" => {
+                let Ok(status) = serde_json::from_slice::<Status>(&content) else {
                     return status_only(StatusCode::BAD_REQUEST);
                 };
-                tracing::debug!(version = challenge.version, "the gateway asks who this is");
+                self.note_replicas(status.replicas);
                 json(
                     StatusCode::OK,
-                    &Proof::new(&challenge, &self.key, (&self.cluster, self.instance)),
+                    &self.identity.answer_status(&self.api_server, &status).await,
                 )
             }
             "/refused" => {
-                let refused = serde_json::from_slice(&content).ok();
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+                if let Some(own) = self.connections().get_mut(number) {
+                    own.refused = serde_json::from_slice(&content).ok();
+                }
                 status_only(StatusCode::NO_CONTENT)
             }
             _ => status_only(StatusCode::NOT_FOUND),
@@ -240,6 +317,24 @@ impl Agent {
     }
 }
 
+/// The server's end of HTTP/2: the agent's to the gateway, and that of a replica to another one.
+pub(crate) fn server_builder() -> hyper::server::conn::http2::Builder<TokioExecutor> {
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .enable_connect_protocol()
+        .adaptive_window(false)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .max_concurrent_streams(limits::STREAMS)
+        .max_header_list_size(limits::HEAD_BYTES)
+        .max_send_buf_size(limits::SEND_BUFFER)
+        .max_pending_accept_reset_streams(limits::PENDING_RESETS)
+        .keep_alive_interval(limits::PING_EVERY)
+        .keep_alive_timeout(limits::PING_WITHIN);
+    builder
+}
+
 /// Passes an answer of the API server on, and connects both sides if it switches protocols.
 fn pass_back(
     mut response: Response<Incoming>,
@@ -248,7 +343,7 @@ fn pass_back(
     let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switch {
         let api_side = hyper::upgrade::on(&mut response);
-        tokio::spawn(copy(gateway_side, api_side));
+        tokio::spawn(copy_upgraded(gateway_side, api_side));
     }
     wire::encode_response(&mut response, asked);
     response.map(|body| match is_switch {
@@ -257,7 +352,8 @@ fn pass_back(
     })
 }
 
-async fn copy(gateway_side: OnUpgrade, api_side: OnUpgrade) {
+/// Copies between two connections that switched protocols, until both have ended.
+pub(crate) async fn copy_upgraded(gateway_side: OnUpgrade, api_side: OnUpgrade) {
     let handover = async { tokio::try_join!(gateway_side, api_side) };
     let Ok(Ok((gateway, api))) = timeout(HANDOVER, handover).await else {
         return;
@@ -265,34 +361,6 @@ async fn copy(gateway_side: OnUpgrade, api_side: OnUpgrade) {
     let (mut gateway, mut api) = (TokioIo::new(gateway), TokioIo::new(api));
     let copied = tokio::io::copy_bidirectional_with_sizes(&mut gateway, &mut api, BUFFER_BYTES, BUFFER_BYTES).await;
     tracing::debug!(?copied, "a tunnel ended");
-}
-
-/// Content without empty frames, of which HTTP/2 takes only some hundred in the life of a connection.
-struct WithoutEmpty(Incoming);
-
-impl Body for WithoutEmpty {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let body = &mut self.get_mut().0;
-        loop {
-            let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-            let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
-            match frame {
-                Some(Ok(frame)) if is_empty(&frame) => {}
-                frame => return Poll::Ready(frame),
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
-    }
 }
 
 /// Removes the fields by which an authenticating proxy would name its user

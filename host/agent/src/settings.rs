@@ -1,6 +1,8 @@
 //! The agent's settings, a file in YAML.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use url::Url;
@@ -8,6 +10,7 @@ use url::Url;
 use crate::allow::{AllowList, OwnAccount};
 use crate::file::ReadError;
 use tollgate_config::KubernetesApi;
+use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_core::glob::{self, Pattern};
 
 /// The agent's settings.
@@ -19,12 +22,54 @@ pub struct Settings {
     pub certificate_authority: Option<PathBuf>,
     /// The cluster's name, for the gateway's log.
     pub cluster: String,
-    /// File of the private key.
-    pub key: PathBuf,
+    /// An HTTP proxy to the gateway, of `http`.
+    pub proxy: Option<Url>,
+    /// Where the private key is.
+    pub key: KeySettings,
     /// The API server.
     pub api_server: ApiServerSettings,
     /// Whom the gateway may act as.
     pub allow: AllowList,
+}
+
+/// Where the private key is.
+#[derive(Debug)]
+pub enum KeySettings {
+    /// A file.
+    File(PathBuf),
+    /// A Secret of the agent's cluster, where the agent makes it.
+    Secret {
+        /// Which.
+        name: SecretName,
+        /// The age at which the key is replaced.
+        rotate_every: Duration,
+    },
+}
+
+/// The namespace and name of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretName {
+    /// A label of DNS.
+    pub namespace: String,
+    /// A subdomain of DNS.
+    pub name: String,
+}
+
+impl SecretName {
+    /// Reads `<namespace>/<name>`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        (is_label(namespace) && is_subdomain(name)).then(|| Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// How the agent reaches its API server.
@@ -58,6 +103,18 @@ pub enum Error {
         /// The setting.
         key: &'static str,
     },
+    /// The proxy is none that requests can go through.
+    #[error("`proxy` must be a URL of `http` with a host and without a user, such as `http://proxy.example:3128`")]
+    Proxy,
+    /// It is not clear where the key is.
+    #[error("one of `key` and `keySecret` must be set")]
+    Key,
+    /// It is no name of a Secret.
+    #[error("`keySecret` is `{0}`; it must be `NAMESPACE/NAME`")]
+    KeySecret(String),
+    /// It is no duration, or too short.
+    #[error("`rotateKeyEvery` is `{0}`; it must be a duration of at least a second, such as `720h`")]
+    RotateKeyEvery(String),
     /// A pattern does not compile.
     #[error("`impersonate.{key}`: `{pattern}`: {source}")]
     Pattern {
@@ -78,8 +135,11 @@ pub enum Error {
 struct Raw {
     gateway: String,
     certificate_authority: Option<PathBuf>,
+    proxy: Option<String>,
     cluster: String,
-    key: PathBuf,
+    key: Option<PathBuf>,
+    key_secret: Option<String>,
+    rotate_key_every: Option<String>,
     api_server: Option<RawApiServer>,
     #[serde(default)]
     impersonate: RawImpersonate,
@@ -130,7 +190,15 @@ impl Settings {
             gateway: https("gateway", &raw.gateway)?,
             certificate_authority: raw.certificate_authority.map(in_folder),
             cluster: raw.cluster,
-            key: in_folder(raw.key),
+            proxy: raw.proxy.as_deref().map(proxy).transpose()?,
+            key: match (raw.key, raw.key_secret) {
+                (Some(file), None) => KeySettings::File(in_folder(file)),
+                (None, Some(secret)) => KeySettings::Secret {
+                    name: SecretName::parse(&secret).ok_or(Error::KeySecret(secret))?,
+                    rotate_every: rotate_every(raw.rotate_key_every)?,
+                },
+                (None, None) | (Some(_), Some(_)) => return Err(Error::Key),
+            },
             api_server: match raw.api_server {
                 Some(raw) => ApiServerSettings {
                     url: https("apiServer.url", &raw.url)?,
@@ -146,6 +214,25 @@ impl Settings {
                 own_account: raw.own_account,
             },
         })
+    }
+}
+
+/// The age at which a key is replaced, if the settings do not say.
+const ROTATE_EVERY: Duration = Duration::from_hours(30 * 24);
+
+fn rotate_every(text: Option<String>) -> Result<Duration, Error> {
+    let Some(text) = text else { return Ok(ROTATE_EVERY) };
+    let parsed = tollgate_config::duration::parse(&text).ok();
+    let parsed = parsed.filter(|duration| *duration >= Duration::from_secs(1));
+    parsed.ok_or(Error::RotateKeyEvery(text))
+}
+
+fn proxy(text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).map_err(|_| Error::Proxy)?;
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    match url.scheme() == "http" && url.has_host() && is_plain {
+        true => Ok(url),
+        false => Err(Error::Proxy),
     }
 }
 
@@ -177,7 +264,7 @@ fn patterns(key: &'static str, texts: Vec<String>) -> Result<Vec<Pattern>, Error
 
 #[cfg(test)]
 mod tests {
-    use super::Settings;
+    use super::{KeySettings, Settings};
     use crate::allow::OwnAccount;
 
     fn load(text: &str) -> Result<Settings, String> {
@@ -195,7 +282,10 @@ mod tests {
         let settings = load(WHOLE).unwrap();
         assert!(settings.allow.users.is_empty() && settings.allow.groups.is_empty());
         assert_eq!(settings.allow.own_account, OwnAccount::Discovery);
-        assert!(settings.key.ends_with("key.pem") && settings.key.is_absolute());
+        let KeySettings::File(file) = settings.key else {
+            panic!("another key");
+        };
+        assert!(file.ends_with("key.pem") && file.is_absolute());
     }
 
     #[test]
@@ -211,6 +301,20 @@ mod tests {
             ),
             (format!("{WHOLE}impersonates: {{}}\n"), "impersonates"),
             (WHOLE.replace("cluster: prod\n", ""), "cluster"),
+            (WHOLE.replace("key: key.pem\n", ""), "one of `key` and `keySecret`"),
+            (format!("{WHOLE}keySecret: a/b\n"), "one of `key` and `keySecret`"),
+            (WHOLE.replace("key: key.pem", "keySecret: a"), "`keySecret` is `a`"),
+            (
+                format!(
+                    "{}rotateKeyEvery: 1ms\n",
+                    WHOLE.replace("key: key.pem", "keySecret: a/b")
+                ),
+                "`rotateKeyEvery` is `1ms`",
+            ),
+            (
+                format!("{WHOLE}proxy: https://proxy\n"),
+                "`proxy` must be a URL of `http`",
+            ),
         ] {
             let error = load(&text).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -21,12 +21,14 @@ use super::input::{confirm, read_file_or_stdin};
 use tollgate_config::{Config, ControlPlane, KubernetesState, StateSource, raw};
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};
 
+mod agents;
 mod destination;
 mod diff;
 mod enroll;
 mod find;
 mod gateway;
 mod in_cluster;
+mod join;
 mod plan;
 mod release;
 #[cfg(test)]
@@ -56,6 +58,24 @@ pub(crate) enum Command {
     ///
     /// Puts the credential back into Argo CD's Secret and deletes the gateway's. Needs no running gateway.
     Release(release::Release),
+    /// Have a cluster that the gateway cannot dial join it by an agent
+    ///
+    /// Prints the manifests of the agent, with a token that one agent can use once, and writes the gateway's
+    /// Secret of the cluster, which has the token's hash.
+    #[command(
+        after_help = "Example:\n  tollgate cluster join prod --gateway https://tollgate.example.com \\\n    \
+                            --user '*@corp.example' --group 'corp:*' --secret-file prod.yaml | kubectl apply -f -"
+    )]
+    Join(join::Join),
+    /// Show the agents of a cluster that are connected, and the keys by which the gateway knows them
+    #[command(after_help = "Example:\n  tollgate cluster agents prod")]
+    Agents(agents::Agents),
+    /// Revoke the key of an agent that joined
+    ///
+    /// Its connections end within a second, on every replica of the gateway. The key never becomes good
+    /// again: `tollgate cluster join` lets the agent join with another one.
+    #[command(after_help = "Example:\n  tollgate cluster revoke-key prod 1f0c…")]
+    RevokeKey(agents::RevokeKey),
 }
 
 /// `--config`, `--kubeconfig` and `--context`.
@@ -72,6 +92,14 @@ pub(super) struct ArgocdClusterArgs {
 }
 
 impl ArgocdClusterArgs {
+    /// The settings; `None` if there is no such file.
+    pub(super) fn load_if_present(&self) -> Result<Option<Config>, Failure> {
+        match self.settings.config.exists() {
+            true => self.load().map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// The settings, with the API server that the options name. They change nothing about a folder.
     pub(super) fn load(&self) -> Result<Config, Failure> {
         let mut config = require_loaded(raw::load(&self.settings.config))?;
@@ -110,6 +138,9 @@ impl Command {
         match self {
             Self::Enroll(enroll) => enroll.run(out),
             Self::Release(release) => release.run(out),
+            Self::Join(join) => join.run(out),
+            Self::Agents(agents) => agents.run(out),
+            Self::RevokeKey(revoke) => revoke.run(out),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use url::Url;
 
 use super::answer::SettingsArgs;
 use super::print_error;
@@ -44,6 +45,11 @@ pub(crate) struct Serve {
         env = IMPERSONATION_VARIABLE
     )]
     enable_impersonation: Option<ImpersonationArg>,
+    /// URL by which other replicas reach this one, in place of `agents.peers.url`
+    ///
+    /// Needs the section `agents.peers` in the settings, which replicas share.
+    #[arg(long, value_name = "URL", env = "TOLLGATE_PEER_URL")]
+    peer_url: Option<Url>,
 }
 
 /// What a command that runs until it is stopped writes to standard error.
@@ -107,7 +113,8 @@ impl Serve {
             fatal("the settings cannot be used");
             return ExitCode::FAILURE;
         };
-        if let Err(error) = self.override_mode(&mut config) {
+        let overridden = self.override_mode(&mut config);
+        if let Err(error) = overridden.and_then(|()| self.override_peer_url(&mut config)) {
             fatal(&error);
             return ExitCode::FAILURE;
         }
@@ -127,6 +134,25 @@ impl Serve {
             fatal(&format!("{error:#}"));
         }
         super::exit_code(served.is_ok())
+    }
+
+    /// Applies `--peer-url`. Without the section `agents.peers` it would have no effect, which is an error.
+    fn override_peer_url(&self, config: &mut Config) -> Result<(), String> {
+        let peers = config.agents.as_mut().and_then(|agents| agents.peers.as_mut());
+        match (peers, &self.peer_url) {
+            (_, None) => Ok(()),
+            (Some(peers), Some(url)) if url.scheme() == "https" && url.has_host() => {
+                peers.url = Some(url.clone());
+                Ok(())
+            }
+            (Some(_), Some(url)) => Err(format!(
+                "`--peer-url {url}` is not a URL such as `https://10.0.0.7:8445`"
+            )),
+            (None, Some(_)) => Err(format!(
+                "`--peer-url` or `TOLLGATE_PEER_URL` is set, but `{}` has no section `agents.peers`",
+                self.settings.config.display()
+            )),
+        }
     }
 
     /// Applies `--enable-impersonation`. Without the section `applications` it would have no effect,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use tollgate_agent::{AgentClient, Connections};
 use tollgate_config::Ambient;
-use tollgate_core::agent::AgentKey;
+use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
@@ -248,15 +248,13 @@ impl Clusters {
         self.by_server.values()
     }
 
-    /// How many processes of each agent may be connected, by the agent's key.
-    pub fn agents(&self) -> HashMap<AgentKey, usize> {
-        let mut agents = HashMap::new();
-        for access in self.iter() {
-            if let ClusterAuth::Agent { keys, processes } = &access.config.auth {
-                agents.extend(keys.iter().map(|key| (*key, *processes)));
-            }
-        }
-        agents
+    /// The agents that connect to the gateway, by the server of their cluster.
+    pub fn agents(&self) -> HashMap<Arc<str>, ClusterAgent> {
+        let agent = |access: &Arc<ClusterAccess>| match &access.config.auth {
+            ClusterAuth::Agent(agent) => Some((Arc::from(access.cluster.server.as_str()), agent.clone())),
+            _ => None,
+        };
+        self.iter().filter_map(agent).collect()
     }
 
     /// The keys of the credentials in use, for [`cache::CredentialCache::retain`].
@@ -361,12 +359,12 @@ impl ClusterAccess {
         let unusable = |why: &str| unusable_source("config.cluster", why);
         let sends_credential = !matches!(
             config.auth,
-            ClusterAuth::Anonymous | ClusterAuth::Agent { .. } | ClusterAuth::Unusable { .. }
+            ClusterAuth::Anonymous | ClusterAuth::Agent(_) | ClusterAuth::Unusable { .. }
         );
         let backend = match (unchanged.and_then(|unchanged| unchanged.backend.clone()), &config.auth) {
             (Some(backend), _) => Ok(backend),
-            (None, ClusterAuth::Agent { keys, .. }) => {
-                let agent = AgentClient::new(Arc::clone(agents), keys.as_slice());
+            (None, ClusterAuth::Agent(_)) => {
+                let agent = AgentClient::new(Arc::clone(agents), cluster.server.as_str());
                 ClusterBackend::through_agent(server, agent).map(Arc::new)
             }
             (None, _) => ClusterBackend::build(server, tls).map(Arc::new),
@@ -421,6 +419,11 @@ impl ClusterAccess {
     /// Name, server, project.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
+    }
+
+    /// The credential that its Secret has, or how one is made.
+    pub fn auth(&self) -> &ClusterAuth {
+        &self.config.auth
     }
 
     /// Whether requests may still use the connections made for `connection`.
@@ -546,13 +549,9 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
         | ClusterAuth::InCluster
         | ClusterAuth::Bearer(_)
         | ClusterAuth::Basic { .. }
-        | ClusterAuth::Agent { .. }
+        | ClusterAuth::Agent(_)
         | ClusterAuth::Provider { .. }
         | ClusterAuth::Unusable { .. } => None,
-    };
-    let agent_keys: Vec<String> = match auth {
-        ClusterAuth::Agent { keys, .. } => keys.iter().map(ToString::to_string).collect(),
-        _ => Vec::new(),
     };
     let key = certificate.map(|(_, key)| SecretVersion::Bytes {
         name: "key",
@@ -566,7 +565,6 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
             "serverName": server_name,
             "ca": ca_pem,
             "chain": certificate.map(|(chain, _)| chain),
-            "agentKeys": agent_keys,
         }),
         secrets: key.as_slice(),
         tenancy: Tenancy::Cluster(server),

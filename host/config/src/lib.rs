@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
 
 mod admission;
+mod agents;
 mod application_sets;
 mod argocd;
 mod control_plane;
@@ -24,6 +25,7 @@ pub mod raw;
 mod state;
 
 pub use admission::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCertificate};
+pub use agents::{AgentSettings, PeerSettings};
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
@@ -73,6 +75,8 @@ pub struct Config {
     pub control_plane: Option<ControlPlane>,
     /// The admission webhook; it is off when absent.
     pub admission: Option<Admission>,
+    /// Agents of clusters that join; only those that Secrets name are known when absent.
+    pub agents: Option<AgentSettings>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where everything goes that is not Tollgate's own; answered with 404 when absent.
@@ -89,6 +93,13 @@ pub struct Config {
     pub decisions: DecisionLog,
     /// How long requests may keep running after a stop signal.
     pub drain: Duration,
+}
+
+impl Config {
+    /// Whether anything keeps data in the store.
+    pub fn needs_store(&self) -> bool {
+        self.kubernetes.is_some() || self.agents.is_some()
+    }
 }
 
 /// Whether `/clusters/{name}/k8s` is served. A caller can do there everything that the gateway's

@@ -20,6 +20,7 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
 mod admission;
+mod agents;
 mod application_sets;
 mod argocd;
 mod authentication;
@@ -60,6 +61,7 @@ struct RawConfig {
     argocd: Option<argocd::RawArgocd>,
     control_plane: Option<control_plane::RawControlPlane>,
     admission: Option<admission::RawAdmission>,
+    agents: Option<agents::RawAgents>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -318,6 +320,7 @@ impl<'a> SettingsValidator<'a> {
             }),
             control_plane,
             admission,
+            agents: raw.agents.map(|raw| raw.check(self)),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
             argocd,
             argocd_redis,

@@ -1,5 +1,6 @@
 //! Agents: the names under which people reach clusters.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Number of an agent: 1 to 2^63 - 1.
@@ -65,16 +66,21 @@ impl AgentKey {
 
     /// Reads the text form.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 64 || !text.as_bytes().iter().all(is_digit) {
-            return None;
-        }
-        let mut bytes = [0; 32];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        parse_hex(text).map(Self)
     }
+}
+
+/// Reads 32 bytes from 64 hexadecimal digits in lower case.
+pub fn parse_hex(text: &str) -> Option<[u8; 32]> {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 64 || !text.as_bytes().iter().all(is_digit) {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 impl std::fmt::Display for AgentKey {
@@ -87,6 +93,26 @@ impl std::fmt::Debug for AgentKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AgentKey({self})")
     }
+}
+
+/// The agent of a cluster that connects to the gateway, as the cluster's Secret has it (`config.agent`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterAgent {
+    /// The public halves of its key that the Secret names. Agents that joined have others.
+    pub keys: Vec<AgentKey>,
+    /// How many processes of the agent may be connected at a time.
+    pub processes: usize,
+    /// The token with which one agent may join.
+    pub join_token: Option<JoinToken>,
+}
+
+/// A token with which one agent may join, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    /// SHA-256 of the token.
+    pub sha256: [u8; 32],
+    /// From then on it is worth nothing.
+    pub expires_at: Timestamp,
 }
 
 #[cfg(test)]

@@ -185,6 +185,7 @@ async fn metrics(State(admin): State<AdminState>) -> Response {
     let health = snapshot.clusters.iter();
     let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
     admin.metrics.credentials.replace(health, admin.credentials.totals());
+    admin.metrics.set_agents(admin.agents.counts());
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match admin.metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, content_type)], text).into_response(),
@@ -223,7 +224,7 @@ async fn agents(State(admin): State<AdminState>) -> Response {
 
 /// The agents of clusters that are connected to this replica.
 async fn connected_agents(State(admin): State<AdminState>) -> Response {
-    Json(admin.agents.statuses()).into_response()
+    Json(admin.agents.statuses(None)).into_response()
 }
 
 /// Every cluster of Applications, and whether the gateway may impersonate their service accounts

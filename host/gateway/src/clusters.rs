@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, request};
+use jiff::Timestamp;
 
+use crate::agents::AgentKeyView;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
@@ -20,12 +22,15 @@ use crate::pipeline::json;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
+use tollgate_core::agent::AgentKey;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::store::Actor;
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_state::ClusterAuth;
 
 pub mod exec;
 pub mod permit;
@@ -81,7 +86,7 @@ impl RouteHandler for ClusterRoute<'_> {
         match self {
             Self::Forward(path) => safety_in_cluster(method, path.rest, path.query),
             Self::Credential { .. } => Safety::Unsafe,
-            Self::List => Safety::ByMethod,
+            Self::List | Self::Agents { .. } | Self::RevokeKey { .. } => Safety::ByMethod,
         }
     }
 
@@ -94,6 +99,8 @@ impl RouteHandler for ClusterRoute<'_> {
         match self {
             Self::List => context.list_clusters(),
             Self::Credential { name } => context.hand_out(name).await,
+            Self::Agents { name } => context.show_agents(name).await,
+            Self::RevokeKey { name, key } => context.revoke_key(name, *key).await,
             Self::Forward(path) => match context.snapshot.policies.config.clusters {
                 ClusterFront::Closed => Err(Rejection::NotFound),
                 ClusterFront::Open => context.enter_cluster(request, path).await,
@@ -124,6 +131,47 @@ impl RequestContext<'_> {
         let document =
             exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
         Ok(json(Bytes::from_owner(document)))
+    }
+
+    /// The agents of a cluster that are connected, and the keys by which they are known.
+    async fn show_agents(self, name: &str) -> Result<Response<Body>, Rejection> {
+        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
+        let permit = permit((name, ClusterOperation::Agents), snapshot, principal, record)?;
+        let _held = self.gateway.persons.acquire(principal.limit_key())?;
+        let server = &permit.access().cluster().server;
+        let connections = self.gateway.agents.statuses(Some(server));
+        let in_secret = match permit.access().auth() {
+            ClusterAuth::Agent(agent) => agent.keys.as_slice(),
+            _ => &[],
+        };
+        let mut keys: Vec<AgentKeyView> = in_secret.iter().map(AgentKeyView::in_secret).collect();
+        if let Some(store) = &self.gateway.store {
+            let stored = store.agent_keys().await?;
+            let stored = stored.iter().filter(|stored| stored.server == *server);
+            keys.extend(stored.map(AgentKeyView::joined));
+        }
+        Ok(json(
+            serde_json::json!({ "connections": connections, "keys": keys }).to_string(),
+        ))
+    }
+
+    /// Revokes the key of an agent that joined. Its connections end within a second, on every replica.
+    async fn revoke_key(self, name: &str, key: AgentKey) -> Result<Response<Body>, Rejection> {
+        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
+        let permit = permit((name, ClusterOperation::RevokeKey), snapshot, principal, record)?;
+        let _held = self.gateway.persons.acquire(principal.limit_key())?;
+        let store = self.gateway.store.as_ref().ok_or(Rejection::NotFound)?;
+        let server = &permit.access().cluster().server;
+        let by = Actor {
+            user_id: None,
+            name: principal.username().to_owned(),
+        };
+        let details = serde_json::json!({ "key": key.to_string(), "server": server });
+        let at = Timestamp::now();
+        match store.revoke_agent_key((key, server), at, &by, details).await? {
+            true => Ok(json("{}")),
+            false => Err(Rejection::NotFound),
+        }
     }
 
     /// The stages authorize, credential, headers and forward.

@@ -21,6 +21,7 @@
 
 mod admin;
 mod admission;
+mod agents;
 pub mod applications;
 pub mod applicationsets;
 pub mod argocd;

@@ -29,6 +29,7 @@ use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
+use tollgate_identity::store::Store;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
@@ -56,7 +57,9 @@ pub(crate) struct Gateway {
     pub(crate) grpc: Arc<MessageCodec>,
     pub(crate) open: Arc<OpenExchanges>,
     /// The agents that are connected.
-    agents: Arc<Connections>,
+    pub(crate) agents: Arc<Connections>,
+    /// Where those that joined are remembered; `None` if nothing is stored.
+    pub(crate) store: Option<Arc<Store>>,
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
     pub(crate) argocd_methods: MethodIndex,
@@ -78,7 +81,7 @@ impl Gateway {
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
         (kubernetes_state, applications_state, application_sets_state): FrontStates,
-        (open, agents): (Arc<OpenExchanges>, Arc<Connections>),
+        (open, agents, store): (Arc<OpenExchanges>, Arc<Connections>, Option<Arc<Store>>),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -105,6 +108,7 @@ impl Gateway {
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
             agents,
+            store,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
         })

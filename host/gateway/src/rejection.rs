@@ -109,6 +109,9 @@ pub(crate) enum Rejection {
     Grpc(#[from] grpc::Error),
     #[error(transparent)]
     Argocd(#[from] argocd::permit::Error),
+    /// The store does not have or take what a request is about.
+    #[error(transparent)]
+    Store(#[from] store::Error),
     #[error(transparent)]
     NotAnAgent(#[from] tollgate_agent::NotAnAgent),
     #[error("a stage panicked")]
@@ -209,6 +212,10 @@ impl Rejection {
             Self::Application(error) => kubernetes::application_error(error),
             Self::ControlPlane(error) => kubernetes::control_plane_error(error),
             Self::Discovery(error) => kubernetes::discovery_error(error),
+            Self::Store(_) => {
+                let text = "the gateway's store does not answer, try again later";
+                failed(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", text)
+            }
             Self::Audit(_) => {
                 let text = "the request cannot be written down right now, try again later";
                 failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
@@ -449,7 +456,7 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
         Error::UpgradeRefused { .. } => "protocol_not_switched",
         Error::Agent(RequestError::Absent) => "agent_absent",
         Error::Agent(RequestError::Busy) => "agent_busy",
-        Error::Agent(RequestError::Broken(_)) => "agent_broke_off",
+        Error::Agent(RequestError::Broken(_) | RequestError::BrokenElsewhere) => "agent_broke_off",
         Error::Agent(RequestError::Wire(_)) => "agent_answer_unusable",
         Error::WrongBackend => "wrong_backend",
     };

@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, AdminState, LoadFindings};
 use crate::admission::{self, StoredSets};
+use crate::agents;
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
@@ -57,6 +58,10 @@ pub struct RunningGateway {
     services: Option<Arc<KubernetesFrontState>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
     agents: Arc<Connections>,
+    config: Arc<Config>,
+    store: Option<Arc<Store>>,
+    /// Where other replicas are served; `None` if there are none.
+    peer_address: Option<SocketAddr>,
     /// Address and task of the admission webhook; `None` if it is off.
     admission: Option<(SocketAddr, JoinHandle<()>)>,
     stop: DropGuard,
@@ -100,8 +105,16 @@ impl RunningGateway {
             (Arc::clone(&credentials), clock.clone()),
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
-        let loader = Arc::new(loader.with_revoked_tokens(revoked.clone()));
-        let services = services(&config, &clock, &metrics).await?;
+        let agents = Arc::<Connections>::default();
+        let loader = loader
+            .with_revoked_tokens(revoked.clone())
+            .with_agents(Arc::clone(&agents));
+        let loader = Arc::new(loader);
+        let store = open_store(&config).await?;
+        let services = match &store {
+            Some(store) => services(&config, store, &clock, &metrics).await?,
+            None => None,
+        };
         let mut helpers = JoinSet::new();
         // The watch starts before the load, so that a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
@@ -109,8 +122,9 @@ impl RunningGateway {
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
         }
-        let agents = Arc::clone(loader.agents());
-        agents.set_known(current.load().known_agents());
+        agents.set_clusters(current.load().clusters_with_agents());
+        let about_agents = (&agents, &metrics, &clock);
+        let peer_address = agents::start(&config, store.as_ref(), about_agents, &mut helpers).await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
@@ -132,7 +146,7 @@ impl RunningGateway {
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
             (services.clone(), applications, sets.clone()),
-            (Arc::clone(&open_exchanges), Arc::clone(&agents)),
+            (Arc::clone(&open_exchanges), Arc::clone(&agents), store.clone()),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -186,6 +200,9 @@ impl RunningGateway {
             services,
             sets,
             agents,
+            config,
+            store,
+            peer_address,
             admission,
             stop: stop.drop_guard(),
             server,
@@ -207,6 +224,11 @@ impl RunningGateway {
     /// Address of the admission webhook; `None` if it is off.
     pub fn admission_address(&self) -> Option<SocketAddr> {
         Some(self.admission.as_ref()?.0)
+    }
+
+    /// Address where other replicas are served; `None` if the settings have none.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address
     }
 
     /// Store, sessions and audit; `None` while the Kubernetes front is closed.
@@ -231,6 +253,7 @@ impl RunningGateway {
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
+        agents::leave(&self.config, self.store.as_ref(), &self.agents).await;
         // Their connections would last as long as the drain.
         let (served, ()) = tokio::join!(self.server, self.agents.drain());
         if let Some((_, served)) = self.admission {
@@ -278,30 +301,38 @@ async fn revoked_tokens(config: &Config, clock: &Clock, metrics: &Metrics) -> Op
     Some(RevokedTokens::start(settings, clock.clone(), Arc::clone(&metrics.identity)).await)
 }
 
+/// The store, if anything needs it.
+async fn open_store(config: &Config) -> anyhow::Result<Option<Arc<Store>>> {
+    if !config.needs_store() {
+        return Ok(None);
+    }
+    let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
+    Ok(Some(Arc::new(Store::open(&url).await?)))
+}
+
 async fn services(
     config: &Config,
+    store: &Arc<Store>,
     clock: &Clock,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<Option<Arc<KubernetesFrontState>>> {
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
-    let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
-    let store = Arc::new(Store::open(&url).await?);
     let grace = config.store.grace_period;
     let identity_metrics = || Arc::clone(&metrics.identity);
-    let sessions = SessionRegistry::start(Arc::clone(&store), (clock.clone(), grace), identity_metrics()).await?;
+    let sessions = SessionRegistry::start(Arc::clone(store), (clock.clone(), grace), identity_metrics()).await?;
     let periods = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
         grace,
     };
-    let audit = Audit::start(Arc::clone(&store), clock.clone(), periods, identity_metrics());
+    let audit = Audit::start(Arc::clone(store), clock.clone(), periods, identity_metrics());
     audit.record_closed_streams(&sessions);
     let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
-    let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
+    let authorizer = Authorizer::new(settings, Arc::clone(store), sessions.clone(), clock.clone())?;
     Ok(Some(Arc::new(KubernetesFrontState {
-        store,
+        store: Arc::clone(store),
         sessions,
         audit,
         authorizer,
@@ -329,7 +360,7 @@ async fn reload_on(
 ) {
     while let Some(part) = changes.recv().await {
         findings.set(part, reload(&loader, &current, part).await);
-        loader.agents().set_known(current.load().known_agents());
+        loader.agents().set_clusters(current.load().clusters_with_agents());
         open_exchanges.changed();
     }
 }

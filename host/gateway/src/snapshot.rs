@@ -17,7 +17,7 @@ use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policie
 use tollgate_agent::Connections;
 use tollgate_cluster::access::Clusters;
 use tollgate_config::Config;
-use tollgate_core::agent::AgentKey;
+use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
@@ -97,15 +97,26 @@ impl Snapshot {
         Some(&self.policies.kubernetes.as_ref()?.agents)
     }
 
-    /// How many processes of each cluster's agent may be connected.
+    /// The clusters with an agent, by their server.
     // SECURITY: what a refused load takes away is gone at once.
-    pub(crate) fn known_agents(&self) -> HashMap<AgentKey, usize> {
-        let mut known = self.clusters.agents();
+    pub(crate) fn clusters_with_agents(&self) -> HashMap<Arc<str>, ClusterAgent> {
+        let mut clusters = self.clusters.agents();
         if let Some(narrower) = &self.narrowed_by {
             let narrower = narrower.clusters.agents();
-            known.retain(|key, _| narrower.contains_key(key));
+            clusters.retain(|server, agent| {
+                let Some(narrower) = narrower.get(server) else {
+                    return false;
+                };
+                agent.keys.retain(|key| narrower.keys.contains(key));
+                agent.processes = agent.processes.min(narrower.processes);
+                agent.join_token = agent
+                    .join_token
+                    .take()
+                    .filter(|token| narrower.join_token.as_ref() == Some(token));
+                true
+            });
         }
-        known
+        clusters
     }
 }
 
@@ -152,6 +163,13 @@ impl Loader {
     #[must_use]
     pub fn with_revoked_tokens(mut self, revoked: Option<Arc<RevokedTokens>>) -> Self {
         self.state.revoked = revoked;
+        self
+    }
+
+    /// Has clusters reached through these agents.
+    #[must_use]
+    pub(crate) fn with_agents(mut self, agents: Arc<Connections>) -> Self {
+        self.agents = agents;
         self
     }
 

@@ -16,6 +16,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
+pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
 use self::database::Database;
 pub use self::model::{
@@ -26,6 +27,7 @@ use self::query::{Statement, Value};
 use self::writer::Writer;
 
 mod active_sessions;
+mod agents;
 mod audit;
 pub mod bounds;
 mod change;

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::forward::{Body, HANDOVER};
 use crate::server::Client;
+use tollgate_agent::connections::ConnectionError;
 use tollgate_agent::{Connections, NotAnAgent};
 
 /// Answers the handshake of an agent, and serves it from then on. Whether it is served at all is decided when
@@ -27,12 +28,11 @@ pub fn accept(
             return;
         };
         let address = client.address();
-        tokio::select! {
-            () = client.peer().closing().cancelled() => {}
-            served = connections.serve(TokioIo::new(io), address) => match served {
-                Ok(()) => tracing::info!(%address, "an agent has disconnected"),
-                Err(error) => tracing::warn!(%address, %error, "an agent is not served"),
-            },
+        let closing = client.peer().closing().cancelled();
+        match connections.serve(TokioIo::new(io), address, closing).await {
+            Ok(()) => tracing::info!(%address, "an agent has disconnected"),
+            Err(ConnectionError::Duplicate) => tracing::debug!(%address, "an agent looks for another replica"),
+            Err(error) => tracing::warn!(%address, %error, "an agent is not served"),
         }
     });
     Ok(response.map(|()| Body::empty()))

@@ -94,7 +94,9 @@ impl Error {
             | Self::Broken(_)
             | Self::Protocol
             | Self::UpgradeRefused { .. }
-            | Self::Agent(RequestError::Broken(_) | RequestError::Wire(_)) => StatusCode::BAD_GATEWAY,
+            | Self::Agent(RequestError::Broken(_) | RequestError::BrokenElsewhere | RequestError::Wire(_)) => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Agent(RequestError::Absent | RequestError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,

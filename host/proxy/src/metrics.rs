@@ -50,6 +50,9 @@ pub struct Metrics {
     /// The same for writes to the control plane's cluster.
     pub admission_would_refuse: Counter,
     application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
+    agents_connected: Gauge,
+    agent_streams: Gauge,
+    agent_events: Family<FixedLabels<2>, Counter>,
 }
 
 /// A part of the configuration that is loaded separately.
@@ -76,6 +79,21 @@ impl Default for Metrics {
                 "tollgate_application_grants",
                 "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
                  and keys that may travel along (extra), by what the cluster said",
+            ),
+            agents_connected: register(
+                all,
+                "tollgate_agents_connected",
+                "Agents of clusters that are connected to this process",
+            ),
+            agent_streams: register(
+                all,
+                "tollgate_agent_streams",
+                "Open requests through agents of clusters",
+            ),
+            agent_events: register(
+                all,
+                "tollgate_agent_events",
+                "What happened to agents of clusters, with the reason if one was refused or its connection ended",
             ),
             forwarded: register(
                 all,
@@ -153,6 +171,19 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    /// Replaces how many agents are connected, and how many requests are open through them.
+    pub fn set_agents(&self, (agents, streams): (usize, usize)) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.agents_connected.set(number(agents));
+        self.agent_streams.set(number(streams));
+    }
+
+    /// Counts what happened to an agent.
+    pub fn count_agent_event(&self, event: &'static str, reason: &'static str) {
+        let labels = [("event", event), ("reason", reason)];
+        self.agent_events.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_decision(&self, record: &Record) {

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use tollgate_core::agent::AgentKey;
+use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::Location;
 
 /// A cluster's connection settings.
@@ -75,12 +75,7 @@ pub enum ClusterAuth {
         key_pem: SecretString,
     },
     /// The cluster's agent connects to the gateway and has a credential of its own.
-    Agent {
-        /// The public halves of its key: one, or two while it is changed.
-        keys: Vec<AgentKey>,
-        /// How many processes of the agent may be connected at a time.
-        processes: usize,
-    },
+    Agent(ClusterAgent),
     /// A plugin mints the credential.
     Provider {
         /// Plugin name.
@@ -108,7 +103,7 @@ impl fmt::Debug for ClusterAuth {
             | Self::Bearer(_)
             | Self::Basic { .. }
             | Self::ClientCertificate { .. }
-            | Self::Agent { .. } => f.write_str(self.as_ref()),
+            | Self::Agent(_) => f.write_str(self.as_ref()),
         }
     }
 }

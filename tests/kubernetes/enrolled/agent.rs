@@ -7,18 +7,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::{COMPONENT, OWN, Scene};
+use super::{COMPONENT, Scene};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 
+mod joining;
+mod site;
+
 /// The gateway's Secret of a cluster whose agent has this key.
 fn secret(server: &str, key: &str) -> Value {
-    let config = json!({"agent": {"publicKeys": [key]}});
-    json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": "destination", "namespace": OWN, "labels": {"tollgate.dev/secret-type": "cluster"}},
-        "stringData": {"server": server, "config": config.to_string()},
-    })
+    site::secret(server, &json!({"publicKeys": [key]}))
 }
 
 /// Makes a key, and returns its public half.

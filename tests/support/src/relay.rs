@@ -1,4 +1,4 @@
-//! A TCP relay between a store and its database server, which simulates network failures.
+//! A TCP relay in front of a server, which simulates network failures.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -41,10 +41,13 @@ struct State {
 }
 
 impl Relay {
-    /// Starts a relay to the server of a `postgres://` URL whose host is an IP address.
+    /// Starts a relay to the server of a URL with a port, whose host is an IP address or `localhost`.
     pub async fn to(url: &str) -> Self {
         let mut url = Url::parse(url).unwrap();
-        let host = url.host_str().unwrap().parse().unwrap();
+        let host = match url.host_str().unwrap() {
+            "localhost" => Ipv4Addr::LOCALHOST.into(),
+            host => host.parse().unwrap(),
+        };
         let target = SocketAddr::new(host, url.port().unwrap());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();

@@ -43,7 +43,7 @@ impl Run {
         let settings = settings.map_err(|error| Failure::new("agent.settings", error))?;
         let agent = Agent::new(settings).map_err(|error| Failure::new("agent.settings", error))?;
         let agent = Arc::new(agent);
-        tracing::info!(key = %agent.key().public(), "the agent starts");
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), "the agent starts");
         let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::new("agent.runtime", error))?;
         let stop = CancellationToken::new();
         runtime.block_on(async {

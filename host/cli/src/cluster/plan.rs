@@ -98,7 +98,7 @@ pub(super) fn gateway_config(
     };
     match ClusterConfig::parse(config.expose_secret()).auth {
         ClusterAuth::Bearer(_) | ClusterAuth::Basic { .. } | ClusterAuth::ClientCertificate { .. } => Ok(config),
-        ClusterAuth::Anonymous | ClusterAuth::InCluster | ClusterAuth::Agent { .. } => {
+        ClusterAuth::Anonymous | ClusterAuth::InCluster | ClusterAuth::Agent(_) => {
             failed(format!("`config` of the secret `{name}` has no credential to move"))
         }
         ClusterAuth::Provider { name: plugin, .. } => failed(format!(

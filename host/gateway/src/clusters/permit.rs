@@ -31,6 +31,10 @@ pub(crate) enum ClusterOperation {
     /// through `proxy`, and connections that become tunnels.
     Write,
     Credential,
+    /// See its agents.
+    Agents,
+    /// Revoke a key of its agent.
+    RevokeKey,
 }
 
 impl ClusterOperation {
@@ -48,6 +52,8 @@ impl ClusterOperation {
             Self::Read => &[["clusters", "connect"]],
             Self::Write => &[["clusters", "connect"], ["clusters", "update"]],
             Self::Credential => &[["credentials", "get"]],
+            Self::Agents => &[],
+            Self::RevokeKey => &[["clusters", "update"]],
         }
     }
 }

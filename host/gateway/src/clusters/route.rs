@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri};
 
+use tollgate_core::agent::AgentKey;
 use tollgate_proxy::target::{Error, check_path, parse_hex_pair};
 
 const CLUSTERS: &str = "/clusters/";
@@ -25,6 +26,17 @@ pub(crate) enum ClusterRoute<'a> {
     Credential {
         /// Name or server.
         name: Cow<'a, str>,
+    },
+    /// The agents that are connected, and the keys that are known.
+    Agents {
+        /// Name or server.
+        name: Cow<'a, str>,
+    },
+    /// A key of an agent is revoked.
+    RevokeKey {
+        /// Name or server.
+        name: Cow<'a, str>,
+        key: AgentKey,
     },
 }
 
@@ -65,19 +77,25 @@ pub(crate) fn forwarded(uri: &Uri) -> Result<Option<ClusterPath<'_>>, Error> {
 /// Finds what a request of the API for clusters asks for. `None` if it is not one.
 pub(crate) fn api<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
     let reads = method == Method::GET || method == Method::HEAD;
-    let tail = API.iter().find_map(|api| uri.path().strip_prefix(api));
-    let Some(tail) = tail.filter(|_| reads) else {
+    let Some(tail) = API.iter().find_map(|api| uri.path().strip_prefix(api)) else {
         return Ok(None);
     };
-    if tail.is_empty() {
+    if tail.is_empty() && reads {
         return Ok(Some(ClusterRoute::List));
     }
-    let name = tail
-        .strip_prefix('/')
-        .and_then(|tail| tail.strip_suffix("/credential"))
-        .filter(|name| !name.contains('/'));
-    name.map(|name| decode(name).map(|name| ClusterRoute::Credential { name }))
-        .transpose()
+    let parts: Vec<&str> = tail.split('/').collect();
+    Ok(match *parts.as_slice() {
+        ["", name, "credential"] if reads => Some(ClusterRoute::Credential { name: decode(name)? }),
+        ["", name, "agents"] if reads => Some(ClusterRoute::Agents { name: decode(name)? }),
+        ["", name, "agents", "keys", key] if method == Method::DELETE => match AgentKey::parse(key) {
+            Some(key) => Some(ClusterRoute::RevokeKey {
+                name: decode(name)?,
+                key,
+            }),
+            None => None,
+        },
+        _ => None,
+    })
 }
 
 /// A segment, decoded once. Encoded slashes are part of it: a server is a URL.

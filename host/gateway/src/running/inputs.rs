@@ -89,6 +89,8 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
             let text = format!("`{key}`: {}", with_causes(&error));
             found.push(Diagnostic::error(locations.locate(key), text));
         }
+    }
+    if config.needs_store() {
         store(&config.store.url, locations, &mut found).await;
     }
     found

@@ -192,6 +192,29 @@ pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &Se
     event_row(action, (at, by), (session, owner.agent_id), details)
 }
 
+/// An event about the agent of a cluster.
+///
+/// - `by`: who did it, if it was a person.
+pub(super) fn agent_event(
+    action: &str,
+    at: Timestamp,
+    by: Option<&Actor>,
+    details: serde_json::Value,
+) -> Result<AuditRow, Error> {
+    AuditRow::of(&AuditEvent {
+        id: Uuid::now_v7(),
+        first_at: at,
+        last_at: at,
+        count: 1,
+        action: action.to_owned(),
+        user: by.map(|by| by.name.clone()).unwrap_or_default(),
+        user_id: by.and_then(|by| by.user_id),
+        agent_id: None,
+        session: None,
+        details: serde_json::from_value(details).unwrap_or_default(),
+    })
+}
+
 fn event_row(
     action: &str,
     (at, by): (Timestamp, &Actor),

@@ -19,6 +19,8 @@ pub const SESSION: usize = 256;
 pub const ACTION: usize = 64;
 /// Address of a client.
 pub const CLIENT: usize = 128;
+/// URL of a cluster's server or of a replica.
+pub const SERVER: usize = 2048;
 /// Most unexpired tokens of one person, including revoked ones. This is a number, not a length.
 pub const TOKENS: u32 = 1_000;
 /// As [`TOKENS`], for browser sessions.

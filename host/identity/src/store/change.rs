@@ -32,6 +32,12 @@ pub(super) enum Change {
         event: AuditRow,
     },
     Audit(Vec<AuditRow>),
+    /// Unless the first statement affects a row, nothing else is done.
+    Conditional {
+        first: Statement,
+        then: Vec<Statement>,
+        event: Option<AuditRow>,
+    },
     Statements(Vec<Statement>),
 }
 
@@ -85,6 +91,15 @@ impl Change {
                 outcome.revocation = Some(revocation);
             }
             Self::Audit(rows) => events.extend(rows),
+            Self::Conditional { first, then, event } => {
+                outcome.rows = first.execute(connection).await?;
+                if outcome.rows > 0 {
+                    for statement in then {
+                        statement.execute(connection).await?;
+                    }
+                    events.extend(event);
+                }
+            }
             Self::Statements(statements) => {
                 for statement in statements {
                     outcome.rows = outcome.rows.saturating_add(statement.execute(connection).await?);

@@ -363,14 +363,16 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             include_str!("migrations/sqlite/0001_store.sql"),
             include_str!("migrations/sqlite/0002_identity.sql"),
             include_str!("migrations/sqlite/0003_pages.sql"),
+            include_str!("migrations/sqlite/0004_agents.sql"),
         ],
         DatabaseKind::Postgres => [
             include_str!("migrations/postgres/0001_store.sql"),
             include_str!("migrations/postgres/0002_identity.sql"),
             include_str!("migrations/postgres/0003_pages.sql"),
+            include_str!("migrations/postgres/0004_agents.sql"),
         ],
     };
-    let named = (1..).zip(["store", "identity", "pages"]).zip(texts);
+    let named = (1..).zip(["store", "identity", "pages", "agents"]).zip(texts);
     let migrations = named.map(|((version, name), text)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     });

@@ -88,7 +88,9 @@ pub struct AuditEvent {
     /// How often it happened.
     pub count: u64,
     /// What happened: `token.created`, `token.revoked`, `session.created`,
-    /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`.
+    /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`, `agent.joined`,
+    /// `agent.connected`, `agent.disconnected`, `agent.refused`, `agent.key_replaced`,
+    /// `agent.key_revoked`.
     pub action: String,
     /// Who did it; empty for unknown callers.
     pub user: String,

@@ -131,6 +131,7 @@ impl Store {
                 inactive,
             ),
         ];
+        self.delete_ended_agent_keys(audit).await?;
         for (sql, before) in expired {
             let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
             while is_full(self.execute(sql, [before.into(), ROWS_PER_TRANSACTION.into()]).await?) {}

@@ -82,7 +82,7 @@ impl CredentialSourceFactory<'_> {
     pub fn resolve(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
         let source = match &config.auth {
             // The agent authenticates itself.
-            ClusterAuth::Anonymous | ClusterAuth::Agent { .. } => static_source(Credential::anonymous()),
+            ClusterAuth::Anonymous | ClusterAuth::Agent(_) => static_source(Credential::anonymous()),
             ClusterAuth::InCluster => self.pod_token_source(cluster, label),
             ClusterAuth::Bearer(token) => bearer_source(token),
             ClusterAuth::Basic { username, password } => basic_source(username, password),
@@ -202,7 +202,7 @@ pub fn source_in_secret(auth: &ClusterAuth) -> Option<CredentialSource> {
         ClusterAuth::ClientCertificate { chain_pem, key_pem } => Some(certificate_source(chain_pem, key_pem)),
         ClusterAuth::Anonymous
         | ClusterAuth::InCluster
-        | ClusterAuth::Agent { .. }
+        | ClusterAuth::Agent(_)
         | ClusterAuth::Provider { .. }
         | ClusterAuth::Unusable { .. } => None,
     }

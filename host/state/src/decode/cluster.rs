@@ -21,7 +21,7 @@ use super::{LAST_APPLIED, Object};
 use crate::destination::IN_CLUSTER_SERVER;
 use crate::fields::{Fields, Findings};
 use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerification};
-use tollgate_core::agent::AgentKey;
+use tollgate_core::agent::{AgentKey, ClusterAgent, JoinToken, parse_hex};
 use tollgate_core::diagnostic::Diagnostic;
 
 pub(super) mod kubeconfig;
@@ -333,17 +333,36 @@ const AGENT_KEYS: usize = 2;
 const AGENT_PROCESSES: usize = 8;
 
 fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
-    let inner = object.child("agent", &["publicKeys", "processes"])?;
+    let inner = object.child("agent", &["publicKeys", "processes", "joinToken"])?;
     let texts: Vec<String> = serde_json::from_str(inner.raw("publicKeys").unwrap_or("[]")).unwrap_or_default();
     let keys: Vec<AgentKey> = texts.iter().filter_map(|text| AgentKey::parse(text)).collect();
-    if keys.len() != texts.len() || !(1..=AGENT_KEYS).contains(&keys.len()) {
-        inner.mistake("`agent.publicKeys` must be a list of one or two keys, as `tollgate agent key` prints them");
+    let is_list = inner
+        .raw("publicKeys")
+        .is_none_or(|raw| raw.trim_start().starts_with('['));
+    if !is_list || keys.len() != texts.len() || keys.len() > AGENT_KEYS {
+        inner.mistake("`agent.publicKeys` must be a list of at most two keys, as `tollgate agent key` prints them");
     }
     let processes = serde_json::from_str(inner.raw("processes").unwrap_or("1")).unwrap_or(0);
     if !(1..=AGENT_PROCESSES).contains(&processes) {
         inner.mistake("`agent.processes` must be a number from 1 to 8");
     }
-    Some(("agent", ClusterAuth::Agent { keys, processes }))
+    let join_token = inner.child("joinToken", &["sha256", "expiresAt"]).and_then(|token| {
+        let sha256 = token.text("sha256").and_then(|text| parse_hex(&text));
+        let expires_at = token.text("expiresAt").and_then(|text| text.parse().ok());
+        let read = sha256.zip(expires_at);
+        if read.is_none() {
+            token.mistake(
+                "`agent.joinToken` must have `sha256` and `expiresAt`, as `tollgate cluster join` writes them",
+            );
+        }
+        read.map(|(sha256, expires_at)| JoinToken { sha256, expires_at })
+    });
+    let agent = ClusterAgent {
+        keys,
+        processes,
+        join_token,
+    };
+    Some(("agent", ClusterAuth::Agent(agent)))
 }
 
 #[cfg(test)]

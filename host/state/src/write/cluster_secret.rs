@@ -48,7 +48,8 @@ pub enum SecretOwner {
 }
 
 impl SecretOwner {
-    fn label(self) -> (&'static str, &'static str) {
+    /// Name and value of the label by which they are found.
+    pub fn label(self) -> (&'static str, &'static str) {
         match self {
             Self::ArgoCd => (TYPE_LABEL, "cluster"),
             Self::Gateway => (CREDENTIAL_LABEL, CREDENTIAL_TYPE),

@@ -66,14 +66,19 @@ fn other_paths_do_not_belong_to_this_front() {
     }
 }
 
+const KEY_PATH: &str = "/api/v1/tollgate/clusters/a/agents/keys/\
+                        00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff";
+
 #[test]
-fn the_api_is_read_only() {
+fn the_api_reads_and_revokes_keys_of_agents() {
     let route_of = |method: Method, path: &'static str| {
         let uri = Uri::from_static(path);
         match api(&method, &uri).unwrap() {
             Some(ClusterRoute::List) => "list".to_owned(),
             Some(ClusterRoute::Credential { name }) => format!("credential of {name}"),
             Some(ClusterRoute::Forward(_)) => "forward".to_owned(),
+            Some(ClusterRoute::Agents { name }) => format!("agents of {name}"),
+            Some(ClusterRoute::RevokeKey { name, .. }) => format!("end of a key of {name}"),
             None => "nothing".to_owned(),
         }
     };
@@ -82,6 +87,10 @@ fn the_api_is_read_only() {
         (Method::GET, "/api/v1/clusters/a%2Fb/credential", "credential of a/b"),
         (Method::GET, "/api/v1/tollgate/clusters", "list"),
         (Method::GET, "/api/v1/tollgate/clusters/a/credential", "credential of a"),
+        (Method::GET, "/api/v1/tollgate/clusters/a/agents", "agents of a"),
+        (Method::DELETE, KEY_PATH, "end of a key of a"),
+        (Method::GET, KEY_PATH, "nothing"),
+        (Method::DELETE, "/api/v1/tollgate/clusters/a/agents/keys/00", "nothing"),
         (Method::POST, "/api/v1/clusters", "nothing"),
         (Method::DELETE, "/api/v1/clusters/a/credential", "nothing"),
         (Method::GET, "/api/v1/clusters/a", "nothing"),

@@ -1,0 +1,244 @@
+//! Which keys are known, and which connections are open. All of it changes under one lock.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http2::SendRequest;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{AgentStatus, ConnectionError, JoinedKeys, RequestBody};
+use crate::peers::Peers;
+use crate::registry::{AgentIdentity, RegistryError};
+use crate::traffic::Traffic;
+use tollgate_core::agent::{AgentKey, ClusterAgent};
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What the Secrets of clusters say, by server.
+    clusters: HashMap<Arc<str>, ClusterAgent>,
+    pub(super) joined: JoinedKeys,
+    /// The server of each key that is known, from both.
+    known: HashMap<AgentKey, Arc<str>>,
+    /// Connections by the server of their cluster.
+    open: HashMap<Arc<str>, Vec<Arc<Connection>>>,
+    pub(super) is_draining: bool,
+    pub(super) is_registry_away: bool,
+}
+
+/// One connection.
+#[derive(derive_more::Debug)]
+pub(super) struct Connection {
+    /// Its id, for other replicas.
+    pub(super) session: Uuid,
+    /// The agent's process.
+    pub(super) instance: Uuid,
+    identity: Mutex<AgentIdentity>,
+    since: Timestamp,
+    #[debug(skip)]
+    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) streams: Arc<AtomicUsize>,
+    traffic: Arc<Traffic>,
+    /// In microseconds.
+    latency: AtomicU64,
+    end: CancellationToken,
+}
+
+impl State {
+    pub(super) fn set_clusters(&mut self, clusters: HashMap<Arc<str>, ClusterAgent>) {
+        self.clusters = clusters;
+        self.refresh();
+    }
+
+    pub(super) fn set_joined(&mut self, joined: JoinedKeys) {
+        self.joined = joined;
+        self.refresh();
+    }
+
+    pub(super) fn add_joined(&mut self, key: AgentKey, server: Arc<str>) {
+        self.joined.servers.insert(key, server);
+        self.refresh();
+    }
+
+    /// Derives the known keys, and ends the connections of all others.
+    // SECURITY: a key that two clusters name would let the agent of one answer for the other, so that only the
+    // first has it. A key that was revoked is not known, whoever names it.
+    fn refresh(&mut self) {
+        let mut known = HashMap::new();
+        let mut servers: Vec<_> = self.clusters.iter().collect();
+        servers.sort_by_key(|(server, _)| *server);
+        for (server, agent) in servers {
+            for key in &agent.keys {
+                known.entry(*key).or_insert_with(|| Arc::clone(server));
+            }
+        }
+        for (key, server) in &self.joined.servers {
+            // A cluster that has no agent any more has none that joined either.
+            if let Some((server, _)) = self.clusters.get_key_value(server) {
+                known.entry(*key).or_insert_with(|| Arc::clone(server));
+            }
+        }
+        known.retain(|key, _| !self.joined.revoked.contains(key));
+        self.known = known;
+        for (server, connections) in &mut self.open {
+            connections.retain(|connection| {
+                let is_known = self.known.get(&connection.key()) == Some(server);
+                if !is_known {
+                    tracing::info!(key = %connection.key(), %server, "the key of an agent is not known any more: it is disconnected");
+                    connection.end();
+                }
+                is_known
+            });
+        }
+        self.open.retain(|_, connections| !connections.is_empty());
+    }
+
+    pub(super) fn is_known(&self, key: &AgentKey) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// The server of the cluster with this token, and when the token expires.
+    pub(super) fn find_token(&self, sha256: &[u8; 32]) -> Option<(Arc<str>, Timestamp)> {
+        let mut clusters = self.clusters.iter();
+        clusters.find_map(|(server, agent)| {
+            let token = agent.join_token.as_ref().filter(|token| token.sha256 == *sha256)?;
+            Some((Arc::clone(server), token.expires_at))
+        })
+    }
+
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.open.values().flatten()
+    }
+
+    /// The connections of the cluster with this server.
+    pub(super) fn of_server(&self, server: &str) -> &[Arc<Connection>] {
+        self.open.get(server).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds a connection. It replaces an earlier one of the same process.
+    pub(super) fn open(&mut self, connection: Connection, peers: &Peers) -> Result<Arc<Connection>, ConnectionError> {
+        let key = connection.key();
+        let server = self.known.get(&key).ok_or(ConnectionError::UnknownKey(key))?;
+        let is_joined = self.joined.servers.contains_key(&key);
+        if is_joined && self.is_registry_away {
+            return Err(RegistryError::Unavailable.into());
+        }
+        let allowed = self.clusters.get(server).map_or(0, |agent| agent.processes);
+        let others = self.open.entry(Arc::clone(server)).or_default();
+        others.retain(|other| {
+            let is_same = other.instance == connection.instance;
+            if is_same {
+                // The agent came back before the gateway noticed that it was gone.
+                other.end();
+            }
+            !is_same && !other.sender.is_closed()
+        });
+        let mut processes: Vec<_> = others
+            .iter()
+            .map(|other| {
+                let AgentIdentity { key, address, .. } = other.identity();
+                (other.instance, key, address)
+            })
+            .collect();
+        processes.extend(peers.processes(server));
+        processes.sort_unstable_by_key(|(instance, ..)| *instance);
+        processes.dedup_by_key(|(instance, ..)| *instance);
+        processes.retain(|(instance, ..)| *instance != connection.instance);
+        if let Some((_, key, address)) = processes.first().filter(|_| processes.len() >= allowed) {
+            let (key, address) = (*key, *address);
+            return Err(ConnectionError::Connected { key, address });
+        }
+        connection.lock().server = Some(Arc::clone(server));
+        let connection = Arc::new(connection);
+        others.push(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    pub(super) fn remove(&mut self, connection: &Arc<Connection>) {
+        for connections in self.open.values_mut() {
+            connections.retain(|other| !Arc::ptr_eq(other, connection));
+        }
+        self.open.retain(|_, connections| !connections.is_empty());
+    }
+
+    /// Knows the agent of a connection by another key.
+    pub(super) fn change_key(&mut self, connection: &Connection, new: AgentKey) {
+        let server = connection.identity().server;
+        connection.lock().key = new;
+        if let Some(server) = server {
+            self.add_joined(new, server);
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        identity: AgentIdentity,
+        instance: Uuid,
+        sender: SendRequest<RequestBody>,
+        (traffic, end): (Arc<Traffic>, CancellationToken),
+    ) -> Self {
+        Self {
+            session: Uuid::new_v4(),
+            instance,
+            identity: Mutex::new(identity),
+            since: Timestamp::now(),
+            sender,
+            streams: Arc::default(),
+            traffic,
+            latency: AtomicU64::new(0),
+            end,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AgentIdentity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn identity(&self) -> AgentIdentity {
+        self.lock().clone()
+    }
+
+    pub(super) fn key(&self) -> AgentKey {
+        self.lock().key
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.end.cancel();
+    }
+
+    pub(super) async fn ended(&self) {
+        self.end.cancelled().await;
+    }
+
+    pub(super) fn set_latency(&self, latency: Duration) {
+        let microseconds = latency.as_micros().try_into().unwrap_or(u64::MAX);
+        self.latency.store(microseconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn status(&self, replica: Uuid) -> Option<AgentStatus> {
+        let identity = self.identity();
+        let latency = Duration::from_micros(self.latency.load(Ordering::Relaxed));
+        Some(AgentStatus {
+            key: identity.key,
+            server: identity.server?,
+            cluster: identity.cluster,
+            version: identity.version,
+            address: identity.address,
+            replica,
+            connected_since: self.since,
+            last_seen: Some(self.traffic.last_received()),
+            latency_ms: Some(latency.as_secs_f64() * 1_000.0),
+            streams: Some(self.streams()),
+            received_bytes: Some(self.traffic.received()),
+            sent_bytes: Some(self.traffic.sent()),
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! The other replicas of the gateway, and requests through the agents that are connected to them.
+//!
+//! A replica that has no connection of an agent sends the request to one that has, over HTTP/2 with both
+//! certificates verified. That one passes it to the agent as it is, and never on to a third.
+//!
+//! Security: each process makes a key of its own, and the store has the hash of its certificate while the
+//! process lives. Nobody else is a peer. The first replica has decided about the request; the second one
+//! decides nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use http::{HeaderName, HeaderValue, Request, Response};
+use hyper::client::conn::http2::SendRequest;
+use url::Url;
+use uuid::Uuid;
+
+use crate::connections::{AgentStatus, RequestBody, RequestError, StreamPermit};
+use tollgate_core::agent::AgentKey;
+
+mod link;
+mod serve;
+mod tls;
+
+use link::Link;
+pub use serve::serve;
+pub use tls::{CertificateHash, Identity, IdentityError};
+
+/// Names the connection at the replica that has it.
+const SESSION: HeaderName = HeaderName::from_static("tollgate-session");
+
+/// Why a replica has no answer of an agent: `absent`, `busy` or `broken`.
+const NO_ANSWER: HeaderName = HeaderName::from_static("tollgate-no-answer");
+
+/// Requests between two replicas at a time.
+const STREAMS: u32 = 16_384;
+
+/// Another replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Its process.
+    pub id: Uuid,
+    /// Where it listens for peers, of `https`.
+    pub url: Url,
+    /// Of its certificate.
+    pub certificate: CertificateHash,
+}
+
+/// An agent that is connected to another replica.
+#[derive(Clone, Debug)]
+pub struct RemoteAgent {
+    /// Its connection.
+    pub session: Uuid,
+    /// Its process.
+    pub instance: Uuid,
+    /// Who it is, and which replica has it.
+    pub status: AgentStatus,
+}
+
+/// The other replicas.
+#[derive(Debug, Default)]
+pub struct Peers {
+    state: Mutex<State>,
+    /// Certificates of those that may connect.
+    certificates: Arc<ArcSwap<HashSet<CertificateHash>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    identity: Option<Arc<Identity>>,
+    links: HashMap<Uuid, Link>,
+    agents: HashMap<Arc<str>, Vec<RemoteAgent>>,
+}
+
+/// A connection of an agent at another replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session(Uuid);
+
+impl Session {
+    /// Names the connection in a request to its replica.
+    pub(crate) fn name<B>(self, request: &mut Request<B>) {
+        let mut buffer = Uuid::encode_buffer();
+        if let Ok(value) = HeaderValue::from_str(self.0.hyphenated().encode_lower(&mut buffer)) {
+            request.headers_mut().insert(SESSION, value);
+        }
+    }
+}
+
+/// Why the other replica has no answer of the agent, if it has none.
+pub(crate) fn no_answer<B>(response: &Response<B>) -> Option<RequestError> {
+    Some(match response.headers().get(NO_ANSWER)?.as_bytes() {
+        b"busy" => RequestError::Busy,
+        b"absent" => RequestError::Absent,
+        _ => RequestError::BrokenElsewhere,
+    })
+}
+
+impl Peers {
+    /// Sets who this process is to its peers. Without it, it has none.
+    pub fn set_identity(&self, identity: Arc<Identity>) {
+        self.state().identity = Some(identity);
+    }
+
+    /// Sets which other replicas there are, and which agents are connected to them. Connects to new ones, and
+    /// sends nothing more to those that are gone. Needs a Tokio runtime.
+    pub fn set(&self, replicas: Vec<Replica>, agents: Vec<RemoteAgent>) {
+        let certificates = replicas.iter().map(|replica| replica.certificate).collect();
+        self.certificates.store(Arc::new(certificates));
+        let mut state = self.state();
+        let Some(identity) = state.identity.clone() else { return };
+        let links = &mut state.links;
+        links.retain(|_, link| replicas.contains(link.replica()));
+        for replica in replicas {
+            let id = replica.id;
+            links.entry(id).or_insert_with(|| Link::start(replica, &identity));
+        }
+        let mut by_server: HashMap<Arc<str>, Vec<RemoteAgent>> = HashMap::new();
+        for agent in agents {
+            let is_of_peer = state.links.contains_key(&agent.status.replica);
+            if is_of_peer {
+                by_server
+                    .entry(Arc::clone(&agent.status.server))
+                    .or_default()
+                    .push(agent);
+            }
+        }
+        state.agents = by_server;
+    }
+
+    /// How many replicas share agents, this one included.
+    pub fn replicas(&self) -> usize {
+        self.state().links.len().saturating_add(1)
+    }
+
+    /// The certificates of the other replicas.
+    pub(crate) fn certificates(&self) -> &Arc<ArcSwap<HashSet<CertificateHash>>> {
+        &self.certificates
+    }
+
+    /// The agents that are connected to the other replicas.
+    pub(crate) fn statuses(&self) -> Vec<AgentStatus> {
+        let state = self.state();
+        state
+            .agents
+            .values()
+            .flatten()
+            .map(|agent| agent.status.clone())
+            .collect()
+    }
+
+    /// The processes of a cluster's agent at the other replicas.
+    pub(crate) fn processes(&self, server: &str) -> Vec<(Uuid, AgentKey, IpAddr)> {
+        let state = self.state();
+        let agents = state.agents.get(server).into_iter().flatten();
+        agents
+            .map(|agent| (agent.instance, agent.status.key, agent.status.address))
+            .collect()
+    }
+
+    /// Chooses a connection of a cluster's agent at another replica.
+    pub(crate) fn choose(
+        &self,
+        server: &str,
+    ) -> Result<(SendRequest<RequestBody>, Session, StreamPermit), RequestError> {
+        let state = self.state();
+        let agents = state.agents.get(server).into_iter().flatten();
+        let usable = agents.filter_map(|agent| {
+            let link = state.links.get(&agent.status.replica)?;
+            Some((link.sender()?, agent.session, link.streams()))
+        });
+        let count = |(_, _, streams): &(_, _, &Arc<AtomicUsize>)| streams.load(Ordering::Relaxed);
+        let (sender, session, streams) = usable.min_by_key(count).ok_or(RequestError::Absent)?;
+        let permit = StreamPermit::take(streams, STREAMS)?;
+        Ok((sender, Session(session), permit))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

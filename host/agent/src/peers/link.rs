@@ -1,0 +1,124 @@
+//! The connection to another replica: made again whenever it breaks.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Identity, Replica, tls};
+use crate::connections::{RequestBody, client_builder};
+
+/// Longest wait for a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause before the next attempt.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long requests that are open go on once nothing new is sent.
+const LINGER: Duration = Duration::from_hours(24);
+
+type Sender = Arc<Mutex<Option<SendRequest<RequestBody>>>>;
+
+/// The connection to one replica. Dropped, it sends nothing new.
+#[derive(derive_more::Debug)]
+#[debug("Link({replica:?})")]
+pub(super) struct Link {
+    replica: Replica,
+    sender: Sender,
+    streams: Arc<AtomicUsize>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Link {
+    pub(super) fn start(replica: Replica, identity: &Identity) -> Self {
+        let sender = Sender::default();
+        let config = identity.client_config(replica.certificate);
+        let task: JoinHandle<()> = tokio::spawn(keep(replica.clone(), config, Arc::clone(&sender)));
+        Self {
+            replica,
+            sender,
+            streams: Arc::default(),
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    pub(super) fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    pub(super) fn streams(&self) -> &Arc<AtomicUsize> {
+        &self.streams
+    }
+
+    /// Sends requests; `None` while there is no connection.
+    pub(super) fn sender(&self) -> Option<SendRequest<RequestBody>> {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.clone().filter(|sender| !sender.is_closed())
+    }
+}
+
+async fn keep(replica: Replica, config: Result<ClientConfig, rustls::Error>, sender: Sender) {
+    let config = match config {
+        Ok(config) => TlsConnector::from(Arc::new(config)),
+        Err(error) => return tracing::error!(%error, "TLS with peers cannot be set up"),
+    };
+    let set = |new| *sender.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    let mut last_error = None;
+    loop {
+        match timeout(CONNECT_WITHIN, connect(&replica, &config)).await {
+            Ok(Ok((connected, driver))) => {
+                tracing::debug!(replica = %replica.id, url = %replica.url, "connected to another replica");
+                last_error = None;
+                set(Some(connected));
+                // A task of its own, so that open requests end by themselves when the replica is gone.
+                let driving = tokio::spawn(timeout(LINGER, driver));
+                let ended = driving.await;
+                tracing::debug!(replica = %replica.id, ?ended, "the connection to another replica ended");
+                set(None);
+            }
+            Ok(Err(error)) => note(&replica, &mut last_error, error.to_string()),
+            Err(_) => note(
+                &replica,
+                &mut last_error,
+                format!("no connection within {CONNECT_WITHIN:?}"),
+            ),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn note(replica: &Replica, last: &mut Option<String>, error: String) {
+    if last.as_ref() != Some(&error) {
+        tracing::warn!(replica = %replica.id, url = %replica.url, error, "another replica cannot be reached");
+    }
+    *last = Some(error);
+}
+
+type Driver = hyper::client::conn::http2::Connection<
+    TokioIo<tokio_rustls::client::TlsStream<TcpStream>>,
+    RequestBody,
+    hyper_util::rt::TokioExecutor,
+>;
+
+async fn connect(
+    replica: &Replica,
+    tls: &TlsConnector,
+) -> Result<(SendRequest<RequestBody>, Driver), Box<dyn std::error::Error + Send + Sync>> {
+    let host = replica.url.host_str().unwrap_or_default();
+    // A literal IPv6 address has brackets in URLs.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = replica.url.port_or_known_default().unwrap_or(443);
+    let tcp = TcpStream::connect((host, port)).await?;
+    tcp.set_nodelay(true)?;
+    let name = tls::server_name().ok_or("no name")?;
+    let stream = tls.connect(name, tcp).await?;
+    Ok(client_builder().handshake(TokioIo::new(stream)).await?)
+}

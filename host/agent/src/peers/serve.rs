@@ -1,0 +1,157 @@
+//! Passes requests of other replicas to the agents that are connected to this one.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use uuid::Uuid;
+
+use super::{Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
+use crate::body::WithoutEmpty;
+use crate::connections::{Connections, StreamPermit};
+use crate::serve::{copy_upgraded, server_builder};
+
+/// How long a peer may take for its handshake.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause after the listener failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+type Content = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// Serves peers until it is dropped.
+///
+/// # Errors
+/// [`IdentityError`].
+pub async fn serve(
+    listener: TcpListener,
+    identity: Arc<Identity>,
+    connections: Arc<Connections>,
+) -> Result<Infallible, IdentityError> {
+    let peers = Arc::clone(connections.peers().certificates());
+    let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers)?));
+    let mut serving = tokio::task::JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = serving.join_next() => continue,
+        };
+        match accepted {
+            Ok((tcp, _)) => {
+                serving.spawn(serve_peer(tcp, acceptor.clone(), Arc::clone(&connections)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a peer cannot be accepted");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_peer(tcp: TcpStream, acceptor: TlsAcceptor, connections: Arc<Connections>) {
+    let _ = tcp.set_nodelay(true);
+    let peer = tcp.peer_addr().ok();
+    let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::warn!(?peer, %error, "refused at the peers' listener"),
+        Err(_) => return tracing::warn!(?peer, "no handshake in time at the peers' listener"),
+    };
+    let service = service_fn(|request| {
+        let connections = Arc::clone(&connections);
+        async move { Ok::<_, Infallible>(forward(&connections, request).await) }
+    });
+    let mut builder = server_builder();
+    builder.max_concurrent_streams(STREAMS);
+    let served = builder.serve_connection(TokioIo::new(stream), service).await;
+    tracing::debug!(?peer, ?served, "a peer has disconnected");
+}
+
+async fn forward(connections: &Connections, mut request: Request<Incoming>) -> Response<Content> {
+    let session = request.headers_mut().remove(SESSION);
+    let session = session.and_then(|session| Uuid::try_parse_ascii(session.as_bytes()).ok());
+    let chosen = session.and_then(|session| connections.sender_of(session));
+    let (mut sender, permit) = match chosen {
+        Some(Ok(chosen)) => chosen,
+        Some(Err(_)) => return no_answer(StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        None => return no_answer(StatusCode::SERVICE_UNAVAILABLE, "absent"),
+    };
+    let is_connect = *request.method() == Method::CONNECT;
+    let peer_side = hyper::upgrade::on(&mut request);
+    let request = request.map(|body| match is_connect {
+        true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        false => WithoutEmpty(body).map_err(Into::into).boxed_unsync(),
+    });
+    let mut response = match sender.send_request(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, "the connection of an agent broke under a request of another replica");
+            // What was sent may have had an effect.
+            return no_answer(StatusCode::BAD_GATEWAY, "broken");
+        }
+    };
+    // SECURITY: an agent cannot say this for the replica.
+    response.headers_mut().remove(NO_ANSWER);
+    if is_connect && response.status() == StatusCode::OK {
+        let agent_side = hyper::upgrade::on(&mut response);
+        tokio::spawn(async move {
+            copy_upgraded(peer_side, agent_side).await;
+            drop(permit);
+        });
+        return response.map(|_| no_content());
+    }
+    response.map(|body| {
+        let body = Held {
+            body: WithoutEmpty(body),
+            _permit: permit,
+        };
+        body.boxed_unsync()
+    })
+}
+
+fn no_content() -> Content {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// - `why`: as in [`NO_ANSWER`].
+fn no_answer(status: StatusCode, why: &'static str) -> Response<Content> {
+    let mut response = Response::new(no_content());
+    *response.status_mut() = status;
+    response.headers_mut().insert(NO_ANSWER, HeaderValue::from_static(why));
+    response
+}
+
+/// Content that counts as a request until it ends.
+struct Held {
+    body: WithoutEmpty<Incoming>,
+    _permit: StreamPermit,
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

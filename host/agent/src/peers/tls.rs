@@ -1,0 +1,204 @@
+//! TLS between replicas: certificates that sign themselves, known by their hash.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+};
+use sha2::{Digest as _, Sha256};
+
+/// The name in certificates. It says nothing.
+const NAME: &str = "replica.tollgate.invalid";
+
+/// SHA-256 of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateHash(pub [u8; 32]);
+
+impl CertificateHash {
+    fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(Sha256::digest(certificate).into())
+    }
+}
+
+/// Why a process has no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// No certificate can be made.
+    #[error("no certificate for peers can be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// rustls does not take it.
+    #[error("TLS with peers cannot be set up: {0}")]
+    Tls(#[from] Error),
+}
+
+/// The key of this process, by which its peers know it. It is never stored.
+#[derive(derive_more::Debug)]
+#[debug("Identity")]
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Identity {
+    /// Makes a key and a certificate.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn generate() -> Result<Self, IdentityError> {
+        let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
+        Ok(Self {
+            certificate: made.cert.der().clone(),
+            key: PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()),
+            provider: Arc::new(aws_lc_rs::default_provider()),
+        })
+    }
+
+    /// The hash of its certificate.
+    pub fn certificate(&self) -> CertificateHash {
+        CertificateHash::of(&self.certificate)
+    }
+
+    /// For connections to a peer.
+    pub(super) fn client_config(&self, peer: CertificateHash) -> Result<ClientConfig, Error> {
+        let allowed = Arc::new(ArcSwap::from_pointee(HashSet::from([peer])));
+        let chain = vec![self.certificate.clone()];
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(self.verifier(allowed))
+            .with_client_auth_cert(chain, self.key.clone_key())?;
+        config.enable_sni = false;
+        Ok(config)
+    }
+
+    /// For connections of peers.
+    pub(super) fn server_config(&self, peers: Arc<ArcSwap<HashSet<CertificateHash>>>) -> Result<ServerConfig, Error> {
+        let chain = vec![self.certificate.clone()];
+        ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(self.verifier(peers))
+            .with_single_cert(chain, self.key.clone_key())
+    }
+
+    fn verifier(&self, allowed: Arc<ArcSwap<HashSet<CertificateHash>>>) -> Arc<Pinned> {
+        Arc::new(Pinned {
+            allowed,
+            algorithms: self.provider.signature_verification_algorithms,
+        })
+    }
+}
+
+/// Name of any peer in a handshake.
+pub(super) fn server_name() -> Option<ServerName<'static>> {
+    ServerName::try_from(NAME).ok()
+}
+
+/// Accepts these certificates and no other, whatever is in them.
+#[derive(Debug)]
+struct Pinned {
+    allowed: Arc<ArcSwap<HashSet<CertificateHash>>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Pinned {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        match self.allowed.load().contains(&CertificateHash::of(certificate)) {
+            true => Ok(()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+}
+
+/// Both ends speak TLS 1.3.
+fn no_tls12() -> Error {
+    Error::General("TLS 1.2 is not spoken between replicas".to_owned())
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(certificate).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(certificate).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(no_tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

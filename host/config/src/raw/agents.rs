@@ -1,0 +1,71 @@
+//! The section `agents` of the settings file: its written shape, and the checks that turn it into
+//! [`AgentSettings`].
+
+use serde::Deserialize;
+use url::Url;
+
+use super::SettingsValidator;
+use crate::{AgentSettings, PeerSettings};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawAgents {
+    peers: Option<RawPeers>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawPeers {
+    listen: String,
+    url: Option<String>,
+}
+
+impl RawAgents {
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> AgentSettings {
+        let peers = self.peers.map(|raw| PeerSettings {
+            listen: validator.address("agents.peers.listen", &raw.listen),
+            url: raw.url.and_then(|text| {
+                let url = Url::parse(&text).ok();
+                let url = url.filter(|url| url.scheme() == "https" && url.has_host() && url.path() == "/");
+                if url.is_none() {
+                    let message = format!("`{text}` is not a URL such as `https://10.0.0.7:8445`");
+                    validator.error("agents.peers.url", &message);
+                }
+                url
+            }),
+        });
+        AgentSettings { peers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::raw::parse;
+
+    fn read(section: &str) -> (Option<crate::AgentSettings>, Vec<String>) {
+        let text = format!("state: {{directory: s}}\npolicies: {{directory: p}}\nagents: {section}\n");
+        let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+        let findings = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        (loaded.value.and_then(|config| config.agents), findings)
+    }
+
+    #[test]
+    fn peers_are_read_and_mistakes_named() {
+        let (agents, findings) = read("{}");
+        assert_eq!((agents.unwrap().peers, findings), (None, vec![]));
+        let (agents, _) = read("{peers: {listen: '0.0.0.0:8445', url: 'https://10.0.0.7:8445'}}");
+        let peers = agents.unwrap().peers.unwrap();
+        assert_eq!((peers.listen.port(), peers.url.unwrap().port()), (8445, Some(8445)));
+        for (section, expected) in [
+            ("{peers: {listen: x}}", "agents.peers.listen"),
+            ("{peers: {listen: '0.0.0.0:1', url: 'http://a'}}", "agents.peers.url"),
+            ("{peers: {listen: '0.0.0.0:1', url: 'https://a/b'}}", "agents.peers.url"),
+            ("{peer: {}}", "unknown field"),
+        ] {
+            let (_, findings) = read(section);
+            assert!(findings.iter().any(|text| text.contains(expected)), "{findings:?}");
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Agents of clusters: the store remembers those that joined, replicas tell one another which of them are
+//! connected to whom, and the audit log has their coming and going.
+//!
+//! Invariant: connections that are open go on while the store does not answer. No agent that joined is let in
+//! anew then, because its key may have been revoked.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, try_join_all};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use url::Url;
+use uuid::Uuid;
+
+use tollgate_agent::Connections;
+use tollgate_agent::connections::{AgentStatus, JoinedKeys};
+use tollgate_agent::peers::{self, CertificateHash, Identity, RemoteAgent, Replica};
+use tollgate_agent::registry::{AgentEvent, AgentIdentity, JoinRequest, Registry, RegistryError};
+use tollgate_config::{Config, PeerSettings};
+use tollgate_core::agent::AgentKey;
+use tollgate_identity::clock::Clock;
+use tollgate_identity::store::{self, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
+use tollgate_proxy::metrics::Metrics;
+
+/// How often the store is asked whether anything changed.
+const POLL: Duration = Duration::from_millis(500);
+
+/// How often everything is read again anyway, since keys expire.
+const REREAD: Duration = Duration::from_secs(60);
+
+/// How often a replica says that it lives, and for how long that counts.
+const RENEW: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(15);
+
+/// How long a key stays good when another one has taken its place.
+const OVERLAP: SignedDuration = SignedDuration::from_hours(24);
+
+/// Most writes to the store at a time; it commits those together.
+const WRITES: usize = 64;
+
+/// Rows in the audit log about one agent in a minute, and about all that are not known.
+const ROWS_PER_KEY: u32 = 20;
+const ROWS_OF_STRANGERS: u32 = 60;
+const ROWS_PERIOD: Duration = Duration::from_secs(60);
+
+/// Remembers agents, and records what they do.
+#[derive(Debug)]
+pub(crate) struct AgentRegistry {
+    /// `None` without the section `agents`.
+    store: Option<Arc<Store>>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    changed: Arc<Notify>,
+    rows: Mutex<RowLimit>,
+}
+
+/// Counts rows, so that nobody fills the disk.
+#[derive(Debug)]
+struct RowLimit {
+    since: Instant,
+    rows: HashMap<Option<AgentKey>, u32>,
+}
+
+impl RowLimit {
+    /// - `key`: `None` for an agent that is not known.
+    fn try_take(&mut self, key: Option<AgentKey>) -> bool {
+        if self.since.elapsed() > ROWS_PERIOD {
+            self.since = Instant::now();
+            self.rows.clear();
+        }
+        let most = key.map_or(ROWS_OF_STRANGERS, |_| ROWS_PER_KEY);
+        let rows = self.rows.entry(key).or_default();
+        *rows = rows.saturating_add(1);
+        *rows <= most
+    }
+}
+
+fn details(agent: &AgentIdentity) -> serde_json::Value {
+    json!({
+        "key": agent.key.to_string(),
+        "server": agent.server,
+        "cluster": agent.cluster,
+        "version": agent.version,
+        "client": agent.address,
+    })
+}
+
+fn unavailable(error: &store::Error) -> RegistryError {
+    tracing::error!(%error, "an agent cannot be remembered");
+    RegistryError::Unavailable
+}
+
+impl Registry for AgentRegistry {
+    fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), RegistryError>> {
+        Box::pin(async move {
+            let store = self.store.as_ref().ok_or(RegistryError::Closed)?;
+            let JoinRequest { agent, server, token } = request;
+            let agent = AgentIdentity {
+                server: Some(Arc::clone(&server)),
+                ..agent
+            };
+            let joined = store
+                .join_agent((agent.key, &server), token, self.clock.now(), details(&agent))
+                .await;
+            self.changed.notify_one();
+            match joined.map_err(|error| unavailable(&error))? {
+                JoinOutcome::Joined => Ok(()),
+                JoinOutcome::TokenSpent => Err(RegistryError::TokenSpent),
+                JoinOutcome::KeyUnusable => Err(RegistryError::Key),
+            }
+        })
+    }
+
+    fn replace(&self, agent: AgentIdentity, new: AgentKey) -> BoxFuture<'_, Result<(), RegistryError>> {
+        Box::pin(async move {
+            let store = self.store.as_ref().ok_or(RegistryError::Closed)?;
+            let now = self.clock.now();
+            let until = now.checked_add(OVERLAP).unwrap_or(now);
+            let mut details = details(&agent);
+            details["new_key"] = new.to_string().into();
+            let replaced = store
+                .replace_agent_key((agent.key, new), (now, until), details)
+                .await
+                .map_err(|error| unavailable(&error))?;
+            self.changed.notify_one();
+            match replaced {
+                true => Ok(()),
+                false => Err(RegistryError::Key),
+            }
+        })
+    }
+
+    fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let (action, reason) = match event {
+                AgentEvent::Connected => ("agent.connected", None),
+                AgentEvent::Disconnected { reason } => ("agent.disconnected", Some(reason)),
+                AgentEvent::Refused { reason } => ("agent.refused", Some(reason)),
+            };
+            self.metrics.count_agent_event(action, reason.unwrap_or("ok"));
+            self.changed.notify_one();
+            let Some(store) = &self.store else { return };
+            let key = agent.server.as_ref().map(|_| agent.key);
+            let has_row = self.rows.lock().unwrap_or_else(PoisonError::into_inner).try_take(key);
+            if !has_row {
+                return;
+            }
+            let mut details = details(&agent);
+            if let Some(reason) = reason {
+                details["reason"] = reason.into();
+            }
+            if let Err(error) = store.record_agent(action, self.clock.now(), details).await {
+                tracing::error!(%error, action, key = %agent.key, "an event about an agent could not be recorded");
+            }
+        })
+    }
+}
+
+/// How this process takes part among its peers.
+struct Membership {
+    replica: StoredReplica,
+    renewed_at: Option<Instant>,
+    /// Connections that the store has.
+    written: HashSet<Uuid>,
+}
+
+/// Follows the store.
+struct Follower {
+    store: Arc<Store>,
+    clock: Clock,
+    connections: Weak<Connections>,
+    changed: Arc<Notify>,
+    grace: Duration,
+    membership: Option<Membership>,
+    /// What was read last, and when.
+    read: Option<(i64, Instant)>,
+    answered_at: Instant,
+    is_away: bool,
+}
+
+/// Remembers agents in the store, if there is one, and finds the other replicas, if the settings say how.
+///
+/// # Errors
+/// The listener of peers cannot be opened.
+pub(crate) async fn start(
+    config: &Config,
+    store: Option<&Arc<Store>>,
+    (connections, metrics, clock): (&Arc<Connections>, &Arc<Metrics>, &Clock),
+    helpers: &mut JoinSet<()>,
+) -> anyhow::Result<Option<SocketAddr>> {
+    let store = store.filter(|_| config.agents.is_some());
+    let changed = Arc::<Notify>::default();
+    connections.set_registry(Arc::new(AgentRegistry {
+        store: store.cloned(),
+        clock: clock.clone(),
+        metrics: Arc::clone(metrics),
+        changed: Arc::clone(&changed),
+        rows: Mutex::new(RowLimit {
+            since: Instant::now(),
+            rows: HashMap::new(),
+        }),
+    }));
+    let (Some(settings), Some(store)) = (&config.agents, store) else {
+        return Ok(None);
+    };
+    let mut address = None;
+    let membership = match &settings.peers {
+        Some(peers) => {
+            let (member, listening) = listen(peers, connections, helpers).await?;
+            address = Some(listening);
+            Some(member)
+        }
+        None => None,
+    };
+    let mut follower = Follower {
+        store: Arc::clone(store),
+        clock: clock.clone(),
+        connections: Arc::downgrade(connections),
+        changed,
+        grace: config.store.grace_period,
+        membership,
+        read: None,
+        answered_at: Instant::now(),
+        is_away: false,
+    };
+    // Before the first agent comes, those that joined are known.
+    follower.step(connections).await?;
+    helpers.spawn(follower.run());
+    Ok(address)
+}
+
+async fn listen(
+    settings: &PeerSettings,
+    connections: &Arc<Connections>,
+    helpers: &mut JoinSet<()>,
+) -> anyhow::Result<(Membership, SocketAddr)> {
+    let failed = |error| {
+        anyhow::anyhow!(
+            "`agents.peers.listen` {} cannot be listened on: {error}",
+            settings.listen
+        )
+    };
+    let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let url = match &settings.url {
+        Some(url) => url.clone(),
+        None if address.ip().is_unspecified() => anyhow::bail!(
+            "`agents.peers.listen` is {address}, and nothing says how other replicas reach it: set `agents.peers.url`, \
+             `--peer-url` or `TOLLGATE_PEER_URL`"
+        ),
+        None => Url::parse(&format!("https://{address}"))?,
+    };
+    let identity = Arc::new(Identity::generate()?);
+    connections.peers().set_identity(Arc::clone(&identity));
+    let replica = StoredReplica {
+        id: connections.replica(),
+        url: url.to_string(),
+        certificate: identity.certificate().0,
+    };
+    tracing::info!(listen = %address, %url, replica = %replica.id, "listening for other replicas");
+    let serving = peers::serve(listener, identity, Arc::clone(connections));
+    helpers.spawn(async move {
+        let Err(error) = serving.await;
+        tracing::error!(%error, "other replicas cannot be served");
+    });
+    let membership = Membership {
+        replica,
+        renewed_at: None,
+        written: HashSet::new(),
+    };
+    Ok((membership, address))
+}
+
+/// Tells the other replicas that this one takes no requests for its agents any more.
+pub(crate) async fn leave(config: &Config, store: Option<&Arc<Store>>, connections: &Connections) {
+    let has_peers = config.agents.as_ref().is_some_and(|agents| agents.peers.is_some());
+    if let Some(store) = store.filter(|_| has_peers)
+        && let Err(error) = store.remove_replica(connections.replica()).await
+    {
+        tracing::warn!(%error, "other replicas learn only from the end of the lease that this one stops");
+    }
+}
+
+impl Follower {
+    async fn run(mut self) {
+        loop {
+            let _ = timeout(POLL, self.changed.notified()).await;
+            let Some(connections) = self.connections.upgrade() else {
+                return;
+            };
+            match self.step(&connections).await {
+                Ok(()) => {
+                    if std::mem::take(&mut self.is_away) {
+                        tracing::info!("the store answers again");
+                    }
+                    self.answered_at = Instant::now();
+                    connections.set_registry_available(true);
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_away, true) {
+                        tracing::error!(%error, "the store cannot be read: agents that are connected are served, those that joined are not let in anew");
+                    }
+                    if self.answered_at.elapsed() >= self.grace {
+                        connections.set_registry_available(false);
+                    }
+                    tokio::time::sleep(POLL).await;
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self, connections: &Connections) -> Result<(), store::Error> {
+        if let Some(membership) = &mut self.membership {
+            membership.renew(&self.store).await?;
+            membership.write(&self.store, connections).await?;
+        }
+        let version = self.store.agent_version().await?;
+        let is_current = |(read, at): (i64, Instant)| read == version && at.elapsed() < REREAD;
+        if !self.read.is_some_and(is_current) {
+            self.read_keys(connections).await?;
+            self.read_peers(connections).await?;
+            self.read = Some((version, Instant::now()));
+        }
+        Ok(())
+    }
+
+    async fn read_keys(&self, connections: &Connections) -> Result<(), store::Error> {
+        let now = self.clock.now();
+        let mut joined = JoinedKeys::default();
+        let mut names: HashSet<Arc<str>> = HashSet::new();
+        for stored in self.store.agent_keys().await? {
+            if stored.revoked_at.is_some() {
+                joined.revoked.insert(stored.key);
+            } else if stored.expires_at.is_none_or(|end| end > now) {
+                let server: Arc<str> = match names.get(stored.server.as_str()) {
+                    Some(name) => Arc::clone(name),
+                    None => Arc::from(stored.server),
+                };
+                names.insert(Arc::clone(&server));
+                joined.servers.insert(stored.key, server);
+            }
+        }
+        connections.set_joined(joined);
+        Ok(())
+    }
+
+    async fn read_peers(&self, connections: &Connections) -> Result<(), store::Error> {
+        let Some(membership) = &self.membership else {
+            return Ok(());
+        };
+        let own = membership.replica.id;
+        let replicas = self.store.replicas().await?.into_iter();
+        let replicas: Vec<Replica> = replicas.filter(|one| one.id != own).filter_map(peer).collect();
+        let agents = self
+            .store
+            .remote_agents(own)
+            .await?
+            .into_iter()
+            .map(remote_agent)
+            .collect();
+        let before = connections.peers().replicas();
+        connections.peers().set(replicas, agents);
+        if connections.peers().replicas() != before {
+            connections.inform();
+        }
+        Ok(())
+    }
+}
+
+impl Membership {
+    async fn renew(&mut self, store: &Store) -> Result<(), store::Error> {
+        if self.renewed_at.is_some_and(|at| at.elapsed() < RENEW) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        if store.renew_replica(&self.replica, LEASE).await? {
+            // Others have forgotten its connections with it.
+            self.written.clear();
+        }
+        self.renewed_at = Some(begun);
+        Ok(())
+    }
+
+    /// Writes which connections are new, and which have ended.
+    async fn write(&mut self, store: &Store, connections: &Connections) -> Result<(), store::Error> {
+        let local = connections.local();
+        let open: HashSet<Uuid> = local.iter().map(|agent| agent.session).collect();
+        let new = local.into_iter().filter(|agent| !self.written.contains(&agent.session));
+        let new: Vec<StoredConnection> = new.map(|agent| stored(agent, self.replica.id)).collect();
+        let ended: Vec<Uuid> = self.written.difference(&open).copied().collect();
+        for chunk in new.chunks(WRITES) {
+            try_join_all(chunk.iter().map(|connection| store.add_agent_connection(connection))).await?;
+            self.written.extend(chunk.iter().map(|connection| connection.id));
+        }
+        for chunk in ended.chunks(WRITES) {
+            try_join_all(chunk.iter().map(|id| store.remove_agent_connection(*id))).await?;
+            chunk.iter().for_each(|id| {
+                self.written.remove(id);
+            });
+        }
+        Ok(())
+    }
+}
+
+fn peer(stored: StoredReplica) -> Option<Replica> {
+    Some(Replica {
+        id: stored.id,
+        url: Url::parse(&stored.url).ok()?,
+        certificate: CertificateHash(stored.certificate),
+    })
+}
+
+fn stored(agent: RemoteAgent, replica: Uuid) -> StoredConnection {
+    let RemoteAgent {
+        session,
+        instance,
+        status,
+    } = agent;
+    StoredConnection {
+        id: session,
+        replica,
+        instance,
+        key: status.key,
+        server: status.server.to_string(),
+        cluster: status.cluster,
+        version: status.version,
+        address: status.address,
+        connected_at: status.connected_since,
+    }
+}
+
+fn remote_agent(stored: StoredConnection) -> RemoteAgent {
+    RemoteAgent {
+        session: stored.id,
+        instance: stored.instance,
+        status: AgentStatus {
+            key: stored.key,
+            server: Arc::from(stored.server),
+            cluster: stored.cluster,
+            version: stored.version,
+            address: stored.address,
+            replica: stored.replica,
+            connected_since: stored.connected_at,
+            last_seen: None,
+            latency_ms: None,
+            streams: None,
+            received_bytes: None,
+            sent_bytes: None,
+        },
+    }
+}
+
+/// A key of a cluster's agent, for people.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AgentKeyView {
+    pub(crate) key: String,
+    /// `secret`, or `joined`.
+    pub(crate) from: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) joined_at: Option<Timestamp>,
+    /// When it ends, because another one took its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) revoked_at: Option<Timestamp>,
+}
+
+impl AgentKeyView {
+    /// A key that the cluster's Secret names.
+    pub(crate) fn in_secret(key: &AgentKey) -> Self {
+        Self {
+            key: key.to_string(),
+            from: "secret",
+            joined_at: None,
+            expires_at: None,
+            revoked_at: None,
+        }
+    }
+
+    /// A key that the store has.
+    pub(crate) fn joined(stored: &StoredAgentKey) -> Self {
+        Self {
+            key: stored.key.to_string(),
+            from: "joined",
+            joined_at: Some(stored.joined_at),
+            expires_at: stored.expires_at,
+            revoked_at: stored.revoked_at,
+        }
+    }
+}
