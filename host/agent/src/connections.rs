@@ -23,8 +23,8 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::hello::{Challenge, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer};

@@ -12,6 +12,7 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 
 mod joining;
+mod replicas;
 mod site;
 
 /// The gateway's Secret of a cluster whose agent has this key.

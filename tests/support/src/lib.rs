@@ -23,6 +23,7 @@ pub mod api_server;
 pub mod attack;
 pub mod authority;
 pub mod backend;
+pub mod balancer;
 pub mod chromium;
 pub mod client;
 pub mod issuer;
