@@ -1,6 +1,7 @@
 //! Access to an agent's cluster with a real kubectl, a gateway with TLS, an API server and an
 //! OpenID provider.
 
+mod dialing_out;
 pub(crate) mod fixture;
 mod records;
 mod refusals;

@@ -22,6 +22,7 @@ mod credentials;
 mod deployment;
 mod enrolled;
 mod escalation;
+mod joined;
 mod kubelet;
 mod least_privilege;
 mod lifetime;

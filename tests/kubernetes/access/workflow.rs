@@ -28,7 +28,7 @@ async fn workflow(kind: CredentialKind, agent: AccessAs) {
 }
 
 /// Gets, applies, patches and deletes an object.
-async fn objects(kubectl: &Kubectl, here: &str) {
+pub(super) async fn objects(kubectl: &Kubectl, here: &str) {
     let config_map = |value: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"key": value}})
             .to_string()
@@ -61,7 +61,7 @@ async fn objects(kubectl: &Kubectl, here: &str) {
 }
 
 /// Events of a watch arrive at once, not when the stream ends.
-async fn watching(kubectl: &Kubectl, here: &str) {
+pub(super) async fn watching(kubectl: &Kubectl, here: &str) {
     let mut watch = kubectl.start(&["get", "configmaps", here, "--watch", "--output=name"]);
     for name in ["one", "two"] {
         kubectl.succeed(&["create", "configmap", name, here]).await;
@@ -71,7 +71,7 @@ async fn watching(kubectl: &Kubectl, here: &str) {
 }
 
 /// Sends and receives a megabyte.
-async fn large(kubectl: &Kubectl, here: &str) {
+pub(super) async fn large(kubectl: &Kubectl, here: &str) {
     let text = "0123456789".repeat(100_000);
     let path = kubectl.home().join("large");
     std::fs::write(&path, &text).unwrap();
@@ -84,7 +84,7 @@ async fn large(kubectl: &Kubectl, here: &str) {
 }
 
 /// Identity, permissions, API resources and version.
-async fn discovery(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
+pub(super) async fn discovery(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
     let info = kubectl.json(&["auth", "whoami"]).await["status"]["userInfo"].clone();
     match agent {
         AccessAs::User => {
@@ -126,7 +126,7 @@ async fn discovery(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
 }
 
 /// The cluster's own RBAC decides, and kubectl shows its message. Impersonation is refused.
-async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
+pub(super) async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
     let there = format!("--namespace={}", fixture.other);
     let error = kubectl.fail(&["get", "pods", &there]).await;
     let username = match agent {
@@ -160,7 +160,7 @@ async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
 }
 
 /// A followed log arrives line by line.
-async fn logs(kubectl: &Kubectl, here: &str) {
+pub(super) async fn logs(kubectl: &Kubectl, here: &str) {
     let past = kubectl.succeed(&["logs", here, "pod", "--tail=1"]).await;
     assert!(past.starts_with("line 10 "), "{past}");
     let mut follow = kubectl.start(&["logs", "-f", here, "pod"]);

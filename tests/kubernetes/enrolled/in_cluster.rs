@@ -71,7 +71,7 @@ impl World {
             },
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
         }));
-        layout.run_in(network.pod("tollgate", "unused", cluster.authority()));
+        layout.run_in(&network.pod("tollgate", "unused", cluster.authority()));
         let gateway = layout.start().await;
         let cli = Cli::new(argocd.address(), &["--plaintext"]);
         let login = cli.login("admin", argocd.password()).await;

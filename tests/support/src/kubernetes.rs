@@ -8,6 +8,7 @@ pub mod crds;
 pub mod daemon;
 pub mod gateway;
 pub mod kubectl;
+pub mod network;
 pub mod node;
 pub mod pod;
 pub mod webhook;

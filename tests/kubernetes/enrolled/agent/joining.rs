@@ -13,14 +13,14 @@ const WITHIN: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
     let site = Site::start().await;
-    let token = site.join(&[], &[]).await;
+    let token = site.join(&[]).await;
     let agent = site.run().await;
     site.until_served().await;
     eventually("the token is removed", async || {
-        site.member("joinToken").await.is_none().then_some(())
+        site.joined.member("joinToken").await.is_none().then_some(())
     })
     .await;
-    assert!(site.member("key.pem").await.is_some());
+    assert!(site.joined.member("key.pem").await.is_some());
     let shown = site.agents().await;
     assert_eq!(shown["connections"].as_array().unwrap().len(), 1, "{shown}");
     assert_eq!(
@@ -38,7 +38,7 @@ async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
     );
 
     // A thief has a copy of the manifests.
-    let stolen = site.run_stolen().await;
+    let stolen = site.joined.run_stolen().await;
     stolen.until_logged("token_spent").await;
     assert_eq!(site.agents().await["connections"].as_array().unwrap().len(), 1);
     let metrics = site.scene.gateway.admin_text("/metrics").await;
@@ -52,7 +52,7 @@ async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
 #[tokio::test]
 async fn a_revoked_key_ends_what_is_open_and_another_token_brings_the_agent_back() {
     let site = Site::start().await;
-    site.join(&[], &[]).await;
+    site.join(&[]).await;
     let agent = site.run().await;
     site.until_served().await;
     let namespace = format!("--namespace={}", site.scene.home);
@@ -78,7 +78,7 @@ async fn a_revoked_key_ends_what_is_open_and_another_token_brings_the_agent_back
     assert!(!site.read(&site.scene.gateway).await.status.success());
 
     // The agent notices the new token by itself, and makes another key.
-    site.join(&[], &[]).await;
+    site.join(&[]).await;
     site.until_served().await;
     let keys = site.agents().await["keys"].clone();
     let states: Vec<bool> = keys
@@ -94,7 +94,7 @@ async fn a_revoked_key_ends_what_is_open_and_another_token_brings_the_agent_back
 #[tokio::test]
 async fn an_agent_replaces_an_old_key_and_nothing_is_cut() {
     let site = Site::start().await;
-    site.join(&[], &[]).await;
+    site.join(&[]).await;
     let first = site.run().await;
     site.until_served().await;
     let before = site.agents().await["connections"][0]["key"].clone();
@@ -126,5 +126,5 @@ async fn an_agent_replaces_an_old_key_and_nothing_is_cut() {
         of(&before)["expiresAt"].is_string() && of(&after)["expiresAt"].is_null(),
         "{keys}"
     );
-    assert!(site.member("next.pem").await.is_none());
+    assert!(site.joined.member("next.pem").await.is_none());
 }

@@ -71,7 +71,7 @@ impl Replicas {
 async fn a_replica_without_the_agent_sends_requests_to_one_that_has_it() {
     let replicas = Replicas::start().await;
     let Replicas { site, other, .. } = &replicas;
-    site.join(&[other], &[]).await;
+    site.join(&[other]).await;
     // It knows one address, so it never finds the other replica.
     let mut agent = site.run().await;
     site.until_served().await;
@@ -116,7 +116,7 @@ async fn a_replica_without_the_agent_sends_requests_to_one_that_has_it() {
 #[tokio::test]
 async fn an_agent_connects_to_two_replicas_and_one_that_is_killed_takes_only_its_own_along() {
     let mut replicas = Replicas::start().await;
-    replicas.site.join(&[&replicas.other], &[]).await;
+    replicas.site.join(&[&replicas.other]).await;
     let _agent = replicas.site.run_with(&replicas.balanced()).await;
     replicas.until_local([1, 1]).await;
     let namespace = format!("--namespace={}", replicas.site.scene.home);
@@ -150,7 +150,7 @@ async fn an_agent_connects_to_two_replicas_and_one_that_is_killed_takes_only_its
 async fn without_the_database_agents_that_are_connected_are_served_and_a_revocation_waits_for_it() {
     let replicas = Replicas::start().await;
     let Replicas { site, other, relay, .. } = &replicas;
-    site.join(&[other], &[]).await;
+    site.join(&[other]).await;
     let agent = site.run().await;
     site.until_served().await;
     site.until_served_by(other).await;
@@ -171,7 +171,7 @@ async fn without_the_database_agents_that_are_connected_are_served_and_a_revocat
         let read = site.read(gateway).await;
         assert!(read.status.success(), "{read:?}");
     }
-    let key = site.member("key.pem").await;
+    let key = site.joined.member("key.pem").await;
     let kubectl = site.scene.kubectl(COMPONENT);
     kubectl.succeed(&["get", "--raw", "/version"]).await;
     // Who joined is not let in anew, because nobody can say whether the key was revoked.
@@ -182,5 +182,5 @@ async fn without_the_database_agents_that_are_connected_are_served_and_a_revocat
     relay.set(Mode::Pass);
     site.until_served().await;
     site.until_served_by(other).await;
-    assert_eq!(site.member("key.pem").await, key);
+    assert_eq!(site.joined.member("key.pem").await, key);
 }

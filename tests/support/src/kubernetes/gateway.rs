@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 
 use crate::authority::Authority;
 use crate::kubernetes::kubectl::Kubectl;
+use crate::kubernetes::network::Network;
 use crate::kubernetes::pod::Pod;
 use crate::kubernetes::{PATIENCE, eventually};
 
@@ -31,7 +32,8 @@ pub struct Layout {
     settings: Value,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    pod: Option<Pod>,
+    /// The words before the program's name that put it where it runs.
+    surroundings: Vec<String>,
 }
 
 impl Layout {
@@ -51,7 +53,7 @@ impl Layout {
             namespace: namespace.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
-            pod: None,
+            surroundings: Vec::new(),
             settings: json!({
                 "listen": "127.0.0.1:0",
                 "admin": {"listen": "127.0.0.1:0"},
@@ -109,8 +111,23 @@ impl Layout {
     }
 
     /// Runs the gateway in a pod.
-    pub fn run_in(&mut self, pod: Pod) {
-        self.pod = Some(pod);
+    pub fn run_in(&mut self, pod: &Pod) {
+        self.surround(pod.command(&crate::tollgate()));
+    }
+
+    /// Runs the gateway in a network of its own, where it listens at the network's address.
+    pub fn run_in_network(&mut self, network: &Network) {
+        self.surround(network.command(&crate::tollgate()));
+        let address = network.inside().to_string();
+        self.tls_for(&["localhost", &address]);
+        self.setting("/listen", json!(format!("{address}:0")));
+        self.setting("/admin/listen", json!(format!("{address}:0")));
+    }
+
+    /// - `command`: ends with the program.
+    fn surround(&mut self, mut command: Vec<String>) {
+        command.pop();
+        self.surroundings = command;
     }
 
     /// A second gateway with the same settings, in a folder of its own.
@@ -123,7 +140,7 @@ impl Layout {
             settings: self.settings.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
-            pod: self.pod.clone(),
+            surroundings: self.surroundings.clone(),
         }
     }
 
@@ -229,11 +246,8 @@ impl Layout {
         let settings = self.root().join("tollgate.yaml");
         std::fs::write(&settings, self.settings.to_string()).unwrap();
         let log = self.root().join("log");
-        let program = crate::tollgate();
-        let command = match &self.pod {
-            Some(pod) => pod.command(&program),
-            None => vec![program.display().to_string()],
-        };
+        let mut command = self.surroundings.clone();
+        command.push(crate::tollgate().display().to_string());
         let process = Command::new(&command[0])
             .args(&command[1..])
             .args(["serve", "--log-json", "--config"])
