@@ -14,6 +14,7 @@ use test_support::kubernetes::kubectl::Kubectl;
 mod joining;
 mod replicas;
 mod site;
+mod sync;
 
 /// The gateway's Secret of a cluster whose agent has this key.
 fn secret(server: &str, key: &str) -> Value {
