@@ -1,8 +1,8 @@
 //! `cargo xtask compare`: measures Tollgate and its peers on the same machine in the same run,
 //! prints tables and writes them between the markers of docs/performance.md.
 //!
-//! It has five parts: proxies under load ([`load`]), open streams ([`streams`]), Argo CD's controllers
-//! with and without the gateway ([`controllers`]), single decisions of the peers ([`micro`]), and our
+//! It has six parts: proxies under load ([`load`]), open streams ([`streams`]), Argo CD's controllers
+//! with and without the gateway ([`controllers`]), clusters behind an agent ([`agents`]), single decisions of the peers ([`micro`]), and our
 //! criterion benches, which answer the same questions ([`criterion`]).
 //!
 //! Security: the measured servers listen only on loopback.
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::setup;
 
+mod agents;
 mod controllers;
 mod criterion;
 mod exchange;
@@ -55,6 +56,8 @@ enum Part {
     Servers,
     /// Argo CD's controllers.
     Controllers,
+    /// Clusters behind an agent.
+    Agents,
 }
 
 /// How long and how often to measure.
@@ -94,6 +97,7 @@ impl Effort {
 struct Findings {
     servers: Servers,
     controllers: Vec<controllers::Measured>,
+    agents: Vec<agents::Measured>,
     peers: Vec<micro::Answer>,
     benches: Vec<criterion::Bench>,
 }
@@ -119,13 +123,18 @@ impl Compare {
         setup::packages(&[setup::NGINX, setup::WRK])?;
         setup::go()?;
         let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
-        let gateway = match self.measures(Part::Servers) || self.measures(Part::Controllers) {
+        let needs_gateway = [Part::Servers, Part::Controllers, Part::Agents];
+        let gateway = match needs_gateway.into_iter().any(|part| self.measures(part)) {
             true => Some(build_gateway(root)?),
             false => None,
         };
         let findings = Findings {
             controllers: match (&gateway, self.measures(Part::Controllers)) {
                 (Some(gateway), true) => controllers::measure(root, gateway, self.quick)?,
+                _ => Vec::new(),
+            },
+            agents: match (&gateway, self.measures(Part::Agents)) {
+                (Some(gateway), true) => agents::measure(root, gateway, self.quick)?,
                 _ => Vec::new(),
             },
             ..self.measure_peers(root, gateway, effort).await?
@@ -149,9 +158,9 @@ impl Compare {
         self.only.is_none_or(|only| only == part)
     }
 
-    /// Everything but the controllers.
+    /// Everything but controllers and agents.
     async fn measure_peers(&self, root: &Path, gateway: Option<PathBuf>, effort: Effort) -> Result<Findings> {
-        if self.only == Some(Part::Controllers) {
+        if matches!(self.only, Some(Part::Controllers | Part::Agents)) {
             return Ok(Findings::default());
         }
         let binaries = peers::build(root, gateway)?;
@@ -159,6 +168,7 @@ impl Compare {
         Ok(Findings {
             servers: measure_servers(root, &binaries, folder.path(), effort).await?,
             controllers: Vec::new(),
+            agents: Vec::new(),
             peers: match self.measures(Part::Peers) {
                 true => micro::ask(root, &binaries, folder.path(), effort)?,
                 false => Vec::new(),

@@ -529,6 +529,7 @@ pub(crate) fn client_builder() -> http2::Builder<TokioExecutor> {
         .adaptive_window(false)
         .initial_stream_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .max_frame_size(limits::FRAME_BYTES)
         .max_header_list_size(limits::HEAD_BYTES)
         .max_send_buf_size(limits::SEND_BUFFER)
         .max_concurrent_reset_streams(limits::PENDING_RESETS)

@@ -16,6 +16,8 @@ mod body;
 pub mod connections;
 mod dial;
 pub mod file;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod hello;
 mod identity;
 pub mod key;
@@ -63,6 +65,9 @@ mod limits {
     /// Bytes of all streams: no bound of its own, so that streams that nobody reads cannot stop the others.
     /// The largest value of RFC 9113, section 6.9.1.
     pub(crate) const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
+    /// Bytes of a frame of content. Fewer and larger ones cost less.
+    pub(crate) const FRAME_BYTES: u32 = 64 * 1024;
 
     /// Bytes of a head. A user may have thousands of groups, a field each.
     pub(crate) const HEAD_BYTES: u32 = 512 * 1024;

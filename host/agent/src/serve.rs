@@ -44,8 +44,8 @@ const GOOD_AFTER: Duration = Duration::from_secs(60);
 /// Longest wait for both sides of a connection that switches protocols.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// Bytes copied at once, per direction.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes copied at once, to the API server and from it. What comes from it is much more.
+const BUFFER_BYTES: [usize; 2] = [8 * 1024, 64 * 1024];
 
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -194,7 +194,7 @@ impl Agent {
     }
 
     /// Serves one connection until it ends.
-    async fn serve<I>(
+    pub(crate) async fn serve<I>(
         self: &Arc<Self>,
         io: I,
         number: usize,
@@ -327,6 +327,7 @@ pub(crate) fn server_builder() -> hyper::server::conn::http2::Builder<TokioExecu
         .initial_stream_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .max_concurrent_streams(limits::STREAMS)
+        .max_frame_size(limits::FRAME_BYTES)
         .max_header_list_size(limits::HEAD_BYTES)
         .max_send_buf_size(limits::SEND_BUFFER)
         .max_pending_accept_reset_streams(limits::PENDING_RESETS)
@@ -359,7 +360,8 @@ pub(crate) async fn copy_upgraded(gateway_side: OnUpgrade, api_side: OnUpgrade) 
         return;
     };
     let (mut gateway, mut api) = (TokioIo::new(gateway), TokioIo::new(api));
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut gateway, &mut api, BUFFER_BYTES, BUFFER_BYTES).await;
+    let [up, down] = BUFFER_BYTES;
+    let copied = tokio::io::copy_bidirectional_with_sizes(&mut gateway, &mut api, up, down).await;
     tracing::debug!(?copied, "a tunnel ended");
 }
 

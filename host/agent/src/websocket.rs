@@ -13,13 +13,16 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 /// Longest message: a few frames of HTTP/2.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// Bytes read or written at once. The default takes 128 KiB for each connection.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes read at once: each connection keeps this much, and thousands are idle.
+const READ_BYTES: usize = 2 * 1024;
+
+/// Bytes written at once.
+const WRITE_BYTES: usize = 64 * 1024;
 
 pub(crate) fn config() -> WebSocketConfig {
     WebSocketConfig::default()
-        .read_buffer_size(BUFFER_BYTES)
-        .write_buffer_size(BUFFER_BYTES)
+        .read_buffer_size(READ_BYTES)
+        .write_buffer_size(WRITE_BYTES)
         .max_write_buffer_size(MESSAGE_BYTES * 2)
         .max_message_size(Some(MESSAGE_BYTES))
         .max_frame_size(Some(MESSAGE_BYTES))

@@ -22,6 +22,7 @@ mod tests;
 pub fn targets() -> Vec<Target> {
     [
         own(),
+        tollgate_agent::fuzz::targets(),
         tollgate_applicationset::fuzz::targets(),
         tollgate_identity::fuzz::targets(),
         tollgate_plugin::fuzz::targets(),

@@ -12,6 +12,8 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 use test_support::kubernetes::network::Network;
 
+mod faults;
+
 /// The longest time until an end notices that the other one is gone without a word.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -19,7 +21,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 struct Remote {
     fixture: Fixture,
     agent: AgentProcess,
-    _joined: JoinedCluster<'static>,
+    joined: JoinedCluster<'static>,
     network: Network,
 }
 
@@ -46,7 +48,7 @@ impl Remote {
         let remote = Self {
             fixture,
             agent,
-            _joined: joined,
+            joined,
             network,
         };
         let kubectl = remote.kubectl().await;
@@ -70,6 +72,13 @@ impl Remote {
                 .then_some(())
         })
         .await;
+    }
+
+    /// The same with another process of the agent, whose settings differ.
+    async fn through(mut self, more: Value) -> Self {
+        self.agent.process.kill().await.unwrap();
+        self.agent = self.joined.run(&more).await;
+        self
     }
 
     async fn connected(&self) -> usize {

@@ -15,6 +15,7 @@ mod joining;
 mod replicas;
 mod site;
 mod sync;
+mod withdrawal;
 
 /// The gateway's Secret of a cluster whose agent has this key.
 fn secret(server: &str, key: &str) -> Value {

@@ -37,11 +37,15 @@ impl Scene {
 
 /// Applies a change, and checks which of [`KINDS`] end.
 async fn check(change: impl AsyncFnOnce(&Scene), ends: [bool; 3]) {
-    let scene = Scene::start().await;
+    check_in(&Scene::start().await, change, ends).await;
+}
+
+/// The same in a scene that began already.
+pub(super) async fn check_in(scene: &Scene, change: impl AsyncFnOnce(&Scene), ends: [bool; 3]) {
     scene.pod_of_application().await;
     let namespace = format!("--namespace={}", scene.home);
     let Open(mut open) = scene.open().await;
-    change(&scene).await;
+    change(scene).await;
     for ((running, ends), kind) in open.iter_mut().zip(ends).zip(KINDS) {
         if ends {
             assert!(running.line("no such line").await.is_none(), "{kind} goes on");
@@ -71,9 +75,9 @@ async fn check(change: impl AsyncFnOnce(&Scene), ends: [bool; 3]) {
     .await;
 }
 
-const ALL: [bool; 3] = [true; 3];
+pub(super) const ALL: [bool; 3] = [true; 3];
 /// All but the watch as the reader.
-const OF_ACCOUNT: [bool; 3] = [false, true, true];
+pub(super) const OF_ACCOUNT: [bool; 3] = [false, true, true];
 
 #[tokio::test]
 async fn everything_ends_with_the_session_of_the_component() {

@@ -26,6 +26,7 @@ pub enum Mode {
 /// A relay to a server. It ends when the value is dropped.
 pub struct Relay {
     url: Url,
+    port: u16,
     state: watch::Sender<State>,
     task: JoinHandle<()>,
 }
@@ -50,19 +51,26 @@ impl Relay {
         };
         let target = SocketAddr::new(host, url.port().unwrap());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        url.set_port(Some(port)).unwrap();
+        url.set_ip_host(Ipv4Addr::LOCALHOST.into()).unwrap();
         let (state, states) = watch::channel(State::default());
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(carry(client, target, states.clone()));
             }
         });
-        Self { url, state, task }
+        Self { url, port, state, task }
     }
 
     /// The URL of the server through the relay.
     pub fn url(&self) -> String {
         self.url.to_string()
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Sets the mode for open and new connections.

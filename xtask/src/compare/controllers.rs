@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::{argocd, kubernetes, setup};
 
@@ -29,14 +30,37 @@ impl Measured {
 /// # Errors
 /// A program is missing, or a controller does not finish a round.
 pub(super) fn measure(root: &Path, gateway: &Path, is_quick: bool) -> Result<Vec<Measured>> {
+    argocd::build(root)?;
+    println!("measuring Argo CD's controllers (some minutes)");
+    // Only the gateway that is measured needs to be optimized.
+    run_example(root, ("controllers", "dev"), gateway, is_quick)
+}
+
+/// Builds an example and runs it with this gateway. Returns what it prints, a JSON object on a line each.
+///
+/// - `profile`: of the example.
+pub(super) fn run_example<T: DeserializeOwned>(
+    root: &Path,
+    (name, profile): (&str, &str),
+    gateway: &Path,
+    is_quick: bool,
+) -> Result<Vec<T>> {
     setup::world()?;
     kubernetes::build(root)?;
-    argocd::build(root)?;
     // The gateway too, so that libraries are built with the same features as for the tests.
-    let build = ["build", "--workspace", "--bin", "tollgate", "--example", "controllers"];
+    let build = [
+        "build",
+        "--workspace",
+        "--profile",
+        profile,
+        "--bin",
+        "tollgate",
+        "--example",
+        name,
+    ];
     crate::run(root, "cargo", &build)?;
-    println!("measuring Argo CD's controllers (some minutes)");
-    let program = super::target(root).join("debug/examples/controllers");
+    let folder = if profile == "dev" { "debug" } else { profile };
+    let program = super::target(root).join(folder).join("examples").join(name);
     let output = Command::new(&program)
         .args(is_quick.then_some("--quick"))
         .env("CARGO_BIN_EXE_tollgate", gateway)

@@ -285,6 +285,15 @@ impl<'a> Report<'a> {
                 &[words, format!("{bound:.2} ×"), format!("{reached:.2} ×"), met],
             );
         }
+        for measured in &self.findings.agents {
+            let with_unit = |value: f64| format!("{value:.2} {}", measured.unit);
+            let goal = with_unit(measured.goal);
+            let words = format!("agents: {}", measured.name);
+            row(
+                &mut table,
+                &[words, goal, with_unit(measured.value), yes(measured.is_met())],
+            );
+        }
         for streams::Measured { kind, bytes_each, .. } in &servers.streams {
             let (words, bound) = (format!("memory: {}", stream_name(*kind)), memory_bound(*kind));
             let met = yes(*bytes_each <= bound);
@@ -442,7 +451,7 @@ fn replace(text: &str, name: &str, block: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Servers;
+    use super::super::{Servers, agents};
     use super::*;
 
     #[test]
@@ -482,6 +491,13 @@ mod tests {
                 name: "generation".into(),
                 without: vec![21.0, 20.0],
                 with: vec![23.0, 24.0],
+            }],
+            agents: vec![agents::Measured {
+                name: "memory of an idle agent".into(),
+                value: 40.0,
+                unit: "KiB".into(),
+                goal: 64.0,
+                is_least: false,
             }],
             peers: vec![Answer {
                 peer: Peer::Casbin,

@@ -33,8 +33,8 @@ const LINGER: Duration = Duration::from_secs(30);
 /// Longest wait for both connections to be handed over after the 101.
 pub(crate) const HANDOVER: Duration = Duration::from_secs(10);
 
-/// Bytes read at once, per direction.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes read at once, from the client and from the backend. What comes from backends is much more.
+const BUFFER_BYTES: [usize; 2] = [8 * 1024, 64 * 1024];
 
 /// - `left`: time until the caller's credential ends.
 pub(super) fn lifetime(timeouts: &TimeoutSpec, left: Option<Duration>) -> Duration {
@@ -103,7 +103,8 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
     let activity = &activity;
     let watched = |io| InspectReader::new(TokioIo::new(io), move |bytes: &[u8]| activity.note_read(bytes));
     let (mut client, mut backend) = (watched(client), watched(backend));
-    let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES);
+    let [up, down] = BUFFER_BYTES;
+    let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, up, down);
     tokio::select! {
         _ = copy => {}
         () = activity.wait_until_idle(idle) => {}

@@ -120,8 +120,9 @@ impl Layout {
         self.surround(network.command(&crate::tollgate()));
         let address = network.inside().to_string();
         self.tls_for(&["localhost", &address]);
-        self.setting("/listen", json!(format!("{address}:0")));
-        self.setting("/admin/listen", json!(format!("{address}:0")));
+        // Nobody else is there, so it can have the same ports again.
+        self.setting("/listen", json!(format!("{address}:8443")));
+        self.setting("/admin/listen", json!(format!("{address}:8081")));
     }
 
     /// - `command`: ends with the program.
@@ -290,6 +291,14 @@ impl Gateway {
         let text = String::from_utf8(output.stdout).unwrap();
         let documents = text.split("\n---\n").skip(1);
         documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+    }
+
+    /// Number of its process.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn process(&self) -> u32 {
+        self.process.id().unwrap()
     }
 
     /// Kills the gateway with SIGKILL and waits until it has ended.

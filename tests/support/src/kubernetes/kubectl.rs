@@ -163,7 +163,8 @@ impl Kubectl {
         Running::new(self.prepare(command))
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A run that has not begun. Its standard streams are pipes, and it is killed when it is dropped.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments);
         self.prepare(command)
