@@ -387,9 +387,11 @@ impl Connections {
             self.keep_informed(connection, sender).await
         };
         let (reason, ended) = tokio::select! {
+            biased;
+            // What ends a connection breaks it, too.
+            () = connection.ended() => ("ended", Ok(())),
             () = closing => ("stopping", Ok(())),
             ended = driver => ("broken", ended.map_err(ConnectionError::Broken)),
-            () = connection.ended() => ("ended", Ok(())),
             error = informing => ("no_answer", Err(error)),
         };
         let identity = connection.identity();

@@ -91,7 +91,7 @@ impl Gateway {
         let mut url = self.url.clone();
         url.set_path(&path);
         let failed = |error| match error {
-            tungstenite::Error::Http(response) => refused(*response),
+            tungstenite::Error::Http(response) => refused(&response),
             error => Error::WebSocket(Box::new(error)),
         };
         let address = url.as_str().replacen("https://", "wss://", 1);
@@ -135,7 +135,7 @@ impl Gateway {
 }
 
 /// What the gateway, or what is in front of it, says instead of switching protocols.
-fn refused(response: http::Response<Option<Vec<u8>>>) -> Error {
+fn refused(response: &http::Response<Option<Vec<u8>>>) -> Error {
     let content = response.body().as_deref().unwrap_or_default();
     let text = String::from_utf8_lossy(content.get(..REFUSAL_BYTES).unwrap_or(content));
     Error::Refused {

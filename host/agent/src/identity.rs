@@ -61,12 +61,12 @@ pub(crate) struct Identity {
 
 #[derive(derive_more::Debug)]
 enum Source {
-    Fixed(SigningKey),
+    Fixed(Box<SigningKey>),
     Secret {
         name: SecretName,
         rotate_every: Duration,
         #[debug(skip)]
-        keys: Mutex<Option<Keys>>,
+        keys: Mutex<Option<Box<Keys>>>,
     },
 }
 
@@ -81,7 +81,7 @@ struct Keys {
 
 impl Identity {
     pub(crate) fn fixed(key: SigningKey, cluster: String) -> Self {
-        Self::new(Source::Fixed(key), cluster)
+        Self::new(Source::Fixed(Box::new(key)), cluster)
     }
 
     pub(crate) fn in_secret(name: SecretName, rotate_every: Duration, cluster: String) -> Self {
@@ -112,7 +112,7 @@ impl Identity {
                 }
                 let loaded = load(api, name).await?;
                 let public = loaded.key.public();
-                *keys = Some(loaded);
+                *keys = Some(Box::new(loaded));
                 Ok(public)
             }
         }
@@ -140,7 +140,7 @@ impl Identity {
             }
             _ => {}
         }
-        *keys = Some(read);
+        *keys = Some(Box::new(read));
         Ok(())
     }
 
@@ -173,15 +173,15 @@ impl Identity {
         let Some(known) = keys.take() else {
             return StatusAnswer::default();
         };
-        match follow(api, name, (known, *rotate_every), status).await {
+        match follow(api, name, (*known, *rotate_every), status).await {
             Ok((known, answer)) => {
-                *keys = Some(known);
+                *keys = Some(Box::new(known));
                 answer
             }
             Err(error) => {
                 // The Secret is read again.
                 tracing::warn!(%error, "the agent's key cannot be changed");
-                *keys = load(api, name).await.ok();
+                *keys = load(api, name).await.ok().map(Box::new);
                 StatusAnswer::default()
             }
         }
@@ -220,7 +220,7 @@ async fn follow(
 /// Makes the next key the key.
 async fn promote(api: &ApiServer, name: &SecretName, keys: Keys) -> Result<Keys, Error> {
     let mut read = secret::read(api, name).await?;
-    let next = read["data"][NEXT].as_str().map(str::to_owned);
+    let next = member_of(&read, NEXT).map(str::to_owned);
     zeroize(&mut read);
     let Some(next) = next else { return Ok(keys) };
     let data = Value::from_iter([
@@ -256,7 +256,7 @@ async fn load(api: &ApiServer, name: &SecretName) -> Result<Keys, Error> {
     loop {
         let mut read = secret::read(api, name).await?;
         let keys = decode(name, &read);
-        let resource_version = text(&read["metadata"]["resourceVersion"]);
+        let resource_version = resource_version(&read);
         zeroize(&mut read);
         if let Some(keys) = keys? {
             return Ok(keys);
@@ -276,10 +276,7 @@ async fn load(api: &ApiServer, name: &SecretName) -> Result<Keys, Error> {
 /// `None` without a key.
 fn decode(name: &SecretName, secret: &Value) -> Result<Option<Keys>, Error> {
     let member = |member: &str| {
-        let decoded = STANDARD
-            .decode(secret["data"][member].as_str()?)
-            .ok()
-            .map(Zeroizing::new)?;
+        let decoded = STANDARD.decode(member_of(secret, member)?).ok().map(Zeroizing::new)?;
         let text = std::str::from_utf8(&decoded).ok().filter(|text| !text.is_empty())?;
         Some(SecretString::from(text))
     };
@@ -294,7 +291,7 @@ fn decode(name: &SecretName, secret: &Value) -> Result<Option<Keys>, Error> {
         made: made.unwrap_or_else(Timestamp::now),
         next: key(NEXT)?,
         join_token: member(JOIN_TOKEN),
-        resource_version: text(&secret["metadata"]["resourceVersion"]),
+        resource_version: resource_version(secret),
     }))
 }
 
@@ -306,8 +303,14 @@ fn no_key(secret: &SecretName, member: &'static str) -> Error {
     }
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+fn resource_version(secret: &Value) -> String {
+    let version = secret.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// A member of the Secret, in base64.
+fn member_of<'a>(secret: &'a Value, member: &str) -> Option<&'a str> {
+    secret.get("data")?.get(member)?.as_str()
 }
 
 fn encoded(text: &str) -> Value {

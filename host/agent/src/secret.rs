@@ -84,7 +84,11 @@ async fn send(
             secret: secret.clone(),
             verb,
             status,
-            message: answer["message"].as_str().unwrap_or_default().to_owned(),
+            message: answer
+                .get("message")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
         }),
     }
 }

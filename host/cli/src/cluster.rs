@@ -66,7 +66,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  tollgate cluster join prod --gateway https://tollgate.example.com \\\n    \
                             --user '*@corp.example' --group 'corp:*' --secret-file prod.yaml | kubectl apply -f -"
     )]
-    Join(join::Join),
+    Join(Box<join::Join>),
     /// Show the agents of a cluster that are connected, and the keys by which the gateway knows them
     #[command(after_help = "Example:\n  tollgate cluster agents prod")]
     Agents(agents::Agents),

@@ -82,14 +82,21 @@ impl RowLimit {
     }
 }
 
-fn details(agent: &AgentIdentity) -> serde_json::Value {
-    json!({
+/// What an event says about an agent.
+///
+/// - `more`: a detail of the event, if it has one.
+fn details(agent: &AgentIdentity, more: Option<(&str, String)>) -> serde_json::Value {
+    let mut details = json!({
         "key": agent.key.to_string(),
         "server": agent.server,
         "cluster": agent.cluster,
         "version": agent.version,
         "client": agent.address,
-    })
+    });
+    if let (Some(members), Some((name, value))) = (details.as_object_mut(), more) {
+        members.insert(name.to_owned(), value.into());
+    }
+    details
 }
 
 fn unavailable(error: &store::Error) -> RegistryError {
@@ -107,7 +114,7 @@ impl Registry for AgentRegistry {
                 ..agent
             };
             let joined = store
-                .join_agent((agent.key, &server), token, self.clock.now(), details(&agent))
+                .join_agent((agent.key, &server), token, self.clock.now(), details(&agent, None))
                 .await;
             self.changed.notify_one();
             match joined.map_err(|error| unavailable(&error))? {
@@ -123,8 +130,7 @@ impl Registry for AgentRegistry {
             let store = self.store.as_ref().ok_or(RegistryError::Closed)?;
             let now = self.clock.now();
             let until = now.checked_add(OVERLAP).unwrap_or(now);
-            let mut details = details(&agent);
-            details["new_key"] = new.to_string().into();
+            let details = details(&agent, Some(("new_key", new.to_string())));
             let replaced = store
                 .replace_agent_key((agent.key, new), (now, until), details)
                 .await
@@ -152,10 +158,7 @@ impl Registry for AgentRegistry {
             if !has_row {
                 return;
             }
-            let mut details = details(&agent);
-            if let Some(reason) = reason {
-                details["reason"] = reason.into();
-            }
+            let details = details(&agent, reason.map(|reason| ("reason", reason.to_owned())));
             if let Err(error) = store.record_agent(action, self.clock.now(), details).await {
                 tracing::error!(%error, action, key = %agent.key, "an event about an agent could not be recorded");
             }
@@ -357,7 +360,10 @@ impl Follower {
         };
         let own = membership.replica.id;
         let replicas = self.store.replicas().await?.into_iter();
-        let replicas: Vec<Replica> = replicas.filter(|one| one.id != own).filter_map(peer).collect();
+        let replicas: Vec<Replica> = replicas
+            .filter(|one| one.id != own)
+            .filter_map(|stored| peer(&stored))
+            .collect();
         let agents = self
             .store
             .remote_agents(own)
@@ -409,7 +415,7 @@ impl Membership {
     }
 }
 
-fn peer(stored: StoredReplica) -> Option<Replica> {
+fn peer(stored: &StoredReplica) -> Option<Replica> {
     Some(Replica {
         id: stored.id,
         url: Url::parse(&stored.url).ok()?,

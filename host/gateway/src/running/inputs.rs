@@ -83,12 +83,12 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         };
         found.push(finding.with_hint(error.advice()));
     }
-    if let Some(settings) = &config.kubernetes {
-        if let Err(error) = PlatformEndpoint::new(settings, clock.clone()) {
-            let key = "kubernetes.platformSecretFile";
-            let text = format!("`{key}`: {}", with_causes(&error));
-            found.push(Diagnostic::error(locations.locate(key), text));
-        }
+    if let Some(settings) = &config.kubernetes
+        && let Err(error) = PlatformEndpoint::new(settings, clock.clone())
+    {
+        let key = "kubernetes.platformSecretFile";
+        let text = format!("`{key}`: {}", with_causes(&error));
+        found.push(Diagnostic::error(locations.locate(key), text));
     }
     if config.needs_store() {
         store(&config.store.url, locations, &mut found).await;

@@ -197,7 +197,7 @@ impl Store {
                 });
             }
             after = keys.last().map(|last| last.key);
-            if rows.len() < ROWS.unsigned_abs() as usize {
+            if i64::try_from(rows.len()).is_ok_and(|rows| rows < ROWS) {
                 return Ok(keys);
             }
         }
@@ -315,7 +315,7 @@ impl Store {
                     connected_at: time(row, "connected_at")?,
                 });
             }
-            if rows.len() < ROWS.unsigned_abs() as usize {
+            if i64::try_from(rows.len()).is_ok_and(|rows| rows < ROWS) {
                 return Ok(connections);
             }
         }

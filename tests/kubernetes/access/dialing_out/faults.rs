@@ -133,10 +133,10 @@ async fn a_balancer_that_cuts_the_connection_is_dialed_again() {
 }
 
 /// A proxy that knows `CONNECT` and nothing else. Returns its port, and the requests that it sees.
-async fn connect_proxy() -> (u16, tokio::sync::mpsc::UnboundedReceiver<String>) {
+async fn connect_proxy() -> (u16, tokio::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (seen, requests) = tokio::sync::mpsc::unbounded_channel();
+    let (seen, requests) = tokio::sync::mpsc::channel(16);
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let seen = seen.clone();
@@ -150,7 +150,7 @@ async fn connect_proxy() -> (u16, tokio::sync::mpsc::UnboundedReceiver<String>) 
                     client.read_line(&mut field).await.unwrap();
                 }
                 let target = line.split(' ').nth(1).unwrap().to_owned();
-                seen.send(line).unwrap();
+                seen.send(line).await.unwrap();
                 let mut server = TcpStream::connect(target).await.unwrap();
                 client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                 let _ = copy_bidirectional(&mut client, &mut server).await;

@@ -1,5 +1,7 @@
 //! The manifests of an agent: what it runs as, what it may do, its settings and its Secret.
 
+use std::collections::BTreeMap;
+
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
@@ -45,10 +47,8 @@ impl AgentManifests<'_> {
         let labels = json!({ "app.kubernetes.io/name": NAME });
         let metadata = json!({ "name": NAME, "namespace": namespace, "labels": labels });
         let subject = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": namespace }]);
-        let mut files = json!({ "agent.yaml": serde_saphyr::to_string(&self.settings())? });
-        if let Some(ca) = self.ca {
-            files["gateway.pem"] = ca.into();
-        }
+        let mut files = BTreeMap::from([("agent.yaml", serde_saphyr::to_string(&self.settings())?)]);
+        files.extend(self.ca.map(|ca| ("gateway.pem", ca.to_owned())));
         Ok(vec![
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
@@ -129,7 +129,7 @@ impl AgentManifests<'_> {
 
     /// The agent's settings.
     fn settings(&self) -> Value {
-        let mut settings = json!({
+        let settings = json!({
             "gateway": self.gateway.as_str().trim_end_matches('/'),
             "cluster": self.name,
             "keySecret": format!("{}/{NAME}", self.namespace),
@@ -139,24 +139,17 @@ impl AgentManifests<'_> {
                 "serviceAccounts": self.service_accounts,
             },
         });
-        if self.ca.is_some() {
-            settings["certificateAuthority"] = "gateway.pem".into();
-        }
-        if let Some(proxy) = self.proxy {
-            settings["proxy"] = proxy.as_str().into();
-        }
-        settings
+        let ca = self.ca.map(|_| ("certificateAuthority", "gateway.pem"));
+        let proxy = self.proxy.map(|proxy| ("proxy", proxy.as_str()));
+        with_members(settings, ca.into_iter().chain(proxy))
     }
 
     /// What the agent's account needs in order to act as others. RBAC has names and no patterns: where a pattern
     /// is allowed, it may act as anybody of that kind, and only the agent's own list bounds it.
     fn impersonation_rules(&self) -> Vec<Value> {
         let rule = |group: &str, resource: &str, names: Option<Vec<&str>>| {
-            let mut rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": ["impersonate"] });
-            if let Some(names) = names {
-                rule["resourceNames"] = names.into();
-            }
-            rule
+            let rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": ["impersonate"] });
+            with_members(rule, names.map(|names| ("resourceNames", names)))
         };
         let mut rules = Vec::new();
         if !self.users.is_empty() {
@@ -178,6 +171,15 @@ impl AgentManifests<'_> {
         }
         rules
     }
+}
+
+/// An object with further members.
+fn with_members<'a, V: Into<Value>>(object: Value, members: impl IntoIterator<Item = (&'a str, V)>) -> Value {
+    let Value::Object(mut object) = object else {
+        return object;
+    };
+    object.extend(members.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    Value::Object(object)
 }
 
 /// `None` if one of them is a pattern.
