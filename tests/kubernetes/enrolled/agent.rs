@@ -11,6 +11,7 @@ use super::{COMPONENT, Scene};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 
+mod attacks;
 mod joining;
 mod replicas;
 mod site;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http2::SendRequest;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -16,11 +17,16 @@ use crate::registry::{AgentIdentity, RegistryError};
 use crate::traffic::Traffic;
 use tollgate_core::agent::{AgentKey, ClusterAgent};
 
+/// Longer than it takes to read which agents have joined.
+const RECENT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// What the Secrets of clusters say, by server.
     clusters: HashMap<Arc<str>, ClusterAgent>,
     pub(super) joined: JoinedKeys,
+    /// Keys that joined just now, which a list that was read meanwhile may not have.
+    recent: Vec<(AgentKey, Arc<str>, Instant)>,
     /// The server of each key that is known, from both.
     known: HashMap<AgentKey, Arc<str>>,
     /// Connections by the server of their cluster.
@@ -55,10 +61,16 @@ impl State {
 
     pub(super) fn set_joined(&mut self, joined: JoinedKeys) {
         self.joined = joined;
+        self.recent.retain(|(_, _, at)| at.elapsed() < RECENT);
+        for (key, server, _) in &self.recent {
+            let servers = &mut self.joined.servers;
+            servers.entry(*key).or_insert_with(|| Arc::clone(server));
+        }
         self.refresh();
     }
 
     pub(super) fn add_joined(&mut self, key: AgentKey, server: Arc<str>) {
+        self.recent.push((key, Arc::clone(&server), Instant::now()));
         self.joined.servers.insert(key, server);
         self.refresh();
     }
