@@ -76,7 +76,7 @@ enum Command {
     Rbac(rbac::Command),
     /// List, inspect, create and test plugins
     Plugin(PluginCommand),
-    /// Have Argo CD reach clusters through the gateway, or by itself again
+    /// Enroll clusters of Argo CD, and have clusters join that nobody can dial
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// Show what an existing control plane needs before it goes behind the gateway
