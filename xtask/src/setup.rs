@@ -30,6 +30,11 @@ pub const WRK: Tool = Tool {
     program: "wrk",
     package: "wrk",
 };
+/// Makes networks of their own for tests of agents.
+const IPROUTE: Tool = Tool {
+    program: "ip",
+    package: "iproute2",
+};
 /// Database of the store's tests. Debian does not put its programs on the PATH.
 const POSTGRES: Tool = Tool {
     program: "postgres",
@@ -74,7 +79,7 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
-    packages(&[CHROMIUM, GIT, REDIS])?;
+    packages(&[CHROMIUM, GIT, IPROUTE, REDIS])?;
     kubernetes::build(root)?;
     argocd::build(root).map(drop)
 }
