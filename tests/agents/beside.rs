@@ -4,10 +4,10 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::{Effort, Measured, quantile, say};
+use crate::{Effort, Measured, percentile, say};
+use test_support::kubernetes::agent::{AgentProcess, ApiServer, make_key};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::gateway::{Gateway, Layout, kubeconfig, session};
 use test_support::kubernetes::kubectl::{Credential, Kubectl};
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Site {
     cluster: Cluster,
     gateway: Gateway,
-    _agent: Child,
+    _agent: AgentProcess,
     _files: tempfile::TempDir,
 }
 
@@ -56,17 +56,11 @@ impl Site {
     async fn start() -> Self {
         let cluster = Cluster::start().await;
         let files = tempfile::tempdir().unwrap();
-        let key = Command::new(test_support::tollgate())
-            .args(["agent", "key"])
-            .arg(files.path().join("key.pem"))
-            .output()
-            .await
-            .unwrap();
-        let key = String::from_utf8(key.stdout).unwrap();
+        let key = make_key(files.path()).await;
         let mut layout = Layout::new(&["alice"], "g, alice, role:all\np, role:all, *, *, *, allow\n");
         layout.tls();
         layout.settings(json!({"clusters": {"forward": true}, "limits": {"requestsPerPerson": 10_000}}));
-        let config = json!({"agent": {"publicKeys": [key.trim()]}});
+        let config = json!({"agent": {"publicKeys": [key]}});
         layout.cluster(
             NAME,
             &json!({"name": NAME, "server": "https://measured.invalid", "config": config.to_string()}),
@@ -85,24 +79,12 @@ impl Site {
                 &account,
             ])
             .await;
-        let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
-        let token = admin.succeed(&["create", "token", "agent", "--namespace", NAME]).await;
-        write("token", &token);
-        write("api.pem", cluster.authority());
-        write("gateway.pem", &gateway.authority().unwrap());
-        let settings = json!({
-            "gateway": gateway.url(), "certificateAuthority": "gateway.pem", "cluster": NAME, "key": "key.pem",
-            "apiServer": {"url": cluster.url(), "certificateAuthority": "api.pem", "token": "token"},
-            "ownAccount": "everything",
-        });
-        write("agent.yaml", &settings.to_string());
-        let agent = Command::new(test_support::tollgate())
-            .args(["agent", "run", "--config"])
-            .arg(files.path().join("agent.yaml"))
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let api = ApiServer {
+            url: cluster.url(),
+            authority: cluster.authority(),
+            token: &admin.succeed(&["create", "token", "agent", "--namespace", NAME]).await,
+        };
+        let agent = AgentProcess::with_key(files.path(), &gateway, api, &json!({"ownAccount": "everything"}));
         let site = Self {
             cluster,
             gateway,
@@ -198,7 +180,7 @@ async fn lists(site: &Site, effort: Effort) {
             answer.bytes().await.unwrap();
             times.push(begun.elapsed().as_secs_f64());
         }
-        quantile(&mut times, 0.5)
+        percentile(&mut times, 50)
     })
     .await;
     say(&format!(
@@ -228,7 +210,7 @@ async fn keystrokes(site: &Site, effort: Effort) {
             timeout(PATIENCE, screen.read_line(&mut line)).await.unwrap().unwrap();
             times.push(begun.elapsed().as_secs_f64());
         }
-        quantile(&mut times, 0.5)
+        percentile(&mut times, 50)
     })
     .await;
     say(&format!(
@@ -330,10 +312,10 @@ async fn watches(site: &Site, effort: Effort) {
         times.push(begun.elapsed().as_secs_f64() * 1e3);
         seen.clear();
     }
-    let slowest = quantile(&mut times, 0.99);
+    let slowest = percentile(&mut times, 99);
     say(&format!(
         "an event takes {:.0} ms, p99 {slowest:.0} ms",
-        quantile(&mut times, 0.5)
+        percentile(&mut times, 50)
     ));
     Measured::at_most(
         "p99 of an event, while 1,999 other watches are not read",

@@ -91,12 +91,10 @@ impl Measured {
     }
 }
 
-/// The value below which this part of the sorted values are.
-fn quantile(values: &mut [f64], part: f64) -> f64 {
+/// The value below which this part of the values are.
+fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    let last = values.len() - 1;
-    let at = (last as f64 * part).round();
-    values[(0..=last).find(|index| *index as f64 >= at).unwrap_or(last)]
+    values[(values.len() - 1) * percent / 100]
 }
 
 /// Says on standard error what is measured now.

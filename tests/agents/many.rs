@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -115,14 +115,8 @@ async fn until_connected(gateway: &Gateway, count: usize) {
 
 /// Resident memory of the gateway, in bytes.
 async fn memory(gateway: &Gateway) -> f64 {
-    let status: Value = json!(std::fs::read_to_string(format!("/proc/{}/status", gateway.process())).unwrap());
-    let line = status
-        .as_str()
-        .unwrap()
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap()
-        .to_owned();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kibibytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kibibytes * 1024.0
 }

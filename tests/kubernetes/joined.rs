@@ -1,14 +1,13 @@
 //! Clusters that join by `tollgate cluster join`, and the agents of such clusters.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
+use test_support::kubernetes::agent::AgentProcess;
 use test_support::kubernetes::cluster::Cluster;
-use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Gateway;
 
 /// Name of the agent's objects.
@@ -27,25 +26,6 @@ pub(crate) struct Joined {
     /// The gateway's Secret of the cluster, if it went to a file.
     pub(crate) secret: Option<Value>,
     pub(crate) token: String,
-}
-
-/// A process of the agent.
-pub(crate) struct AgentProcess {
-    pub(crate) process: Child,
-    log: PathBuf,
-}
-
-impl AgentProcess {
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    pub(crate) async fn until_logged(&self, text: &str) {
-        eventually(&format!("the agent logs `{text}`"), async || {
-            self.log().contains(text).then_some(())
-        })
-        .await;
-    }
 }
 
 impl<'a> JoinedCluster<'a> {
@@ -140,19 +120,6 @@ impl<'a> JoinedCluster<'a> {
             settings[key] = value.clone();
         }
         write("agent.yaml", &settings.to_string());
-        spawn(&folder)
+        AgentProcess::start(&folder)
     }
-}
-
-/// Runs an agent with the settings `agent.yaml` of a folder.
-pub(crate) fn spawn(folder: &Path) -> AgentProcess {
-    let log = folder.join("log");
-    let process = Command::new(test_support::tollgate())
-        .args(["agent", "run", "--log", "info,tollgate_agent=debug", "--config"])
-        .arg(folder.join("agent.yaml"))
-        .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    AgentProcess { process, log }
 }

@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, Uri, Version};
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,12 +20,10 @@ use rustls::crypto::aws_lc_rs;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use crate::body::Content;
 use crate::file::ReadError;
 use crate::settings::ApiServerSettings;
 use tollgate_plugin::certificates::{self, roots_from_pem, system_roots};
-
-/// Content of a request for the API server.
-pub(crate) type Content = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// How long a token that was read is used. The kubelet renews it long before it expires, and client-go reads
 /// it as often.

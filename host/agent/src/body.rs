@@ -5,6 +5,15 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty};
+
+/// Content of a request for the API server, or of an answer.
+pub(crate) type Content = UnsyncBoxBody<Bytes, hyper::Error>;
+
+pub(crate) fn no_content() -> Content {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
 
 /// Content without empty frames, of which HTTP/2 takes only some hundred in the life of a connection.
 pub(crate) struct WithoutEmpty<B>(pub(crate) B);

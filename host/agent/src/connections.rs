@@ -275,17 +275,21 @@ impl Connections {
         statuses
     }
 
-    /// The connections of this process.
-    pub fn local(&self) -> Vec<RemoteAgent> {
+    /// The connections of this process that are not among these, and those of these that have ended.
+    pub fn changes_since(&self, sessions: &HashSet<Uuid>) -> (Vec<RemoteAgent>, Vec<Uuid>) {
         let state = self.state();
-        let of = |connection: &Arc<Connection>| {
+        let open: HashSet<Uuid> = state.connections().map(|connection| connection.session).collect();
+        let new = state
+            .connections()
+            .filter(|connection| !sessions.contains(&connection.session));
+        let new = new.filter_map(|connection| {
             Some(RemoteAgent {
                 session: connection.session,
                 instance: connection.instance,
                 status: connection.status(self.replica)?,
             })
-        };
-        state.connections().filter_map(of).collect()
+        });
+        (new.collect(), sessions.difference(&open).copied().collect())
     }
 
     /// How many agents are connected to this process, and how many requests are open through them.

@@ -11,6 +11,7 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::client_async_with_config;
@@ -28,7 +29,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// Most of a refusal that is shown, in bytes.
 const REFUSAL_BYTES: usize = 512;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -106,32 +107,31 @@ impl Gateway {
 
     /// A connection of TCP to the gateway.
     async fn reach(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
-        let authority = self.url.authority();
-        let port = self.url.port_or_known_default().unwrap_or(443);
-        let authority = match self.url.port() {
-            Some(_) => authority.to_owned(),
-            None => format!("{authority}:{port}"),
-        };
-        let destination = format!("https://{authority}/")
-            .parse::<Uri>()
-            .map_err(|_| Error::Host)?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
         let Some(proxy) = &self.proxy else {
-            let connected = tcp.oneshot(destination).await;
-            return connected
-                .map(TokioIo::into_inner)
-                .map_err(|error| Error::Connect(error.into()));
+            return connect_tcp(&self.url).await.map_err(Error::Connect);
         };
+        let destination = self.url.as_str().parse::<Uri>().map_err(|_| Error::Host)?;
         let failed = |error: BoxError| Error::Proxy {
             proxy: proxy.clone(),
             error,
         };
         let proxy = proxy.as_str().parse::<Uri>().map_err(|error| failed(error.into()))?;
-        let connected = Tunnel::new(proxy, tcp).oneshot(destination).await;
+        let connected = Tunnel::new(proxy, connector()).oneshot(destination).await;
         connected.map(TokioIo::into_inner).map_err(|error| failed(error.into()))
     }
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector
+}
+
+/// A connection of TCP to the host and port of a URL.
+pub(crate) async fn connect_tcp(url: &Url) -> Result<TcpStream, BoxError> {
+    let connected = connector().oneshot(url.as_str().parse::<Uri>()?).await?;
+    Ok(connected.into_inner())
 }
 
 /// What the gateway, or what is in front of it, says instead of switching protocols.

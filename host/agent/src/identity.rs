@@ -101,21 +101,15 @@ impl Identity {
         }
     }
 
-    /// Reads the key, or makes one, unless it is known. Returns its public half.
-    pub(crate) async fn load(&self, api: &ApiServer) -> Result<tollgate_core::agent::AgentKey, Error> {
-        match &self.source {
-            Source::Fixed(key) => Ok(key.public()),
-            Source::Secret { name, keys, .. } => {
-                let mut keys = keys.lock().await;
-                if let Some(keys) = &*keys {
-                    return Ok(keys.key.public());
-                }
-                let loaded = load(api, name).await?;
-                let public = loaded.key.public();
-                *keys = Some(Box::new(loaded));
-                Ok(public)
+    /// Reads the key, or makes one, unless it is known.
+    pub(crate) async fn load(&self, api: &ApiServer) -> Result<(), Error> {
+        if let Source::Secret { name, keys, .. } = &self.source {
+            let mut keys = keys.lock().await;
+            if keys.is_none() {
+                *keys = Some(Box::new(load(api, name).await?));
             }
         }
+        Ok(())
     }
 
     /// Reads the Secret again before the next connection: the gateway does not know the key.

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::allow::AllowList;
-use crate::api_server::{self, ApiServer, Content};
-use crate::body::WithoutEmpty;
+use crate::api_server::{self, ApiServer};
+use crate::body::{Content, WithoutEmpty, no_content};
 use crate::file::ReadError;
 use crate::hello::{Challenge, MESSAGE_BYTES, Refused, Status};
 use crate::identity::Identity;
@@ -398,10 +398,6 @@ fn status_only(status: StatusCode) -> Response<Content> {
     let mut response = Response::new(no_content());
     *response.status_mut() = status;
     response
-}
-
-fn no_content() -> Content {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// From 0 up to 1.

@@ -282,11 +282,8 @@ async fn listen(
 }
 
 /// Tells the other replicas that this one takes no requests for its agents any more.
-pub(crate) async fn leave(config: &Config, store: Option<&Arc<Store>>, connections: &Connections) {
-    let has_peers = config.agents.as_ref().is_some_and(|agents| agents.peers.is_some());
-    if let Some(store) = store.filter(|_| has_peers)
-        && let Err(error) = store.remove_replica(connections.replica()).await
-    {
+pub(crate) async fn leave(store: &Store, connections: &Connections) {
+    if let Err(error) = store.remove_replica(connections.replica()).await {
         tracing::warn!(%error, "other replicas learn only from the end of the lease that this one stops");
     }
 }
@@ -337,17 +334,11 @@ impl Follower {
     async fn read_keys(&self, connections: &Connections) -> Result<(), store::Error> {
         let now = self.clock.now();
         let mut joined = JoinedKeys::default();
-        let mut names: HashSet<Arc<str>> = HashSet::new();
         for stored in self.store.agent_keys().await? {
             if stored.revoked_at.is_some() {
                 joined.revoked.insert(stored.key);
             } else if stored.expires_at.is_none_or(|end| end > now) {
-                let server: Arc<str> = match names.get(stored.server.as_str()) {
-                    Some(name) => Arc::clone(name),
-                    None => Arc::from(stored.server),
-                };
-                names.insert(Arc::clone(&server));
-                joined.servers.insert(stored.key, server);
+                joined.servers.insert(stored.key, Arc::from(stored.server));
             }
         }
         connections.set_joined(joined);
@@ -396,11 +387,8 @@ impl Membership {
 
     /// Writes which connections are new, and which have ended.
     async fn write(&mut self, store: &Store, connections: &Connections) -> Result<(), store::Error> {
-        let local = connections.local();
-        let open: HashSet<Uuid> = local.iter().map(|agent| agent.session).collect();
-        let new = local.into_iter().filter(|agent| !self.written.contains(&agent.session));
-        let new: Vec<StoredConnection> = new.map(|agent| stored(agent, self.replica.id)).collect();
-        let ended: Vec<Uuid> = self.written.difference(&open).copied().collect();
+        let (new, ended) = connections.changes_since(&self.written);
+        let new: Vec<StoredConnection> = new.into_iter().map(stored).collect();
         for chunk in new.chunks(WRITES) {
             try_join_all(chunk.iter().map(|connection| store.add_agent_connection(connection))).await?;
             self.written.extend(chunk.iter().map(|connection| connection.id));
@@ -423,7 +411,7 @@ fn peer(stored: &StoredReplica) -> Option<Replica> {
     })
 }
 
-fn stored(agent: RemoteAgent, replica: Uuid) -> StoredConnection {
+fn stored(agent: RemoteAgent) -> StoredConnection {
     let RemoteAgent {
         session,
         instance,
@@ -431,7 +419,7 @@ fn stored(agent: RemoteAgent, replica: Uuid) -> StoredConnection {
     } = agent;
     StoredConnection {
         id: session,
-        replica,
+        replica: status.replica,
         instance,
         key: status.key,
         server: status.server.to_string(),

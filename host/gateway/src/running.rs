@@ -58,7 +58,6 @@ pub struct RunningGateway {
     services: Option<Arc<KubernetesFrontState>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
     agents: Arc<Connections>,
-    config: Arc<Config>,
     store: Option<Arc<Store>>,
     /// Where other replicas are served; `None` if there are none.
     peer_address: Option<SocketAddr>,
@@ -200,7 +199,6 @@ impl RunningGateway {
             services,
             sets,
             agents,
-            config,
             store,
             peer_address,
             admission,
@@ -253,7 +251,9 @@ impl RunningGateway {
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
-        agents::leave(&self.config, self.store.as_ref(), &self.agents).await;
+        if let (Some(store), Some(_)) = (&self.store, self.peer_address) {
+            agents::leave(store, &self.agents).await;
+        }
         // Their connections would last as long as the drain.
         let (served, ()) = tokio::join!(self.server, self.agents.drain());
         if let Some((_, served)) = self.admission {

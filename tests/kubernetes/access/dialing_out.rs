@@ -5,8 +5,9 @@ use tokio::time::{Duration, Instant};
 
 use super::fixture::{AccessAs, Fixture};
 use super::workflow::{discovery, large, logs, objects, refused, watching};
-use crate::joined::{AgentProcess, JoinedCluster};
+use crate::joined::JoinedCluster;
 use crate::kubelet::use_pod;
+use test_support::kubernetes::agent::AgentProcess;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;

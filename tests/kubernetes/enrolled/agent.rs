@@ -1,13 +1,10 @@
 //! A cluster whose agent connects to the gateway. The gateway has no credential of it, and never dials it.
 
-use std::path::Path;
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
 
 use super::{COMPONENT, Scene};
+use test_support::kubernetes::agent::{AgentProcess, ApiServer, make_key};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 
@@ -23,18 +20,6 @@ fn secret(server: &str, key: &str) -> Value {
     site::secret(server, &json!({"publicKeys": [key]}))
 }
 
-/// Makes a key, and returns its public half.
-async fn make_key(file: &Path) -> String {
-    let output = Command::new(test_support::tollgate())
-        .args(["agent", "key"])
-        .arg(file)
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
 /// A gateway that knows the cluster's agent by its key, and the agent's files.
 struct Joined {
     scene: Scene,
@@ -44,7 +29,7 @@ struct Joined {
 impl Joined {
     async fn start() -> Self {
         let files = tempfile::tempdir().unwrap();
-        let key = make_key(&files.path().join("key.pem")).await;
+        let key = make_key(files.path()).await;
         let scene = Scene::start_with(|layout, cluster| layout.write(&secret(cluster.url(), &key))).await;
         Self { scene, files }
     }
@@ -52,31 +37,16 @@ impl Joined {
     /// Starts the agent.
     ///
     /// - `accounts`: patterns of the service accounts that the gateway may act as.
-    async fn agent(&self, accounts: &[String]) -> Child {
+    async fn agent(&self, accounts: &[String]) -> AgentProcess {
         let Self { scene, files } = self;
-        let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
         let create = ["create", "token", "gateway", "--namespace", &scene.own];
-        write("token", &scene.cluster.admin().succeed(&create).await);
-        write("api.pem", scene.cluster.authority());
-        write("gateway.pem", &scene.gateway.authority().unwrap());
-        let settings = json!({
-            "gateway": scene.gateway.url(), "certificateAuthority": "gateway.pem",
-            "cluster": "destination", "key": "key.pem",
-            "apiServer": {"url": scene.cluster.url(), "certificateAuthority": "api.pem", "token": "token"},
-            "impersonate": {"serviceAccounts": accounts},
-        });
-        write("agent.yaml", &settings.to_string());
-        Command::new(test_support::tollgate())
-            .args(["agent", "run", "--config"])
-            .arg(files.path().join("agent.yaml"))
-            .stderr(Stdio::from(std::fs::File::create(files.path().join("log")).unwrap()))
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.files.path().join("log")).unwrap()
+        let api = ApiServer {
+            url: scene.cluster.url(),
+            authority: scene.cluster.authority(),
+            token: &scene.cluster.admin().succeed(&create).await,
+        };
+        let more = json!({"impersonate": {"serviceAccounts": accounts}});
+        AgentProcess::with_key(files.path(), &scene.gateway, api, &more)
     }
 
     /// The accounts of the reader and of the Application.
@@ -151,7 +121,7 @@ async fn a_cluster_is_used_through_its_agent_and_not_without_it() {
     assert!(terminal.line("through the agent").await.is_some());
 
     // Killed without a word: what is open ends, and there is no answer until it is back.
-    agent.kill().await.unwrap();
+    agent.process.kill().await.unwrap();
     assert!(watch.line("no such line").await.is_none());
     assert!(terminal.line("no such line").await.is_none());
     joined.assert_absent(&kubectl).await;
@@ -164,7 +134,7 @@ async fn the_agent_lets_the_gateway_act_only_as_whom_its_own_settings_list() {
     let joined = Joined::start().await;
     let scene = &joined.scene;
     let [reader, _] = joined.accounts();
-    let _agent = joined.agent(&[reader]).await;
+    let agent = joined.agent(&[reader]).await;
     joined.until_served().await;
     let namespace = format!("--namespace={}", scene.home);
     let deployer = format!("--as={}", Scene::account(&scene.home, "deployer"));
@@ -182,24 +152,24 @@ async fn the_agent_lets_the_gateway_act_only_as_whom_its_own_settings_list() {
             .iter()
             .all(|(who, _)| *who != Scene::account(&scene.home, "deployer"))
     );
-    assert!(joined.log().contains(text), "{}", joined.log());
+    assert!(agent.log().contains(text), "{}", agent.log());
 }
 
 #[tokio::test]
 async fn an_agent_whose_key_is_taken_away_is_disconnected_and_told_why() {
     let joined = Joined::start().await;
     let scene = &joined.scene;
-    let _agent = joined.agent(&joined.accounts()).await;
+    let agent = joined.agent(&joined.accounts()).await;
     joined.until_served().await;
     let namespace = format!("--namespace={}", scene.home);
     let kubectl = scene.kubectl(COMPONENT);
     let mut watch = kubectl.start(&["get", "configmaps", "--watch-only", "--output=name", &namespace]);
     scene.until_watches(1).await;
-    let other = make_key(&joined.files.path().join("other.pem")).await;
+    let other = make_key(tempfile::tempdir().unwrap().path()).await;
     scene.gateway.rewrite(&secret(scene.cluster.url(), &other));
     assert!(watch.line("no such line").await.is_none());
     eventually("the agent says why", async || {
-        joined.log().contains("no cluster names the key").then_some(())
+        agent.log().contains("no cluster names the key").then_some(())
     })
     .await;
     joined.assert_absent(&kubectl).await;

@@ -1,6 +1,7 @@
 //! A real Kubernetes control plane on loopback: etcd and kube-apiserver with RBAC and an audit log,
 //! kubectl, and a simulated node whose pods are folders of this machine.
 
+pub mod agent;
 pub mod argocd;
 pub mod audit;
 pub mod cluster;

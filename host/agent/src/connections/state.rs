@@ -170,10 +170,15 @@ impl State {
     }
 
     pub(super) fn remove(&mut self, connection: &Arc<Connection>) {
-        for connections in self.open.values_mut() {
+        let Some(server) = connection.identity().server else {
+            return;
+        };
+        if let Some(connections) = self.open.get_mut(&server) {
             connections.retain(|other| !Arc::ptr_eq(other, connection));
+            if connections.is_empty() {
+                self.open.remove(&server);
+            }
         }
-        self.open.retain(|_, connections| !connections.is_empty());
     }
 
     /// Knows the agent of a connection by another key.

@@ -8,22 +8,19 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Identity, Replica, tls};
 use crate::connections::{RequestBody, client_builder};
+use crate::dial::{BoxError, connect_tcp};
 
 /// Longest wait for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// How long requests that are open go on once nothing new is sent.
-const LINGER: Duration = Duration::from_hours(24);
 
 type Sender = Arc<Mutex<Option<SendRequest<RequestBody>>>>;
 
@@ -41,7 +38,7 @@ impl Link {
     pub(super) fn start(replica: Replica, identity: &Identity) -> Self {
         let sender = Sender::default();
         let config = identity.client_config(replica.certificate);
-        let task: JoinHandle<()> = tokio::spawn(keep(replica.clone(), config, Arc::clone(&sender)));
+        let task = tokio::spawn(keep(replica.clone(), config, Arc::clone(&sender)));
         Self {
             replica,
             sender,
@@ -78,9 +75,8 @@ async fn keep(replica: Replica, config: Result<ClientConfig, rustls::Error>, sen
                 tracing::debug!(replica = %replica.id, url = %replica.url, "connected to another replica");
                 last_error = None;
                 set(Some(connected));
-                // A task of its own, so that open requests end by themselves when the replica is gone.
-                let driving = tokio::spawn(timeout(LINGER, driver));
-                let ended = driving.await;
+                // hyper serves open requests to their end also if this is dropped.
+                let ended = driver.await;
                 tracing::debug!(replica = %replica.id, ?ended, "the connection to another replica ended");
                 set(None);
             }
@@ -108,16 +104,8 @@ type Driver = hyper::client::conn::http2::Connection<
     hyper_util::rt::TokioExecutor,
 >;
 
-async fn connect(
-    replica: &Replica,
-    tls: &TlsConnector,
-) -> Result<(SendRequest<RequestBody>, Driver), Box<dyn std::error::Error + Send + Sync>> {
-    let host = replica.url.host_str().unwrap_or_default();
-    // A literal IPv6 address has brackets in URLs.
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = replica.url.port_or_known_default().unwrap_or(443);
-    let tcp = TcpStream::connect((host, port)).await?;
-    tcp.set_nodelay(true)?;
+async fn connect(replica: &Replica, tls: &TlsConnector) -> Result<(SendRequest<RequestBody>, Driver), BoxError> {
+    let tcp = connect_tcp(&replica.url).await?;
     let name = tls::server_name().ok_or("no name")?;
     let stream = tls.connect(name, tcp).await?;
     Ok(client_builder().handshake(TokioIo::new(stream)).await?)

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -20,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use super::{Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
-use crate::body::WithoutEmpty;
+use crate::body::{Content, WithoutEmpty, no_content};
 use crate::connections::{Connections, StreamPermit};
 use crate::serve::{copy_upgraded, server_builder};
 
@@ -29,8 +28,6 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause after the listener failed.
 const PAUSE: Duration = Duration::from_millis(100);
-
-type Content = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// Serves peers until it is dropped.
 ///
@@ -119,10 +116,6 @@ async fn forward(connections: &Connections, mut request: Request<Incoming>) -> R
         };
         body.boxed_unsync()
     })
-}
-
-fn no_content() -> Content {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// - `why`: as in [`NO_ANSWER`].

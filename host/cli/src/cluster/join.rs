@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::find::gateway_secrets;
+use super::plan::ambiguous;
 use super::{ArgocdClusterArgs, secret_failure};
 use crate::client::{Failure, print, runtime};
 use crate::input::confirm;
@@ -177,12 +178,14 @@ impl Join {
             Some(config) => place(&config),
             None => ("argocd".to_owned(), SecretOwner::ArgoCd),
         };
-        let (label, value) = owner.label();
+        let secret = self.new_secret(&namespace, owner, &config);
+        let values = secret.values.iter();
+        let values: BTreeMap<&String, &str> = values.map(|(key, value)| (key, value.expose_secret())).collect();
         let secret = json!({
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": { "name": format!("cluster-{}", self.name), "namespace": namespace, "labels": { label: value } },
-            "stringData": { "name": self.name, "server": self.server(), "config": config.expose_secret() },
+            "metadata": { "name": secret.name.name, "namespace": secret.name.namespace, "labels": secret.labels },
+            "stringData": values,
         });
         let text = serde_saphyr::to_string(&secret).map_err(|error| Failure::new("cluster.secret_file", error))?;
         let mut opened = OpenOptions::new()
@@ -230,10 +233,7 @@ impl Join {
                     .map_err(failed)?;
                 "changed"
             }
-            several => {
-                let message = format!("{} Secrets of `{namespace}` are for `{server}`", several.len());
-                return Err(Failure::new("cluster.duplicate", message).with_hint("delete all but one"));
-            }
+            several => return Err(ambiguous(several)),
         };
         Ok(format!("the gateway's Secret of the cluster is {what}"))
     }

@@ -263,7 +263,7 @@ pub(super) fn plan_return<'a>(
     })
 }
 
-fn ambiguous(several: &[&ClusterSecret]) -> Failure {
+pub(super) fn ambiguous(several: &[&ClusterSecret]) -> Failure {
     let names: Vec<String> = several
         .iter()
         .map(|secret| format!("`{}/{}`", secret.name.namespace, secret.name.name))

@@ -169,8 +169,8 @@ pub(super) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error
         "scopes": token.scopes,
         "expires_at": token.expires_at,
     });
-    let about = (&session, Some(token.agent_id));
-    event_row("token.created", (token.created_at, by), about, details)
+    let about = (Some(&session), Some(token.agent_id));
+    event_row("token.created", (token.created_at, Some(by)), about, details)
 }
 
 pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<AuditRow, Error> {
@@ -180,7 +180,12 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Au
         (OWNER): session.user.id,
         "expires_at": session.expires_at,
     });
-    event_row("session.created", (session.created_at, by), (&id, None), details)
+    event_row(
+        "session.created",
+        (session.created_at, Some(by)),
+        (Some(&id), None),
+        details,
+    )
 }
 
 pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &SessionOwner) -> Result<AuditRow, Error> {
@@ -189,7 +194,7 @@ pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &Se
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
     };
     let details = json!({ "owner": owner.user.username, (OWNER): owner.user.id });
-    event_row(action, (at, by), (session, owner.agent_id), details)
+    event_row(action, (at, Some(by)), (Some(session), owner.agent_id), details)
 }
 
 /// An event about the agent of a cluster.
@@ -201,24 +206,13 @@ pub(super) fn agent_event(
     by: Option<&Actor>,
     details: serde_json::Value,
 ) -> Result<AuditRow, Error> {
-    AuditRow::of(&AuditEvent {
-        id: Uuid::now_v7(),
-        first_at: at,
-        last_at: at,
-        count: 1,
-        action: action.to_owned(),
-        user: by.map(|by| by.name.clone()).unwrap_or_default(),
-        user_id: by.and_then(|by| by.user_id),
-        agent_id: None,
-        session: None,
-        details: serde_json::from_value(details).unwrap_or_default(),
-    })
+    event_row(action, (at, by), (None, None), details)
 }
 
 fn event_row(
     action: &str,
-    (at, by): (Timestamp, &Actor),
-    (session, agent_id): (&SessionId, Option<AgentId>),
+    (at, by): (Timestamp, Option<&Actor>),
+    (session, agent_id): (Option<&SessionId>, Option<AgentId>),
     details: serde_json::Value,
 ) -> Result<AuditRow, Error> {
     AuditRow::of(&AuditEvent {
@@ -227,10 +221,10 @@ fn event_row(
         last_at: at,
         count: 1,
         action: action.to_owned(),
-        user: by.name.clone(),
-        user_id: by.user_id,
+        user: by.map(|by| by.name.clone()).unwrap_or_default(),
+        user_id: by.and_then(|by| by.user_id),
         agent_id,
-        session: Some(session.to_string()),
+        session: session.map(ToString::to_string),
         details: serde_json::from_value(details).unwrap_or_default(),
     })
 }

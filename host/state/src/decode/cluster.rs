@@ -334,12 +334,11 @@ const AGENT_PROCESSES: usize = 8;
 
 fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
     let inner = object.child("agent", &["publicKeys", "processes", "joinToken"])?;
-    let texts: Vec<String> = serde_json::from_str(inner.raw("publicKeys").unwrap_or("[]")).unwrap_or_default();
-    let keys: Vec<AgentKey> = texts.iter().filter_map(|text| AgentKey::parse(text)).collect();
-    let is_list = inner
-        .raw("publicKeys")
-        .is_none_or(|raw| raw.trim_start().starts_with('['));
-    if !is_list || keys.len() != texts.len() || keys.len() > AGENT_KEYS {
+    let texts = serde_json::from_str::<Vec<String>>(inner.raw("publicKeys").unwrap_or("[]"));
+    let parse = |texts: Vec<String>| texts.iter().map(|text| AgentKey::parse(text)).collect();
+    let keys: Option<Vec<AgentKey>> = texts.ok().and_then(parse);
+    let keys = keys.filter(|keys| keys.len() <= AGENT_KEYS);
+    if keys.is_none() {
         inner.mistake("`agent.publicKeys` must be a list of at most two keys, as `tollgate agent key` prints them");
     }
     let processes = serde_json::from_str(inner.raw("processes").unwrap_or("1")).unwrap_or(0);
@@ -358,7 +357,7 @@ fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
         read.map(|(sha256, expires_at)| JoinToken { sha256, expires_at })
     });
     let agent = ClusterAgent {
-        keys,
+        keys: keys.unwrap_or_default(),
         processes,
         join_token,
     };

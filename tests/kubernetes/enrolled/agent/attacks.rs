@@ -1,12 +1,9 @@
 //! A cluster that answers what no API server would: what of it reaches the gateway's clients.
 
-use std::process::Stdio;
-
 use serde_json::json;
-use tokio::process::Command;
 
-use super::make_key;
 use test_support::api_server::Api;
+use test_support::kubernetes::agent::{AgentProcess, ApiServer, make_key};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Layout;
 
@@ -29,7 +26,7 @@ async fn a_hostile_cluster_reaches_its_own_caller_and_nothing_of_the_gateway() {
     })
     .await;
     let files = tempfile::tempdir().unwrap();
-    let key = make_key(&files.path().join("key.pem")).await;
+    let key = make_key(files.path()).await;
     let mut layout = Layout::new(&["alice"], "p, role:all, *, *, *, allow\ng, alice, role:all\n");
     layout.tls();
     layout.settings(json!({"clusters": {"forward": true}}));
@@ -39,23 +36,13 @@ async fn a_hostile_cluster_reaches_its_own_caller_and_nothing_of_the_gateway() {
         layout.cluster(name, &json!({"name": name, "server": server, "config": config}));
     }
     let gateway = layout.start().await;
-    let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
-    write("token", "of-the-cluster");
-    write("api.pem", &api.ca_pem);
-    write("gateway.pem", &gateway.authority().unwrap());
-    let settings = json!({
-        "gateway": gateway.url(), "certificateAuthority": "gateway.pem", "cluster": "other", "key": "key.pem",
-        "apiServer": {"url": api.url(), "certificateAuthority": "api.pem", "token": "token"},
-        "ownAccount": "everything",
-    });
-    write("agent.yaml", &settings.to_string());
-    let _agent = Command::new(test_support::tollgate())
-        .args(["agent", "run", "--config"])
-        .arg(files.path().join("agent.yaml"))
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let server = ApiServer {
+        url: &api.url(),
+        authority: &api.ca_pem,
+        token: "of-the-cluster",
+    };
+    let more = json!({"cluster": "other", "ownAccount": "everything"});
+    let _agent = AgentProcess::with_key(files.path(), &gateway, server, &more);
     let client = gateway.client("alice");
     let get = async |cluster: &str| {
         let url = format!("{}/clusters/{cluster}/k8s/version", gateway.url());

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::super::{COMPONENT, OWN, Scene};
-use crate::joined::{AgentProcess, JoinedCluster};
+use crate::joined::JoinedCluster;
+use test_support::kubernetes::agent::AgentProcess;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, session};

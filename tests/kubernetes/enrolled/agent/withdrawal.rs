@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::withdrawal::{ALL, OF_ACCOUNT, check_ends, check_in};
 use super::super::{COMPONENT, Scene, project};
 use super::site::{Site, secret};
-use crate::joined::AgentProcess;
+use test_support::kubernetes::agent::AgentProcess;
 
 /// A cluster that joined, and the process of its agent.
 async fn joined() -> (Site, AgentProcess) {
