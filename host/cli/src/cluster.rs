@@ -4,9 +4,10 @@
 //!
 //! Invariant: at every moment one of the two Secrets has a credential for the cluster, and a run that
 //! broke off is completed by running the command again. In the cluster that Argo CD runs in, the account
-//! of its pods takes the place of a credential in its Secret.
+//! of its pods takes the place of a credential in its Secret, and in one with an agent, the agent.
 //! Security: no credential is printed; a diff shows `…` in its place.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     ///
     /// Moves the cluster's credential from Argo CD's Secret into one of the gateway's, and puts the
     /// gateway into its place. The cluster's server and name stay the same, so Applications need no change.
+    /// A cluster that joined by an agent gets a Secret of Argo CD.
     /// Checks everything first, and changes nothing if a check fails.
     #[command(
         after_help = "Example:\n  tollgate cluster enroll prod --proxy-url https://tollgate.tollgate.svc \
@@ -176,6 +178,11 @@ impl Secrets {
             gateway: gateway.map_err(failed)?,
             store,
         })
+    }
+
+    /// As [`find::argocd_secret`].
+    fn argocd_secret(&self, cluster: &str, namespace: &str) -> Result<Cow<'_, ClusterSecret>, Failure> {
+        find::argocd_secret((&self.argocd, &self.gateway), cluster, namespace)
     }
 }
 

@@ -10,10 +10,10 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use super::destination::{ClusterQuestions, Deployments, check_impersonation};
-use super::find::{argocd_secret, check_managers, check_server, management_warnings};
+use super::find::{check_managers, check_server, gateway_secrets, has_agent, management_warnings};
 use super::gateway::{self, Route};
 use super::in_cluster::{self, InCluster};
-use super::plan::{Enrollment, OwnToken, gateway_config, plan_enrollment};
+use super::plan::{Enrollment, OwnToken, agent_config, gateway_config, plan_enrollment};
 use super::{
     ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, read_token, refused, secret_failure, warn,
 };
@@ -86,13 +86,15 @@ impl Enroll {
         let control_plane = control_plane(&config)?;
         let runtime = runtime()?;
         let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;
-        let secret = argocd_secret(&secrets.argocd, &self.change.cluster, &config.control_plane_namespace)?;
+        let secret = secrets.argocd_secret(&self.change.cluster, &config.control_plane_namespace)?;
         let secret = &*secret;
-        let Checked { route, own } = self.check(&config, &control_plane, secret, &runtime)?;
+        let mut own = gateway_secrets(&secrets.gateway, secret.server()).into_iter();
+        let joined = own.find(|own| has_agent(own));
+        let Checked { route, own } = self.check(&config, &control_plane, (secret, joined), &runtime)?;
         let of_gateway = (&own, self.credential_token_file.is_some());
         let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
         let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
-        self.show(secret, &plan, out)?;
+        self.show((secret, joined), &plan, out)?;
         if self.change.dry_run {
             return print("Dry run: nothing was changed.", out);
         }
@@ -104,11 +106,13 @@ impl Enroll {
     }
 
     /// Makes every check that it can, and fails with all problems. Prints warnings.
+    ///
+    /// - `joined`: the gateway's Secret, if an agent serves the cluster.
     fn check(
         &self,
         config: &Config,
         control_plane: &ControlPlaneSettings<'_>,
-        secret: &ClusterSecret,
+        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
         runtime: &Runtime,
     ) -> Result<Checked, Failure> {
         let settings = control_plane.settings;
@@ -132,11 +136,16 @@ impl Enroll {
         if let (Some(in_cluster), Some(route)) = (&in_cluster, &route) {
             problems.extend(in_cluster.check_pods(&route.authority));
         }
-        let own_token = credential_token.as_ref().map(|token| OwnToken {
-            token,
-            authority: in_cluster.as_ref().map(|in_cluster| in_cluster.authority.as_str()),
-        });
-        let own = gateway_config(secret, own_token, &self.proxy_url);
+        let own = match joined {
+            Some(joined) => agent_config(secret, joined, credential_token.is_some(), &self.proxy_url),
+            None => {
+                let own_token = credential_token.as_ref().map(|token| OwnToken {
+                    token,
+                    authority: in_cluster.as_ref().map(|in_cluster| in_cluster.authority.as_str()),
+                });
+                gateway_config(secret, own_token, &self.proxy_url)
+            }
+        };
         let own = keep(own, &mut problems);
 
         // Blocks until everything was listed once, so it runs outside of the runtime.
@@ -153,7 +162,9 @@ impl Enroll {
             }
             (None, _) => {}
         }
-        if let (Some(own), true) = (&own, can_connect) {
+        if joined.is_some() {
+            warn("only the gateway reaches the cluster's agent, so nobody asked the cluster what its accounts may do");
+        } else if let (Some(own), true) = (&own, can_connect) {
             let questions = ClusterQuestions {
                 reader: &settings.reader,
                 accounts: &deployments.accounts,
@@ -178,7 +189,7 @@ impl Enroll {
             problems.extend(runtime.block_on(route.probe()).err());
         }
         management_warnings(secret).iter().for_each(|warning| warn(warning));
-        if !secret.is_stored() {
+        if !secret.is_stored() && secret.is_in_cluster() {
             warn(in_cluster::NEW_SECRET);
         }
         deployments.warning().iter().for_each(|warning| warn(warning));
@@ -239,14 +250,20 @@ impl Enroll {
         }
     }
 
-    fn show(&self, secret: &ClusterSecret, plan: &Enrollment, out: &mut dyn Write) -> Result<(), Failure> {
+    fn show(
+        &self,
+        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
+        plan: &Enrollment,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
         if let Some(created) = &plan.created {
             write!(out, "{}", diff::change(None, Some(created)))?;
         }
         let after = secret.with_config(&plan.config);
         let before = secret.is_stored().then_some(secret);
         write!(out, "{}", diff::change(before, Some(&after)))?;
-        if self.credential_token_file.is_some() && !secret.is_in_cluster() {
+        let is_replaced = self.credential_token_file.is_some() || joined.is_some();
+        if is_replaced && secret.is_stored() && !secret.is_in_cluster() {
             warn("the credential that Argo CD has now is kept nowhere");
         }
         Ok(())

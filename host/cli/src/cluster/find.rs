@@ -7,20 +7,23 @@ use url::Url;
 use crate::client::Failure;
 use tollgate_cluster::access::authority_and_path;
 use tollgate_state::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
-use tollgate_state::write::cluster_secret::{ClusterSecret, in_cluster_secret};
+use tollgate_state::write::cluster_secret::{self, ClusterSecret, in_cluster_secret};
+use tollgate_state::{ClusterAuth, ClusterConfig};
 
 /// The annotation by which Argo CD marks what an Application deploys.
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 
-/// The one Secret of the cluster with this name, or with this server if `text` is a URL. The cluster that
-/// Argo CD runs in can be without one, and has then one that is not stored.
+/// Argo CD's one Secret of the cluster with this name, or with this server if `text` is a URL. The cluster
+/// that Argo CD runs in and those with an agent can be without one, and have then one that is not stored.
 ///
+/// - `secrets`: Argo CD's.
+/// - `own`: the gateway's.
 /// - `namespace`: Argo CD's.
 ///
 /// # Errors
 /// There is none, or several clusters have the name, or another Secret leads to the same server.
 pub(super) fn argocd_secret<'a>(
-    secrets: &'a [ClusterSecret],
+    (secrets, own): (&'a [ClusterSecret], &[ClusterSecret]),
     text: &str,
     namespace: &str,
 ) -> Result<Cow<'a, ClusterSecret>, Failure> {
@@ -30,6 +33,12 @@ pub(super) fn argocd_secret<'a>(
     };
     let meant: Vec<&ClusterSecret> = secrets.iter().filter(is_meant).collect();
     let [first, others @ ..] = meant.as_slice() else {
+        let joined: Vec<&ClusterSecret> = own.iter().filter(is_meant).filter(|own| has_agent(own)).collect();
+        match joined.as_slice() {
+            [] => {}
+            [joined] => return Ok(Cow::Owned(cluster_secret::argocd_secret(joined, namespace))),
+            several => return Err(ambiguous(several)),
+        }
         let is_in_cluster = [IN_CLUSTER_SERVER, IN_CLUSTER_NAME].contains(&text.trim_end_matches('/'));
         // With another name, the cluster has a Secret.
         if is_in_cluster && !secrets.iter().any(ClusterSecret::is_in_cluster) {
@@ -84,6 +93,24 @@ fn not_found(secrets: &[ClusterSecret], text: &str) -> Failure {
 /// The gateway's own Secrets for a server.
 pub(super) fn gateway_secrets<'a>(secrets: &'a [ClusterSecret], server: &str) -> Vec<&'a ClusterSecret> {
     secrets.iter().filter(|secret| secret.server() == server).collect()
+}
+
+/// Whether a Secret of the gateway is of a cluster that an agent serves.
+pub(super) fn has_agent(secret: &ClusterSecret) -> bool {
+    matches!(ClusterConfig::parse(secret.config()).auth, ClusterAuth::Agent(_))
+}
+
+/// Several Secrets of the gateway are for what one can be for.
+pub(super) fn ambiguous(several: &[&ClusterSecret]) -> Failure {
+    let names: Vec<String> = several
+        .iter()
+        .map(|secret| format!("`{}/{}`", secret.name.namespace, secret.name.name))
+        .collect();
+    let message = format!(
+        "several secrets of the gateway are for this server: {}",
+        names.join(", ")
+    );
+    Failure::new("cluster.duplicate", message).with_hint("delete all but one")
 }
 
 /// What about a cluster's server makes it impossible to enroll.

@@ -16,8 +16,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::find::gateway_secrets;
-use super::plan::ambiguous;
+use super::find::{ambiguous, gateway_secrets};
 use super::{ArgocdClusterArgs, secret_failure};
 use crate::client::{Failure, print, runtime};
 use crate::input::confirm;

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 
 use super::PAGE;
-use super::find::gateway_secrets;
+use super::find::{ambiguous, gateway_secrets, has_agent};
 use super::gateway::Route;
 use crate::client::Failure;
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
@@ -75,14 +75,7 @@ pub(super) fn gateway_config(
     own: Option<OwnToken<'_>>,
     proxy_url: &str,
 ) -> Result<SecretString, Failure> {
-    let object = object(secret)?;
-    if let Some(proxy) = object
-        .get("proxyUrl")
-        .and_then(Value::as_str)
-        .filter(|url| !url.is_empty())
-    {
-        return Err(has_proxy(secret, proxy, proxy_url));
-    }
+    let object = without_proxy(secret, proxy_url)?;
     let failed = |message: String| {
         let hint = format!("give the gateway a token with `--credential-token-file`, or move it by hand: {PAGE}");
         Err(Failure::new("cluster.credential", message).with_hint(hint))
@@ -107,6 +100,34 @@ pub(super) fn gateway_config(
         ClusterAuth::Unusable { reason } => failed(format!(
             "the credential of the secret `{name}` cannot be moved: {reason}"
         )),
+    }
+}
+
+/// As [`gateway_config`], for a cluster that an agent serves: the gateway's Secret stays as it is.
+///
+/// - `joined`: the gateway's Secret.
+/// - `has_token`: whether the options have a token of the gateway's own.
+pub(super) fn agent_config(
+    secret: &ClusterSecret,
+    joined: &ClusterSecret,
+    has_token: bool,
+    proxy_url: &str,
+) -> Result<SecretString, Failure> {
+    without_proxy(secret, proxy_url)?;
+    if has_token {
+        let message = "an agent serves this cluster, and the gateway needs no credential of it";
+        return Err(Failure::new("cluster.agent", message).with_hint("leave `--credential-token-file` out"));
+    }
+    Ok(SecretString::from(joined.config()))
+}
+
+/// `config` of Argo CD's Secret, which has no `proxyUrl`.
+fn without_proxy(secret: &ClusterSecret, proxy_url: &str) -> Result<Map<String, Value>, Failure> {
+    let object = object(secret)?;
+    let proxy = object.get("proxyUrl").and_then(Value::as_str);
+    match proxy.filter(|url| !url.is_empty()) {
+        Some(proxy) => Err(has_proxy(secret, proxy, proxy_url)),
+        None => Ok(object),
     }
 }
 
@@ -221,6 +242,12 @@ pub(super) fn plan_return<'a>(
         }
         (several, _) => return Err(ambiguous(several)),
     };
+    if has_agent(gateway_secret) {
+        let message = format!("an agent serves `{server}`, and the gateway has no credential to put back");
+        let hint =
+            "remove the cluster from Argo CD with `argocd cluster rm`; people still reach it through the gateway";
+        return Err(Failure::new("cluster.agent", message).with_hint(hint));
+    }
     let is_for_gateway = gateway_secret.annotations.get(CREDENTIAL_FOR).map(String::as_str) == Some(GATEWAY);
     let wanted = match token {
         Some(token) => {
@@ -261,18 +288,6 @@ pub(super) fn plan_return<'a>(
         change: None,
         gateway_secret,
     })
-}
-
-pub(super) fn ambiguous(several: &[&ClusterSecret]) -> Failure {
-    let names: Vec<String> = several
-        .iter()
-        .map(|secret| format!("`{}/{}`", secret.name.namespace, secret.name.name))
-        .collect();
-    let message = format!(
-        "several secrets of the gateway are for this server: {}",
-        names.join(", ")
-    );
-    Failure::new("cluster.duplicate", message).with_hint("delete all but one")
 }
 
 /// A `config` with a token, and otherwise only what says how the server is verified.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::find::{argocd_secret, check_managers, management_warnings};
+use super::find::{check_managers, management_warnings};
 use super::plan::{ArgocdChange, Return, plan_return};
 use super::{ChangeArgs, Secrets, control_plane, diff, read_token, secret_failure, warn};
 use crate::client::{Failure, print, runtime};
@@ -35,7 +35,7 @@ impl Release {
             .transpose()?;
         let runtime = runtime()?;
         let secrets = runtime.block_on(Secrets::read(&config, &control_plane))?;
-        let secret = argocd_secret(&secrets.argocd, &self.change.cluster, &config.control_plane_namespace)?;
+        let secret = secrets.argocd_secret(&self.change.cluster, &config.control_plane_namespace)?;
         let secret = &*secret;
         let plan = plan_return(secret, &secrets.gateway, token.as_ref())?;
         if plan.change.is_some() {

@@ -206,6 +206,29 @@ pub fn own_secret(
     }
 }
 
+/// Argo CD's Secret of a cluster that only the gateway knows so far, not stored yet. It does not say how the
+/// cluster is reached.
+///
+/// - `known`: the gateway's Secret of the cluster.
+/// - `namespace`: Argo CD's.
+pub fn argocd_secret(known: &ClusterSecret, namespace: &str) -> ClusterSecret {
+    let (label, value) = SecretOwner::ArgoCd.label();
+    let name = ObjectName {
+        namespace: namespace.to_owned(),
+        name: known.name.name.clone(),
+    };
+    let values = [
+        ("name", known.cluster_name()),
+        ("server", known.server()),
+        (CONFIG, "{}"),
+    ];
+    let values = values.map(|(key, value)| (key.to_owned(), SecretString::from(value)));
+    ClusterSecret {
+        labels: BTreeMap::from([(label.to_owned(), value.to_owned())]),
+        ..own_secret(name, values.into(), BTreeMap::new())
+    }
+}
+
 /// Argo CD's Secret of the cluster that it runs in, not stored yet. Argo CD knows that cluster without a
 /// Secret too, and reaches it then as with this one: by itself, with the account of its pods.
 ///

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 
-use super::super::argocd::{HOME, World, config_map, is_done, project};
+use super::super::argocd::{HOME, World, component, config_map, is_done, project};
 use super::super::{OWN, Scene};
 use crate::joined::{AGENT, JoinedCluster};
 use test_support::kubernetes::eventually;
@@ -43,6 +44,33 @@ fn reach_control_plane(layout: &mut Layout, outside: Ipv4Addr, kubeconfig: &std:
     });
 }
 
+/// Has Argo CD reach a joined cluster, which it does not know yet, by the command.
+async fn enroll(world: &World, name: &str) {
+    let token = world.gateway.path("component-token");
+    std::fs::write(&token, component()).unwrap();
+    let mut command = Command::new(test_support::tollgate());
+    command
+        .args(["cluster", "enroll", name, "--yes", "--proxy-url", &world.gateway.url()])
+        .arg("--ca")
+        .arg(world.gateway.path("gateway-ca.pem"))
+        .arg("--token-file")
+        .arg(&token)
+        .arg("--kubeconfig")
+        .arg(world.control.admin().kubeconfig())
+        .arg("--config")
+        .arg(world.gateway.path("tollgate.yaml"));
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("+++ secret/argocd/cluster-destination"), "{stdout}");
+    assert!(!stdout.contains("secret/own/"), "{stdout}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("only the gateway reaches the cluster's agent"),
+        "{stderr}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmodified_argo_cd_deploys_to_a_cluster_that_nobody_can_dial() {
     let network = Network::start().await;
@@ -64,9 +92,7 @@ async fn an_unmodified_argo_cd_deploys_to_a_cluster_that_nobody_can_dial() {
         .join("destination", &world.gateway, &[&accounts[..], &in_cluster].concat())
         .await;
     let _agent = joined.run(&json!({})).await;
-    world
-        .write_argocd_secret("destination", server, &world.gateway.url())
-        .await;
+    enroll(&world, "destination").await;
     let project = project("shop", &[(server, HOME)], &[(server, HOME, "deployer")]);
     world.control.admin().apply(&project.to_string()).await;
     world
