@@ -151,6 +151,10 @@ impl RunningGateway {
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
+        if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {
+            let current = Arc::clone(&current);
+            helpers.spawn(reporter.run(move || current.load().agents().cloned()));
+        }
         let findings = LoadFindings::default();
         let admin = AdminState {
             current: Arc::clone(&current),

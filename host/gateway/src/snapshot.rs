@@ -93,7 +93,7 @@ struct Bundles {
 }
 
 impl Snapshot {
-    fn agents(&self) -> Option<&Arc<Agents>> {
+    pub(crate) fn agents(&self) -> Option<&Arc<Agents>> {
         Some(&self.policies.kubernetes.as_ref()?.agents)
     }
 

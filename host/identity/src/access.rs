@@ -35,7 +35,7 @@ pub use agents::{AgentShare, Agents, ConfigurationStatus};
 pub use authorizer::Authorizer;
 pub(crate) use error::AccessDenyReason;
 pub use error::{CredentialOwner, Error};
-pub use remote::SetupError;
+pub use remote::{ConfigurationReporter, SetupError};
 
 /// A query to the platform: whether a credential gives access to an agent.
 #[derive(Clone, Debug)]

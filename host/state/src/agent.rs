@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::Location;
 
@@ -16,6 +18,9 @@ pub struct AgentObject {
     pub binding: Option<AgentBinding>,
     /// Who it is shared with.
     pub sharing: Sharing,
+    /// Its whole configuration, as a remote platform is told it: an empty object if there is none, `None` if
+    /// it has mistakes.
+    pub configuration: Option<Arc<Value>>,
     /// Where the object starts.
     pub location: Location,
 }

@@ -48,6 +48,8 @@ struct AgentEntry {
     /// The last good `user_access`, which the next state may need.
     last_good: Option<Arc<UserAccess>>,
     configuration: ConfigurationStatus,
+    /// What a remote platform is told; `None` while it has mistakes.
+    document: Option<Arc<Value>>,
     shared: SharingState,
 }
 
@@ -163,6 +165,7 @@ impl Agents {
             }),
             last_good,
             configuration,
+            document: object.configuration.clone(),
             shared,
         };
         self.agents.insert(id, entry);
@@ -171,6 +174,12 @@ impl Agents {
     /// Returns the state of each agent's configuration, by number.
     pub fn configurations(&self) -> impl Iterator<Item = (AgentId, ConfigurationStatus)> {
         self.agents.iter().map(|(id, entry)| (*id, entry.configuration))
+    }
+
+    /// Returns the configurations without mistakes, with their agents.
+    pub(super) fn documents(&self) -> impl Iterator<Item = (&Arc<Agent>, &Arc<Value>)> {
+        let entries = self.agents.values();
+        entries.filter_map(|entry| Some((&entry.agent, entry.document.as_ref()?)))
     }
 
     /// Returns the state of an agent's configuration; good if there is none.

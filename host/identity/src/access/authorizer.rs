@@ -10,7 +10,7 @@ use secrecy::ExposeSecret as _;
 use super::agents::Agents;
 use super::cache::{AccessCache, AccessResult};
 use super::embedded::EmbeddedPlatform;
-use super::remote::{RemotePlatform, SetupError};
+use super::remote::{ConfigurationReporter, RemotePlatform, SetupError};
 use super::secret::is_malformed_token;
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error};
 use crate::clock::Clock;
@@ -69,6 +69,14 @@ impl Authorizer {
             sessions,
             clock,
         })
+    }
+
+    /// Returns what tells the platform the agents' configurations; `None` if there is no remote one.
+    pub fn reporter(&self) -> Option<ConfigurationReporter> {
+        match &self.platform {
+            Platform::Embedded(_) => None,
+            Platform::Remote(remote) => Some(ConfigurationReporter::new(Arc::clone(remote))),
+        }
     }
 
     /// Whether the person with this credential may use the agent, and as whom.

@@ -33,8 +33,11 @@ use tollgate_core::diagnostic::with_causes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, User};
 
+mod configurations;
 mod job;
 mod person;
+
+pub use configurations::ConfigurationReporter;
 
 /// Most bytes of one answer; 1,000 entries take a tenth of it.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
@@ -73,6 +76,7 @@ pub(super) struct RemotePlatform {
     http: Client,
     person_url: Url,
     job_url: Url,
+    configuration_url: Url,
     secret: SharedSecret,
     /// For access that the issuer alone grants; no platform is asked.
     embedded: EmbeddedPlatform,
@@ -96,6 +100,7 @@ impl RemotePlatform {
             http: client(authority)?,
             person_url: api_url(base, &["internal", "kubernetes", "authorize_proxy_user"])?,
             job_url: api_url(base, &["job", "allowed_agents"])?,
+            configuration_url: api_url(base, &["internal", "kubernetes", "agent_configuration"])?,
             secret: SharedSecret::read(secret)?,
             embedded,
             clock,
@@ -179,14 +184,7 @@ impl RemotePlatform {
         };
         let body = serde_json::to_vec(&wire).map(Zeroizing::new);
         let body = body.map_err(|_| unavailable("the question cannot be written as JSON"))?;
-        let proof = self.secret.token(self.clock.unix_seconds());
-        let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
-        let request = self.http.post(self.person_url.clone());
-        let request = request
-            .header(gateway_token::HEADER_NAME, proof)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Bytes::from_owner(body));
-        let (status, body) = self.send(request).await?;
+        let (status, body) = self.post(&self.person_url, Bytes::from_owner(body)).await?;
         let refused = AccessDenyReason::Platform(status.as_u16());
         match status {
             StatusCode::OK => {}
@@ -196,11 +194,7 @@ impl RemotePlatform {
             StatusCode::UNAUTHORIZED if memchr::memmem::find(&body, INVALID_KEY.as_bytes()).is_some() => {
                 return Err(refused.into());
             }
-            StatusCode::UNAUTHORIZED => {
-                return Err(unavailable(
-                    "the platform rejects this gateway: `authorizer.remote.secretFile` does not hold its secret",
-                ));
-            }
+            StatusCode::UNAUTHORIZED => return Err(unavailable(WRONG_SECRET)),
             other => return Err(unexpected_status(other)),
         }
         person::read(&body, (agents, query.agent), id_token)
@@ -222,6 +216,16 @@ impl RemotePlatform {
             other => return Err(unexpected_status(other)),
         }
         job::read(&body, id)
+    }
+
+    /// Sends JSON with the proof that this is the gateway.
+    async fn post(&self, url: &Url, body: Bytes) -> Result<(StatusCode, Vec<u8>), Error> {
+        let proof = self.secret.token(self.clock.unix_seconds());
+        let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
+        let request = self.http.post(url.clone());
+        let request = request.header(gateway_token::HEADER_NAME, proof);
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        self.send(request.body(body)).await
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), Error> {
@@ -283,6 +287,7 @@ struct WireUser {
     username: String,
 }
 
+const WRONG_SECRET: &str = "the platform rejects this gateway: `authorizer.remote.secretFile` does not hold its secret";
 const NOT_ONE_KEY: &str = "`access_as` has not exactly one key";
 
 fn single_entry(access_as: Map<String, Value>) -> Option<(String, Value)> {

@@ -13,10 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::{DecodedItem, Object};
 use crate::Cluster;
 use crate::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
 use crate::fields::{Fields, Findings, SourceMap};
+use crate::write::value_of;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::dns::is_label;
@@ -43,7 +46,7 @@ const IGNORED_KEYS: [&str; 8] = [
 #[derive(Debug, Default)]
 pub(super) struct Unresolved {
     agents: BTreeMap<String, DecodedAgent>,
-    files: BTreeMap<String, (Sharing, Location)>,
+    files: BTreeMap<String, (Configuration, Location)>,
     /// Names that several objects have.
     exclude: BTreeSet<String>,
 }
@@ -58,8 +61,43 @@ pub(crate) struct DecodedAgent {
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigurationFile {
     name: String,
-    sharing: Sharing,
+    configuration: Configuration,
     location: Location,
+}
+
+/// What a configuration says, and all of it as JSON, unless it has mistakes.
+#[derive(Clone, Debug)]
+struct Configuration {
+    sharing: Sharing,
+    document: Option<Arc<Value>>,
+}
+
+impl Configuration {
+    fn invalid() -> Self {
+        Self {
+            sharing: Sharing::Invalid,
+            document: None,
+        }
+    }
+
+    /// The one of an agent without a configuration.
+    fn none() -> Self {
+        Self {
+            sharing: Sharing::Nobody,
+            document: Some(Arc::new(Value::Object(Map::new()))),
+        }
+    }
+
+    /// - `fields`: the whole configuration.
+    fn read(fields: &Fields<'_>) -> Self {
+        match sharing(fields) {
+            Sharing::Invalid => Self::invalid(),
+            sharing => Self {
+                sharing,
+                document: Some(Arc::new(value_of(fields.whole()))),
+            },
+        }
+    }
 }
 
 /// The agent that a file configures: `…/agents/<name>/config.yaml`.
@@ -90,9 +128,9 @@ impl DecodedAgent {
         let binding = spec.as_ref().and_then(binding);
         let binding = binding.filter(|_| mistakes.borrow().is_empty());
         let configured = spec.filter(|spec| spec.node("config").is_some());
-        let sharing = configured.as_ref().map_or(Sharing::Nobody, |spec| {
+        let configuration = configured.as_ref().map_or_else(Configuration::none, |spec| {
             let config = spec.child("config");
-            config.map_or(Sharing::Invalid, |config| configuration(&config))
+            config.map_or_else(Configuration::invalid, |config| Configuration::read(&config))
         });
         let inline = configured.map(|spec| spec.location());
         for warning in unusable(&name, mistakes.take()) {
@@ -101,7 +139,8 @@ impl DecodedAgent {
         let agent = AgentObject {
             name,
             binding,
-            sharing,
+            sharing: configuration.sharing,
+            configuration: configuration.document,
             location,
         };
         Some(Self { agent, inline })
@@ -115,24 +154,28 @@ impl ConfigurationFile {
             Diagnostic::error(location, problem.message.clone())
         });
         let mistakes = Findings::new(problems.collect());
-        let sharing = match parsed.documents.as_slice() {
-            [] if parsed.problems.is_empty() => Sharing::Nobody,
+        let configuration = match parsed.documents.as_slice() {
+            [] if parsed.problems.is_empty() => Configuration::none(),
             [document] => {
                 let fields = Fields::open(document, source, &mistakes);
-                fields.map_or(Sharing::Invalid, |fields| configuration(&fields))
+                fields.map_or_else(Configuration::invalid, |fields| Configuration::read(&fields))
             }
-            [] => Sharing::Invalid,
+            [] => Configuration::invalid(),
             [_, second, ..] => {
                 let finding = Diagnostic::error(source.location_of(second), "a second document, one is allowed");
                 mistakes.borrow_mut().push(finding);
-                Sharing::Invalid
+                Configuration::invalid()
             }
         };
         let mistakes = mistakes.take();
         let broken = mistakes.iter().any(Diagnostic::is_error);
         let file = Self {
             name: name.to_owned(),
-            sharing: if broken { Sharing::Invalid } else { sharing },
+            configuration: if broken {
+                Configuration::invalid()
+            } else {
+                configuration
+            },
             location: source.location_at(1, 0),
         };
         let findings = unusable(name, mistakes).map(DecodedItem::Finding);
@@ -142,7 +185,7 @@ impl ConfigurationFile {
     pub(super) fn unreadable(name: &str, finding: Diagnostic) -> Vec<DecodedItem> {
         let file = finding.location.clone().map(|location| Self {
             name: name.to_owned(),
-            sharing: Sharing::Invalid,
+            configuration: Configuration::invalid(),
             location,
         });
         let findings = unusable(name, vec![finding]).map(DecodedItem::Finding);
@@ -161,14 +204,14 @@ impl Unresolved {
 
     pub(super) fn add_file(&mut self, file: ConfigurationFile, findings: &mut Vec<Diagnostic>) {
         let (name, location) = (file.name, file.location);
-        let mut sharing = file.sharing;
+        let mut configuration = file.configuration;
         if let Some((_, first)) = self.files.get(&name) {
             let first = &first.file;
             let message = format!("agent `{name}` has two configuration files, the other is {first}; neither is used");
             findings.push(Diagnostic::warning(location.clone(), message));
-            sharing = Sharing::Invalid;
+            configuration = Configuration::invalid();
         }
-        self.files.insert(name, (sharing, location));
+        self.files.insert(name, (configuration, location));
     }
 
     pub(super) fn finish(
@@ -177,21 +220,23 @@ impl Unresolved {
         findings: &mut Vec<Diagnostic>,
     ) -> BTreeMap<String, Arc<AgentObject>> {
         self.agents.retain(|name, _| !self.exclude.contains(name));
-        for (name, (sharing, location)) in self.files {
+        for (name, (configuration, location)) in self.files {
             let Some(decoded) = self.agents.get_mut(&name) else {
                 let message = format!("there is no Agent `{name}` this file could configure");
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            decoded.agent.sharing = match &decoded.inline {
-                None => sharing,
+            let configuration = match &decoded.inline {
+                None => configuration,
                 Some(inline) => {
                     let message =
                         format!("agent `{name}` has a configuration in its object too, at {inline}; neither is used");
                     findings.push(Diagnostic::warning(location, message));
-                    Sharing::Invalid
+                    Configuration::invalid()
                 }
             };
+            decoded.agent.sharing = configuration.sharing;
+            decoded.agent.configuration = configuration.document;
         }
         let duplicates = duplicate_ids(self.agents.values().map(|decoded| &decoded.agent), findings);
         // SECURITY: neither of two agents may take over what the other one is granted.
@@ -272,7 +317,7 @@ fn binding(spec: &Fields<'_>) -> Option<AgentBinding> {
 }
 
 /// Reads a configuration: GitLab's `config.yaml`, or `spec.config`.
-fn configuration(fields: &Fields<'_>) -> Sharing {
+fn sharing(fields: &Fields<'_>) -> Sharing {
     let earlier = fields.error_count();
     for entry in fields.entries() {
         let key = &*entry.key;

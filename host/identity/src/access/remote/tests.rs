@@ -14,7 +14,7 @@ use tollgate_core::session::AccessType;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role};
 
 /// A gateway whose platform is the stub.
-async fn remote() -> (Fixture, Stub) {
+pub(super) async fn remote() -> (Fixture, Stub) {
     let stub = Stub::start().await;
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use crate::Resources;
 use crate::agent::{AccessMode, MappedAuthorization, Sharing, UserAccess};
 use crate::directory::{load, load_text};
@@ -372,6 +374,20 @@ fn unknown_configuration_keys_are_only_warned_about() {
         "{lines:?}"
     );
     people(&loaded.value.unwrap());
+}
+
+#[test]
+fn a_configuration_is_kept_whole_unless_it_has_mistakes() {
+    let document = |config: &str| inline(config).value.unwrap().agents["my-agent"].configuration.clone();
+    let all = document("ci_access: {groups: [{id: A/b}]}, gitops: {a: [1, true, \"1\"]}, unknown: x").unwrap();
+    let expected = json!({
+        "ci_access": {"groups": [{"id": "A/b"}]}, "gitops": {"a": [1, true, "1"]}, "unknown": "x",
+    });
+    assert_eq!(*all, expected);
+    assert_eq!(document(""), Some(Arc::new(json!({}))));
+    assert_eq!(document("ci_access: {users: []}"), None);
+    let without = load_text(&object(""), "f.yaml", "argocd").value.unwrap();
+    assert_eq!(without.agents["my-agent"].configuration, Some(Arc::new(json!({}))));
 }
 
 #[test]
