@@ -125,6 +125,7 @@ async fn the_manifests_are_accepted() {
     let overlay = Overlay::new(
         &namespace,
         &[
+            "agents",
             "all-namespaces",
             "only-through-tollgate",
             "write-applicationsets",
@@ -177,6 +178,21 @@ async fn the_manifests_are_accepted() {
             "{kind}"
         );
     }
+    // Each replica says where the others reach it, at a port that only they reach.
+    let container = &template["spec"]["containers"][0];
+    let ports = container["ports"].as_array().unwrap();
+    let peers = ports.iter().find(|port| port["name"] == "peers").unwrap();
+    assert_eq!(peers["containerPort"], 8445);
+    let environment = container["env"].as_array().unwrap().iter();
+    let environment: Vec<_> = environment.map(|variable| variable["name"].as_str().unwrap()).collect();
+    assert_eq!(environment, ["POD_IP", "TOLLGATE_PEER_URL"]);
+    let policy = ["get", "networkpolicy", "tollgate-peers", &there];
+    let policy = cluster.admin().json(&policy).await;
+    let rule = json!([{"from": [{"podSelector": policy["spec"]["podSelector"]}],
+        "ports": [{"port": "peers", "protocol": "TCP"}]}]);
+    assert_eq!(policy["spec"]["ingress"], rule);
+    let wanted = &policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/name"];
+    assert_eq!(labels["app.kubernetes.io/name"], *wanted);
     let settings = template["spec"]["volumes"][0]["configMap"]["name"].as_str().unwrap();
     let settings = cluster.admin().json(&["get", "configmap", settings, &there]).await;
     let text = settings["data"]["tollgate.yaml"].as_str().unwrap();
