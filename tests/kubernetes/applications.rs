@@ -10,4 +10,5 @@ mod replicas;
 mod restrictions;
 mod special;
 mod sync;
+mod through_agent;
 mod tools;

@@ -16,7 +16,7 @@ use crate::access::{self, ClusterAccess};
 use tollgate_core::diagnostic::with_causes;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_proxy::forward::Body;
+use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::{headers, target};
 
@@ -34,6 +34,9 @@ pub enum Error {
     /// It cannot be reached, or the connection broke.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
+    /// Its agent is not connected, or busy. Nothing was sent.
+    #[error("it cannot be reached now: {0}")]
+    NoAgent(String),
     /// It answered with another status than 200 or 201.
     #[error("it answered {0}")]
     Status(StatusCode),
@@ -118,7 +121,12 @@ impl<'a> ClusterClient<'a> {
                 &client,
             )
             .map_err(|_| Error::Settings)?;
-        let unreachable = |error| Error::Unreachable(with_causes(&error));
+        let unreachable = |error: forward::Error| match &error {
+            forward::Error::Agent(_) if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                Error::NoAgent(with_causes(&error))
+            }
+            _ => Error::Unreachable(with_causes(&error)),
+        };
         let response = backend.forward(outbound, body).await.map_err(unreachable)?;
         let (head, body) = response.into_parts();
         if !matches!(head.status, StatusCode::OK | StatusCode::CREATED) {

@@ -44,6 +44,8 @@ use review::{CheckError, ImpersonationVerdict, review};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay until clusters that lack a right, or did not answer, are asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// The same for clusters whose agents were not connected, which takes them some seconds after a start.
+const AGENT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
 const MAX_CONCURRENT_CLUSTERS: usize = 4;

@@ -42,6 +42,8 @@ pub(crate) struct FixtureBuilder {
     pub(crate) guestbook: String,
     /// Another destination namespace.
     pub(crate) elsewhere: String,
+    /// Key of the agent by which the gateway reaches the cluster; `None` if it dials the cluster.
+    pub(crate) agent_key: Option<String>,
     source: Source,
     cm: Value,
     objects: Vec<Value>,
@@ -82,6 +84,7 @@ impl FixtureBuilder {
             layout,
             guestbook,
             elsewhere,
+            agent_key: None,
             source,
             cm: json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
@@ -169,10 +172,15 @@ impl FixtureBuilder {
             token.trim().to_owned()
         };
         let (token, reader) = (token("tollgate").await, token("reader").await);
-        let config = json!({
-            "bearerToken": token,
-            "tlsClientConfig": {"caData": base64(self.cluster.authority())},
-        });
+        let config = self.agent_key.as_ref().map_or_else(
+            || {
+                json!({
+                    "bearerToken": token,
+                    "tlsClientConfig": {"caData": base64(self.cluster.authority())},
+                })
+            },
+            |key| json!({"agent": {"publicKeys": [key]}}),
+        );
         let secret = json!({"name": "home", "server": self.cluster.url(), "config": config.to_string()});
         self.layout.cluster("home", &secret);
         if self.source == Source::Kubernetes {

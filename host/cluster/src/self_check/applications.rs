@@ -130,16 +130,15 @@ impl AccountChecker {
             self.publish();
         }
         let no_survey = SurveyResult::default();
-        let mut clusters = self.plan.clusters.iter();
-        let is_incomplete = clusters.any(|(server, cluster)| {
+        let delays = self.plan.clusters.iter().map(|(server, cluster)| {
             let result = self.surveys.get(server).unwrap_or(&no_survey);
-            result.problem.is_none() && cluster.unasked(result) > 0
+            match &result.problem {
+                Some(problem) => problem.retry_interval(),
+                None if cluster.unasked(result) > 0 => NEXT_ROUND_DELAY,
+                None => RETRY_INTERVAL,
+            }
         });
-        if is_incomplete {
-            NEXT_ROUND_DELAY
-        } else {
-            RETRY_INTERVAL
-        }
+        delays.min().unwrap_or(RETRY_INTERVAL)
     }
 
     /// Takes a new plan, and drops the results about clusters that no longer exist or are accessed

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
+use super::{AGENT_RETRY_INTERVAL, RETRY_INTERVAL};
 use crate::access::ClusterAccess;
 use crate::query::review::ReviewStatus;
 use crate::query::{self, ClusterClient, ClusterQuery};
@@ -41,6 +42,16 @@ pub(super) enum CheckError {
     Discovery,
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
+}
+
+impl CheckError {
+    /// How long the cluster is left alone.
+    pub(super) fn retry_interval(&self) -> Duration {
+        match self {
+            Self::Request(query::Error::NoAgent(_)) => AGENT_RETRY_INTERVAL,
+            Self::Request(_) | Self::NoCluster | Self::Answer | Self::Discovery | Self::Time(_) => RETRY_INTERVAL,
+        }
+    }
 }
 
 /// Reviews each grant. Constrained impersonation is reviewed only if the classic one is not

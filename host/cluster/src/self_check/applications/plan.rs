@@ -87,7 +87,9 @@ impl ClusterAccounts {
         let no_survey = SurveyResult::default();
         let last = last.unwrap_or(&no_survey);
         let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
-        if last.problem.is_some() && !is_due(last.at, RETRY_INTERVAL) {
+        if let Some(problem) = &last.problem
+            && !is_due(last.at, problem.retry_interval())
+        {
             return None;
         }
         let is_stale = |result: &AccountResult| match result.is_good() {
