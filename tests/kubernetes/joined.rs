@@ -90,7 +90,14 @@ impl<'a> JoinedCluster<'a> {
     ///
     /// - `more`: settings that differ.
     pub(crate) async fn run(&self, more: &Value) -> AgentProcess {
-        self.run_in(&self.namespace, more).await
+        AgentProcess::start(&self.folder(&self.namespace, more).await)
+    }
+
+    /// The same with another clock.
+    ///
+    /// - `shift`: such as `+1d`.
+    pub(crate) async fn run_at(&self, shift: &str) -> AgentProcess {
+        AgentProcess::start_at(shift, &self.folder(&self.namespace, &json!({})).await)
     }
 
     /// Runs the agent of a thief, who has the manifests and applies them in another namespace.
@@ -98,10 +105,11 @@ impl<'a> JoinedCluster<'a> {
         let namespace = self.cluster.namespace("thief").await;
         let manifests = std::fs::read_to_string(self.manifests()).unwrap();
         self.apply(&manifests.replace(&self.namespace, &namespace)).await;
-        self.run_in(&namespace, &json!({})).await
+        AgentProcess::start(&self.folder(&namespace, &json!({})).await)
     }
 
-    async fn run_in(&self, namespace: &str, more: &Value) -> AgentProcess {
+    /// The files of a pod with the settings of the manifests.
+    async fn folder(&self, namespace: &str, more: &Value) -> PathBuf {
         let admin = self.cluster.admin();
         let in_namespace = format!("--namespace={namespace}");
         let map = admin.json(&["get", "configmap", AGENT, &in_namespace]).await;
@@ -120,6 +128,6 @@ impl<'a> JoinedCluster<'a> {
             settings[key] = value.clone();
         }
         write("agent.yaml", &settings.to_string());
-        AgentProcess::start(&folder)
+        folder
     }
 }

@@ -20,7 +20,7 @@ pub struct Tool {
     pub package: &'static str,
 }
 
-/// Proxy and backend of `compare`.
+/// Proxy and backend of `compare`, and balancer of the tests of agents.
 pub const NGINX: Tool = Tool {
     program: "nginx",
     package: "nginx-light",
@@ -34,6 +34,11 @@ pub const WRK: Tool = Tool {
 const IPROUTE: Tool = Tool {
     program: "ip",
     package: "iproute2",
+};
+/// Gives a program another clock, for tests of agents.
+const FAKETIME: Tool = Tool {
+    program: "faketime",
+    package: "faketime",
 };
 /// Database of the store's tests. Debian does not put its programs on the PATH.
 const POSTGRES: Tool = Tool {
@@ -64,7 +69,7 @@ const GO: (u32, u32) = (1, 26);
 
 /// Installs what the tasks need, except the toolchain of the guests, which `plugins` installs.
 pub fn all(root: &Path) -> Result<()> {
-    packages(&[NGINX, WRK])?;
+    packages(&[WRK])?;
     tests(root)
 }
 
@@ -79,7 +84,7 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
-    packages(&[CHROMIUM, GIT, IPROUTE, REDIS])?;
+    packages(&[CHROMIUM, FAKETIME, GIT, IPROUTE, NGINX, REDIS])?;
     kubernetes::build(root)?;
     argocd::build(root).map(drop)
 }

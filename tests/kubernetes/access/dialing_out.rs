@@ -13,6 +13,7 @@ use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::Kubectl;
 use test_support::kubernetes::network::Network;
 
+mod between;
 mod faults;
 
 /// The longest time until an end notices that the other one is gone without a word.

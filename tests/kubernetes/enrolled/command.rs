@@ -240,7 +240,8 @@ async fn administrator(cluster: &Cluster, namespace: &str) -> String {
     token
 }
 
-fn decoded(value: &Value) -> String {
+/// A value of a stored Secret.
+pub(super) fn decoded(value: &Value) -> String {
     use ::base64::Engine as _;
     let bytes = ::base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap());
     String::from_utf8(bytes.unwrap()).unwrap()

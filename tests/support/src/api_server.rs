@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -53,6 +55,7 @@ pub struct Api {
     pub ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     open: Arc<AtomicUsize>,
+    is_endless: Arc<AtomicBool>,
 }
 
 impl Api {
@@ -87,6 +90,7 @@ impl Api {
             ca_pem: authority.pem.clone(),
             seen: Arc::default(),
             open: Arc::default(),
+            is_endless: Arc::default(),
         };
         let (kept, answer): (_, Arc<Script>) = (api.clone(), Arc::new(answer));
         tokio::spawn(async move {
@@ -118,6 +122,11 @@ impl Api {
         self.seen.lock().unwrap().clone()
     }
 
+    /// From now on, bodies begin as the script says and never end.
+    pub fn never_end(&self) {
+        self.is_endless.store(true, Ordering::SeqCst);
+    }
+
     /// The number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
@@ -128,7 +137,7 @@ impl Api {
         request: Request<Incoming>,
         certified: bool,
         answer: Arc<Script>,
-    ) -> io::Result<Response<Full<Bytes>>> {
+    ) -> io::Result<Response<UnsyncBoxBody<Bytes, io::Error>>> {
         let (head, body) = request.into_parts();
         let seen = Seen {
             method: head.method.to_string(),
@@ -143,7 +152,17 @@ impl Api {
         for (name, value) in fields {
             response = response.header(name, value);
         }
-        response.body(Full::new(Bytes::from(text))).map_err(io::Error::other)
+        let body = match self.is_endless.load(Ordering::SeqCst) {
+            false => Full::new(Bytes::from(text))
+                .map_err(|never| match never {})
+                .boxed_unsync(),
+            true => {
+                let more = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b' '; 16 * 1024]))));
+                let first = stream::iter([Ok(Frame::data(Bytes::from(text)))]);
+                StreamBody::new(stream::StreamExt::chain(first, more)).boxed_unsync()
+            }
+        };
+        response.body(body).map_err(io::Error::other)
     }
 }
 

@@ -29,6 +29,7 @@ pub mod client;
 pub mod issuer;
 pub mod judge;
 pub mod kubernetes;
+pub mod nginx;
 pub mod oidc;
 #[cfg(feature = "gateway")]
 pub mod policy_input;

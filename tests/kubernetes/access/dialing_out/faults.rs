@@ -2,12 +2,10 @@
 //! itself.
 
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Duration, Instant, timeout};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::{Duration, Instant};
 
 use super::Remote;
-use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::{Kubectl, Running};
 use test_support::relay::{Mode, Relay};
 
@@ -130,50 +128,4 @@ async fn a_balancer_that_cuts_the_connection_is_dialed_again() {
     relay.set(Mode::Pass);
     remote.agent.until_logged("the connection broke").await;
     remote.until_served(&kubectl).await;
-}
-
-/// A proxy that knows `CONNECT` and nothing else. Returns its port, and the requests that it sees.
-async fn connect_proxy() -> (u16, tokio::sync::mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (seen, requests) = tokio::sync::mpsc::channel(16);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let seen = seen.clone();
-            tokio::spawn(async move {
-                let mut client = BufReader::new(client);
-                let mut line = String::new();
-                client.read_line(&mut line).await.unwrap();
-                let mut field = line.clone();
-                while field != "\r\n" {
-                    field.clear();
-                    client.read_line(&mut field).await.unwrap();
-                }
-                let target = line.split(' ').nth(1).unwrap().to_owned();
-                seen.send(line).await.unwrap();
-                let mut server = TcpStream::connect(target).await.unwrap();
-                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-                let _ = copy_bidirectional(&mut client, &mut server).await;
-            });
-        }
-    });
-    (port, requests)
-}
-
-#[tokio::test]
-async fn an_agent_goes_through_an_http_proxy() {
-    let remote = Remote::start().await;
-    let (port, mut requests) = connect_proxy().await;
-    let remote = remote
-        .through(json!({"proxy": format!("http://127.0.0.1:{port}")}))
-        .await;
-    let kubectl = remote.kubectl().await;
-    remote.until_served(&kubectl).await;
-    let address = remote.fixture.gateway.address();
-    let line = timeout(SEEN_WITHIN, requests.recv()).await.unwrap().unwrap();
-    assert_eq!(line, format!("CONNECT {address} HTTP/1.1\r\n"));
-    eventually("one agent is connected", async || {
-        (remote.connected().await == 1).then_some(())
-    })
-    .await;
 }

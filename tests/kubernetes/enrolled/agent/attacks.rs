@@ -1,11 +1,17 @@
-//! A cluster that answers what no API server would: what of it reaches the gateway's clients.
+//! A cluster that answers what no API server would, and a thief who has an agent's key: what of it reaches the
+//! gateway's clients, and how it ends.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Duration;
 
+use super::super::COMPONENT;
+use super::super::command::decoded;
+use super::site::Site;
 use test_support::api_server::Api;
 use test_support::kubernetes::agent::{AgentProcess, ApiServer, make_key};
 use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::Layout;
+use test_support::kubernetes::gateway::{Gateway, Layout};
 
 /// Fields by which an answer would act on the gateway's origin, or on the gateway itself.
 const FOREIGN: [(&str, &str); 7] = [
@@ -18,6 +24,54 @@ const FOREIGN: [(&str, &str); 7] = [
     ("upgrade", "websocket"),
 ];
 
+/// A gateway with two clusters. The agent of `hostile` leads to an API server of the test, and says that it is
+/// `other`.
+struct Hostile {
+    gateway: Gateway,
+    _agent: AgentProcess,
+    _files: TempDir,
+}
+
+/// The server of a cluster.
+fn server_of(name: &str) -> String {
+    format!("https://{name}.clusters.invalid")
+}
+
+impl Hostile {
+    /// - `settings`: of the gateway.
+    /// - `configure`: what differs about its objects.
+    async fn start(api: &Api, settings: Value, configure: impl FnOnce(&Layout)) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let key = make_key(files.path()).await;
+        let mut layout = Layout::new(&["alice"], "p, role:all, *, *, *, allow\ng, alice, role:all\n");
+        layout.tls();
+        layout.policies("applications");
+        layout.settings(settings);
+        configure(&layout);
+        for (name, keys) in [("hostile", vec![key]), ("other", vec![])] {
+            let config = json!({"agent": {"publicKeys": keys}}).to_string();
+            layout.cluster(
+                name,
+                &json!({"name": name, "server": server_of(name), "config": config}),
+            );
+        }
+        let gateway = layout.start().await;
+        let server = ApiServer {
+            url: &api.url(),
+            authority: &api.ca_pem,
+            token: "of-the-cluster",
+        };
+        let more = json!({
+            "cluster": "other", "ownAccount": "everything", "impersonate": {"serviceAccounts": ["shop:deployer"]},
+        });
+        Self {
+            _agent: AgentProcess::with_key(files.path(), &gateway, server, &more),
+            gateway,
+            _files: files,
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_hostile_cluster_reaches_its_own_caller_and_nothing_of_the_gateway() {
     let api = Api::start(|_| {
@@ -25,24 +79,8 @@ async fn a_hostile_cluster_reaches_its_own_caller_and_nothing_of_the_gateway() {
         (200, fields.to_vec(), "{\"major\":\"0\"}".to_owned())
     })
     .await;
-    let files = tempfile::tempdir().unwrap();
-    let key = make_key(files.path()).await;
-    let mut layout = Layout::new(&["alice"], "p, role:all, *, *, *, allow\ng, alice, role:all\n");
-    layout.tls();
-    layout.settings(json!({"clusters": {"forward": true}}));
-    for (name, keys) in [("hostile", vec![key]), ("other", vec![])] {
-        let config = json!({"agent": {"publicKeys": keys}}).to_string();
-        let server = format!("https://{name}.clusters.invalid");
-        layout.cluster(name, &json!({"name": name, "server": server, "config": config}));
-    }
-    let gateway = layout.start().await;
-    let server = ApiServer {
-        url: &api.url(),
-        authority: &api.ca_pem,
-        token: "of-the-cluster",
-    };
-    let more = json!({"cluster": "other", "ownAccount": "everything"});
-    let _agent = AgentProcess::with_key(files.path(), &gateway, server, &more);
+    let hostile = Hostile::start(&api, json!({"clusters": {"forward": true}}), |_| {}).await;
+    let gateway = &hostile.gateway;
     let client = gateway.client("alice");
     let get = async |cluster: &str| {
         let url = format!("{}/clusters/{cluster}/k8s/version", gateway.url());
@@ -80,4 +118,156 @@ async fn a_hostile_cluster_reaches_its_own_caller_and_nothing_of_the_gateway() {
         .await
         .unwrap();
     assert_ne!(upgrade.status(), 101);
+}
+
+/// KiB of memory that a process has.
+fn memory_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// How much a gateway may grow by bodies that nobody reads: much less than the cluster sends.
+const GROWTH_KIB: u64 = 32 * 1024;
+
+#[tokio::test]
+async fn bodies_that_never_end_stay_with_who_asked_and_fill_no_memory() {
+    let api = Api::start(|seen| {
+        let discovery = seen.target.starts_with("/apis/authorization.k8s.io");
+        (
+            if discovery { 201 } else { 200 },
+            Vec::new(),
+            "{\"major\":\"0\"".to_owned(),
+        )
+    })
+    .await;
+    api.never_end();
+    let settings = json!({"clusters": {"forward": true}, "applications": {}});
+    let hostile = Hostile::start(&api, settings, |layout| {
+        let account = json!({"server": "*", "namespace": "shop", "defaultServiceAccount": "deployer"});
+        layout.object(
+            "ConfigMap",
+            "argocd-cm",
+            &json!({}),
+            &json!({"accounts.alice": "login", "application.sync.impersonation.enabled": "true"}),
+        );
+        layout.write(&json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+            "metadata": {"name": "shop", "namespace": "argocd"},
+            "spec": {
+                "sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}],
+                "destinationServiceAccounts": [account],
+            },
+        }));
+    })
+    .await;
+    let gateway = &hostile.gateway;
+    let client = gateway.client("alice");
+    let url = format!("{}/clusters/hostile/k8s/version", gateway.url());
+    let mut answer = eventually("the cluster answers", async || {
+        let answer = client.get(&url).send().await.unwrap();
+        answer.status().is_success().then_some(answer)
+    })
+    .await;
+    // It streams to whoever reads.
+    let mut read = 0;
+    while read < 1 << 20 {
+        read += answer.chunk().await.unwrap().unwrap().len();
+    }
+    let before = memory_kib(gateway.process());
+    let mut unread = Vec::new();
+    for _ in 0..32 {
+        unread.push(client.get(&url).send().await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let grown = memory_kib(gateway.process()).saturating_sub(before);
+    assert!(grown < GROWTH_KIB, "{grown} KiB for {} answers", unread.len());
+    // What the gateway itself asks of the cluster ends by its own bounds.
+    gateway.rewrite(&json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "shop", "namespace": "argocd"},
+        "spec": {"project": "shop", "destination": {"server": server_of("hostile"), "namespace": "shop"}},
+    }));
+    let problem = eventually("the gateway gave up", async || {
+        let report = gateway.admin("/applications").await;
+        report["clusters"].as_array()?.first()?.get("problem").cloned()
+    })
+    .await;
+    assert!(problem.as_str().unwrap().contains("it answered more than"), "{problem}");
+    // Nobody is left in the cluster when nobody reads any more.
+    drop((answer, unread));
+    eventually("the cluster is left", async || (api.open() == 0).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_stolen_key_stands_in_for_its_cluster_until_it_is_revoked() {
+    let site = Site::start().await;
+    site.join(&[]).await;
+    let agent = site.run().await;
+    site.until_served().await;
+    eventually("the token is spent", async || {
+        site.joined.member("joinToken").await.is_none().then_some(())
+    })
+    .await;
+    let key = site.joined.member("key.pem").await.unwrap();
+    drop(agent);
+
+    // The thief's own answers, while the agent is away.
+    let lies = Api::start(|_| {
+        let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [
+            {"metadata": {"name": "a-lie", "namespace": "shop"}},
+        ]});
+        let fields = vec![("content-type", "application/json".to_owned())];
+        (200, fields, list.to_string())
+    })
+    .await;
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("key.pem"), decoded(&json!(key))).unwrap();
+    let server = ApiServer {
+        url: &lies.url(),
+        authority: &lies.ca_pem,
+        token: "of-the-thief",
+    };
+    let more = json!({"impersonate": {"serviceAccounts": ["*:*"]}});
+    let thief = AgentProcess::with_key(files.path(), &site.scene.gateway, server, &more);
+    let list = [
+        "get",
+        "--raw",
+        &format!("/api/v1/namespaces/{}/configmaps", site.scene.home),
+    ]
+    .map(str::to_owned);
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    let kubectl = site.scene.kubectl(COMPONENT);
+    eventually("the thief answers", async || {
+        kubectl.run(&list).await.stdout.contains("a-lie").then_some(())
+    })
+    .await;
+    // What the thief got: the requests, and no credential of anybody.
+    assert!(!lies.seen().is_empty());
+    for seen in lies.seen() {
+        assert_eq!(seen.value("authorization"), Some("Bearer of-the-thief"), "{seen:?}");
+        assert!(seen.value("cookie").is_none(), "{seen:?}");
+    }
+
+    // The agent that comes back is refused, and everybody who looks sees it.
+    let agent = site.run().await;
+    agent.until_logged("already_connected").await;
+    let shown = site.agents().await;
+    let connections = shown["connections"].as_array().unwrap();
+    assert_eq!(connections.len(), 1, "{shown}");
+    let metrics = site.scene.gateway.admin_text("/metrics").await;
+    let refused = r#"tollgate_agent_events_total{event="agent.refused",reason="already_connected"}"#;
+    assert!(metrics.contains(refused), "{metrics}");
+
+    let key = connections[0]["key"].as_str().unwrap();
+    let revoked = site.tollgate(&["cluster", "revoke-key", "destination", key]).await;
+    assert!(revoked.status.success(), "{revoked:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let gone = kubectl.run(&list).await;
+    assert!(!gone.status.success() && !gone.stdout.contains("a-lie"), "{gone:?}");
+    thief.until_logged("key_revoked").await;
+    site.join(&[]).await;
+    site.until_served().await;
+    assert!(!kubectl.succeed(&list).await.contains("a-lie"));
+    assert_eq!(site.agents().await["connections"].as_array().unwrap().len(), 1);
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use super::eventually;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, shifted};
 
 /// A process of an agent. It is killed when the value is dropped.
 pub struct AgentProcess {
@@ -57,8 +57,22 @@ impl AgentProcess {
 
     /// Starts an agent with the settings `agent.yaml` of a folder.
     pub fn start(folder: &Path) -> Self {
+        Self::spawn(Command::new(crate::tollgate()), folder)
+    }
+
+    /// The same with another clock.
+    ///
+    /// - `shift`: such as `+1d`.
+    pub fn start_at(shift: &str, folder: &Path) -> Self {
+        let [program, arguments @ ..] = shifted(shift);
+        let mut command = Command::new(program);
+        command.args(arguments).arg(crate::tollgate());
+        Self::spawn(command, folder)
+    }
+
+    fn spawn(mut command: Command, folder: &Path) -> Self {
         let log = folder.join("log");
-        let process = Command::new(crate::tollgate())
+        let process = command
             .args(["agent", "run", "--log", "info,tollgate_agent=debug", "--config"])
             .arg(folder.join("agent.yaml"))
             .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))

@@ -125,6 +125,13 @@ impl Layout {
         self.setting("/admin/listen", json!(format!("{address}:8081")));
     }
 
+    /// Gives the gateway another clock.
+    ///
+    /// - `shift`: such as `+1d`.
+    pub fn run_at(&mut self, shift: &str) {
+        self.surroundings.extend(shifted(shift).map(str::to_owned));
+    }
+
     /// - `command`: ends with the program.
     fn surround(&mut self, mut command: Vec<String>) {
         command.pop();
@@ -262,6 +269,11 @@ impl Layout {
             .unwrap();
         (process, log)
     }
+}
+
+/// The words before a program that give it another clock.
+pub(super) fn shifted(shift: &str) -> [&str; 3] {
+    ["faketime", "-f", shift]
 }
 
 impl Gateway {
