@@ -104,7 +104,14 @@ fn say(text: &str) {
 
 #[tokio::main]
 async fn main() {
-    let effort = match std::env::args().any(|argument| argument == "--quick") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, addresses @ ..] = arguments.as_slice()
+        && word == many::BALANCE
+    {
+        let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        return many::balance(&addresses).await;
+    }
+    let effort = match arguments.iter().any(|argument| argument == "--quick") {
         true => QUICK,
         false => FULL,
     };

@@ -1,7 +1,7 @@
 //! The agent: connects to the gateway, again and again, and serves the requests that come.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,9 +34,12 @@ use crate::{dial, limits, wire};
 use tollgate_core::header_map::retain;
 use tollgate_core::upgrade::Protocol;
 
-/// First and longest pause before the agent connects again. Each is twice the one before, and a random part
-/// of it, so that thousands of agents do not come back at once.
+/// First and longest pause before the agent connects again. Each is longer than the one before, and a random
+/// part of it, so that thousands of agents do not come back at once.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How much longer the next pause is while the agent looks for another replica.
+const SEARCH_STEP: Duration = Duration::from_millis(250);
 
 /// A connection that lasted longer was a good one: the pauses begin anew.
 const GOOD_AFTER: Duration = Duration::from_secs(60);
@@ -76,10 +79,36 @@ pub struct Agent {
     allow: AllowList,
     api_server: ApiServer,
     gateway: dial::Gateway,
+    fleet: watch::Sender<Fleet>,
+}
+
+/// The replicas of the gateway, as far as the agent knows them.
+#[derive(Debug)]
+struct Fleet {
+    /// How many the gateway says there are.
+    replicas: usize,
     /// What each connection knows.
-    connections: Mutex<[ConnectionState; CONNECTIONS]>,
-    /// How many replicas the gateway says it has.
-    replicas: watch::Sender<usize>,
+    connections: [ConnectionState; CONNECTIONS],
+}
+
+impl Fleet {
+    fn others(&self, number: usize) -> impl Iterator<Item = &ConnectionState> {
+        let connections = self.connections.iter().enumerate();
+        connections
+            .filter(move |(other, _)| *other != number)
+            .map(|(_, other)| other)
+    }
+
+    /// How many other connections there are.
+    fn connected_others(&self, number: usize) -> usize {
+        let is_connected = |other: &&ConnectionState| other.replica.is_some() && other.refused.is_none();
+        self.others(number).filter(is_connected).count()
+    }
+
+    /// Whether there is a replica for this connection.
+    fn has_room(&self, number: usize) -> bool {
+        self.replicas > number.max(self.connected_others(number))
+    }
 }
 
 /// What the gateway said on one connection.
@@ -91,6 +120,17 @@ struct ConnectionState {
     is_duplicate: bool,
     /// Why the gateway does not serve the agent.
     refused: Option<Refused>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It served requests.
+    Served,
+    /// Another connection had reached the same replica.
+    Duplicate,
+    /// The gateway was not reached, or refused the agent.
+    Unserved,
 }
 
 impl Agent {
@@ -116,8 +156,10 @@ impl Agent {
             allow: settings.allow,
             api_server,
             gateway,
-            connections: Mutex::default(),
-            replicas: watch::Sender::new(1),
+            fleet: watch::Sender::new(Fleet {
+                replicas: 1,
+                connections: Default::default(),
+            }),
         })
     }
 
@@ -130,29 +172,41 @@ impl Agent {
     /// Keeps one connection. Those after the first are for further replicas.
     async fn keep_connected(self: &Arc<Self>, number: usize, (stop, drain): (&CancellationToken, Duration)) {
         let mut pause = PAUSES.0;
+        let mut fleet = self.fleet.subscribe();
         loop {
-            let mut replicas = self.replicas.subscribe();
             tokio::select! {
                 () = stop.cancelled() => return,
-                waited = replicas.wait_for(|replicas| *replicas > number) => if waited.is_err() { return },
+                waited = fleet.wait_for(|fleet| fleet.has_room(number)) => if waited.is_err() { return },
             }
             let started = Instant::now();
+            let mut ended = Ended::Unserved;
             tokio::select! {
                 () = stop.cancelled() => return,
                 connected = self.connect() => match connected {
-                    Ok(io) => self.serve_once(io, number, (stop, drain)).await,
+                    Ok(io) => ended = self.serve_once(io, number, (stop, drain)).await,
                     Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
                 },
             }
             if started.elapsed() > GOOD_AFTER {
                 pause = PAUSES.0;
             }
-            let wait = pause.mul_f64(0.5 + random_fraction() / 2.0);
+            // While another one serves nobody waits, and thousands of agents have lost the same replica.
+            let wait = if ended == Ended::Served && fleet.borrow().connected_others(number) > 0 {
+                pause = PAUSES.0;
+                PAUSES.1.mul_f64(random_fraction())
+            } else {
+                pause.mul_f64(0.5 + random_fraction() / 2.0)
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(wait) => {}
             }
-            pause = pause.saturating_mul(2).min(PAUSES.1);
+            let longer = match ended {
+                // Chance leads to a replica, so the next one may be the right one.
+                Ended::Duplicate => pause + SEARCH_STEP,
+                Ended::Served | Ended::Unserved => pause * 2,
+            };
+            pause = longer.min(PAUSES.1);
         }
     }
 
@@ -164,16 +218,18 @@ impl Agent {
     }
 
     /// Serves one connection until it ends, and says in the log why.
-    async fn serve_once<I>(self: &Arc<Self>, io: I, number: usize, stop: (&CancellationToken, Duration))
+    async fn serve_once<I>(self: &Arc<Self>, io: I, number: usize, stop: (&CancellationToken, Duration)) -> Ended
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let ended = self.serve(io, number, stop).await;
-        let state = self
-            .connections()
-            .get_mut(number)
-            .map(std::mem::take)
-            .unwrap_or_default();
+        let mut state = ConnectionState::default();
+        self.change(number, |own| state = std::mem::take(own));
+        let how = match &state {
+            state if state.is_duplicate => Ended::Duplicate,
+            state if state.replica.is_some() && state.refused.is_none() => Ended::Served,
+            _ => Ended::Unserved,
+        };
         match (state.refused, ended) {
             (Some(Refused { reason, message }), _) => {
                 tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this agent: {message}");
@@ -187,10 +243,16 @@ impl Agent {
             (None, Err(error)) => tracing::warn!(gateway = %self.gateway, %error, "the connection broke"),
             (None, Ok(())) => tracing::info!(gateway = %self.gateway, "the gateway ended the connection"),
         }
+        how
     }
 
-    fn connections(&self) -> MutexGuard<'_, [ConnectionState; CONNECTIONS]> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes what a connection knows.
+    fn change(&self, number: usize, change: impl FnOnce(&mut ConnectionState)) {
+        self.fleet.send_modify(|fleet| {
+            if let Some(own) = fleet.connections.get_mut(number) {
+                change(own);
+            }
+        });
     }
 
     /// Serves one connection until it ends.
@@ -230,29 +292,25 @@ impl Agent {
     /// Proves the key, unless another connection has reached the same replica.
     async fn hello(&self, challenge: &Challenge, number: usize) -> Response<Content> {
         tracing::debug!(version = challenge.version, replica = %challenge.replica, "the gateway asks who this is");
-        {
-            let mut connections = self.connections();
-            let mut others = connections.iter().enumerate().filter(|(other, _)| *other != number);
-            let is_duplicate = others.any(|(_, other)| other.replica == Some(challenge.replica));
-            let Some(own) = connections.get_mut(number) else {
-                return status_only(StatusCode::NOT_FOUND);
-            };
-            own.is_duplicate = is_duplicate;
-            if is_duplicate {
-                return status_only(StatusCode::CONFLICT);
+        let mut is_duplicate = false;
+        // Both connections may ask at once, and one of them is the first.
+        self.fleet.send_modify(|fleet| {
+            let mut others = fleet.others(number);
+            is_duplicate = others.any(|other| other.replica == Some(challenge.replica));
+            drop(others);
+            fleet.replicas = challenge.replicas;
+            if let Some(own) = fleet.connections.get_mut(number) {
+                own.is_duplicate = is_duplicate;
+                own.replica = Some(challenge.replica).filter(|_| !is_duplicate);
             }
-            own.replica = Some(challenge.replica);
+        });
+        if is_duplicate {
+            return status_only(StatusCode::CONFLICT);
         }
-        self.note_replicas(challenge.replicas);
         match self.identity.proof(challenge).await {
             Some(proof) => json(StatusCode::OK, &proof),
             None => status_only(StatusCode::SERVICE_UNAVAILABLE),
         }
-    }
-
-    fn note_replicas(&self, now: usize) {
-        self.replicas
-            .send_if_modified(|replicas| std::mem::replace(replicas, now) != now);
     }
 
     /// Answers the gateway's own requests.
@@ -271,16 +329,16 @@ impl Agent {
                 let Ok(status) = serde_json::from_slice::<Status>(&content) else {
                     return status_only(StatusCode::BAD_REQUEST);
                 };
-                self.note_replicas(status.replicas);
+                self.fleet.send_if_modified(|fleet| {
+                    std::mem::replace(&mut fleet.replicas, status.replicas) != status.replicas
+                });
                 json(
                     StatusCode::OK,
                     &self.identity.answer_status(&self.api_server, &status).await,
                 )
             }
             "/refused" => {
-                if let Some(own) = self.connections().get_mut(number) {
-                    own.refused = serde_json::from_slice(&content).ok();
-                }
+                self.change(number, |own| own.refused = serde_json::from_slice(&content).ok());
                 status_only(StatusCode::NO_CONTENT)
             }
             _ => status_only(StatusCode::NOT_FOUND),
@@ -404,4 +462,54 @@ fn status_only(status: StatusCode) -> Response<Content> {
 fn random_fraction() -> f64 {
     let [byte, other, ..] = *Uuid::new_v4().as_bytes();
     f64::from(u16::from_le_bytes([byte, other])) / f64::from(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::{ConnectionState, Fleet};
+    use crate::hello::Refused;
+
+    /// - `connected`: whether each connection has reached a replica.
+    fn room(replicas: usize, connected: [bool; 2]) -> [bool; 2] {
+        let connections = connected.map(|connected| ConnectionState {
+            replica: connected.then(Uuid::new_v4),
+            ..ConnectionState::default()
+        });
+        let fleet = Fleet { replicas, connections };
+        [0, 1].map(|number| fleet.has_room(number))
+    }
+
+    #[test]
+    fn a_connection_looks_only_for_a_replica_that_the_other_one_does_not_have() {
+        // The first one finds out how many there are.
+        assert_eq!(room(1, [false, false]), [true, false]);
+        assert_eq!(room(1, [true, false]), [true, false]);
+        assert_eq!(room(2, [true, false]), [true, true]);
+        // The replica of the first one is gone, and the second has the other one.
+        assert_eq!(room(2, [false, true]), [true, true]);
+        assert_eq!(room(1, [false, true]), [false, false]);
+    }
+
+    #[test]
+    fn a_connection_that_is_refused_has_no_replica() {
+        let refused = |refused| ConnectionState {
+            replica: Some(Uuid::new_v4()),
+            refused,
+            ..ConnectionState::default()
+        };
+        let why = Refused {
+            reason: "key_unknown".to_owned(),
+            message: String::new(),
+        };
+        for (connection, has_room) in [(refused(None), false), (refused(Some(why)), true)] {
+            let connections = [ConnectionState::default(), connection];
+            let fleet = Fleet {
+                replicas: 1,
+                connections,
+            };
+            assert_eq!(fleet.has_room(0), has_room);
+        }
+    }
 }
