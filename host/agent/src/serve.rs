@@ -106,8 +106,9 @@ impl Fleet {
     }
 
     /// Whether there is a replica for this connection.
+    // A gateway that says it is nobody is tried again all the same.
     fn has_room(&self, number: usize) -> bool {
-        self.replicas > number.max(self.connected_others(number))
+        self.replicas.max(1) > number.max(self.connected_others(number))
     }
 }
 
@@ -485,6 +486,7 @@ mod tests {
     fn a_connection_looks_only_for_a_replica_that_the_other_one_does_not_have() {
         // The first one finds out how many there are.
         assert_eq!(room(1, [false, false]), [true, false]);
+        assert_eq!(room(0, [false, false]), [true, false]);
         assert_eq!(room(1, [true, false]), [true, false]);
         assert_eq!(room(2, [true, false]), [true, true]);
         // The replica of the first one is gone, and the second has the other one.
