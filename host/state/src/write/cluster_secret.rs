@@ -212,20 +212,21 @@ pub fn own_secret(
 /// - `known`: the gateway's Secret of the cluster.
 /// - `namespace`: Argo CD's.
 pub fn argocd_secret(known: &ClusterSecret, namespace: &str) -> ClusterSecret {
-    let (label, value) = SecretOwner::ArgoCd.label();
     let name = ObjectName {
         namespace: namespace.to_owned(),
         name: known.name.name.clone(),
     };
-    let values = [
-        ("name", known.cluster_name()),
-        ("server", known.server()),
-        (CONFIG, "{}"),
-    ];
+    without_credential(name, known.cluster_name(), known.server())
+}
+
+/// A Secret of Argo CD that does not say how its cluster is reached.
+fn without_credential(object: ObjectName, name: &str, server: &str) -> ClusterSecret {
+    let (label, value) = SecretOwner::ArgoCd.label();
+    let values = [("name", name), ("server", server), (CONFIG, "{}")];
     let values = values.map(|(key, value)| (key.to_owned(), SecretString::from(value)));
     ClusterSecret {
         labels: BTreeMap::from([(label.to_owned(), value.to_owned())]),
-        ..own_secret(name, values.into(), BTreeMap::new())
+        ..own_secret(object, values.into(), BTreeMap::new())
     }
 }
 
@@ -234,18 +235,13 @@ pub fn argocd_secret(known: &ClusterSecret, namespace: &str) -> ClusterSecret {
 ///
 /// - `namespace`: Argo CD's.
 pub fn in_cluster_secret(namespace: &str) -> ClusterSecret {
-    let (label, value) = SecretOwner::ArgoCd.label();
-    let labels = [(label, value), (MANAGED_BY, MANAGER)];
-    let values = [("name", IN_CLUSTER_NAME), ("server", IN_CLUSTER_SERVER), (CONFIG, "{}")];
     let name = ObjectName {
         namespace: namespace.to_owned(),
         name: IN_CLUSTER_NAME.to_owned(),
     };
-    let values = values.map(|(key, value)| (key.to_owned(), SecretString::from(value)));
-    ClusterSecret {
-        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        ..own_secret(name, values.into(), BTreeMap::new())
-    }
+    let mut secret = without_credential(name, IN_CLUSTER_NAME, IN_CLUSTER_SERVER);
+    secret.labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+    secret
 }
 
 /// Reads and writes Secrets of clusters at the API server of the control plane's cluster.
