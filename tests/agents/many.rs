@@ -50,11 +50,11 @@ async fn one_gateway(effort: Effort) {
     prepare(&mut layout, files.path(), effort);
     let mut gateway = layout.start().await;
     sleep(REST).await;
-    let before = memory(&gateway).await;
+    let before = gateway.memory_kib();
     let agents = Agents::start(files.path(), &[gateway.url()], effort);
     until_connected(&gateway, effort.agents).await;
     sleep(REST).await;
-    let each = (memory(&gateway).await - before) / effort.agents as f64 / 1024.0;
+    let each = gateway.memory_kib().saturating_sub(before) as f64 / effort.agents as f64;
     Measured::at_most("memory of an idle agent at the gateway", (each, "KiB"), 64.0).print();
 
     gateway.kill().await;
@@ -248,12 +248,4 @@ async fn until_connected(gateway: &Gateway, count: usize) {
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-}
-
-/// Resident memory of the gateway, in bytes.
-async fn memory(gateway: &Gateway) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    let kibibytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes * 1024.0
 }

@@ -79,19 +79,19 @@ pub struct Agent {
     allow: AllowList,
     api_server: ApiServer,
     gateway: dial::Gateway,
-    fleet: watch::Sender<Fleet>,
+    replicas: watch::Sender<GatewayReplicas>,
 }
 
 /// The replicas of the gateway, as far as the agent knows them.
 #[derive(Debug)]
-struct Fleet {
+struct GatewayReplicas {
     /// How many the gateway says there are.
-    replicas: usize,
+    count: usize,
     /// What each connection knows.
     connections: [ConnectionState; CONNECTIONS],
 }
 
-impl Fleet {
+impl GatewayReplicas {
     fn others(&self, number: usize) -> impl Iterator<Item = &ConnectionState> {
         let connections = self.connections.iter().enumerate();
         connections
@@ -101,14 +101,13 @@ impl Fleet {
 
     /// How many other connections there are.
     fn connected_others(&self, number: usize) -> usize {
-        let is_connected = |other: &&ConnectionState| other.replica.is_some() && other.refused.is_none();
-        self.others(number).filter(is_connected).count()
+        self.others(number).filter(|other| other.is_taken()).count()
     }
 
     /// Whether there is a replica for this connection.
     // A gateway that says it is nobody is tried again all the same.
     fn has_room(&self, number: usize) -> bool {
-        self.replicas.max(1) > number.max(self.connected_others(number))
+        self.count.max(1) > number.max(self.connected_others(number))
     }
 }
 
@@ -123,9 +122,16 @@ struct ConnectionState {
     refused: Option<Refused>,
 }
 
+impl ConnectionState {
+    /// Whether it has reached a replica that did not refuse it.
+    fn is_taken(&self) -> bool {
+        self.replica.is_some() && self.refused.is_none()
+    }
+}
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum ConnectionOutcome {
     /// It served requests.
     Served,
     /// Another connection had reached the same replica.
@@ -157,8 +163,8 @@ impl Agent {
             allow: settings.allow,
             api_server,
             gateway,
-            fleet: watch::Sender::new(Fleet {
-                replicas: 1,
+            replicas: watch::Sender::new(GatewayReplicas {
+                count: 1,
                 connections: Default::default(),
             }),
         })
@@ -173,18 +179,18 @@ impl Agent {
     /// Keeps one connection. Those after the first are for further replicas.
     async fn keep_connected(self: &Arc<Self>, number: usize, (stop, drain): (&CancellationToken, Duration)) {
         let mut pause = PAUSES.0;
-        let mut fleet = self.fleet.subscribe();
+        let mut replicas = self.replicas.subscribe();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                waited = fleet.wait_for(|fleet| fleet.has_room(number)) => if waited.is_err() { return },
+                waited = replicas.wait_for(|replicas| replicas.has_room(number)) => if waited.is_err() { return },
             }
             let started = Instant::now();
-            let mut ended = Ended::Unserved;
+            let mut outcome = ConnectionOutcome::Unserved;
             tokio::select! {
                 () = stop.cancelled() => return,
                 connected = self.connect() => match connected {
-                    Ok(io) => ended = self.serve_once(io, number, (stop, drain)).await,
+                    Ok(io) => outcome = self.serve_once(io, number, (stop, drain)).await,
                     Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
                 },
             }
@@ -192,7 +198,7 @@ impl Agent {
                 pause = PAUSES.0;
             }
             // While another one serves nobody waits, and thousands of agents have lost the same replica.
-            let wait = if ended == Ended::Served && fleet.borrow().connected_others(number) > 0 {
+            let wait = if outcome == ConnectionOutcome::Served && replicas.borrow().connected_others(number) > 0 {
                 pause = PAUSES.0;
                 PAUSES.1.mul_f64(random_fraction())
             } else {
@@ -202,10 +208,10 @@ impl Agent {
                 () = stop.cancelled() => return,
                 () = sleep(wait) => {}
             }
-            let longer = match ended {
+            let longer = match outcome {
                 // Chance leads to a replica, so the next one may be the right one.
-                Ended::Duplicate => pause + SEARCH_STEP,
-                Ended::Served | Ended::Unserved => pause * 2,
+                ConnectionOutcome::Duplicate => pause + SEARCH_STEP,
+                ConnectionOutcome::Served | ConnectionOutcome::Unserved => pause * 2,
             };
             pause = longer.min(PAUSES.1);
         }
@@ -219,17 +225,22 @@ impl Agent {
     }
 
     /// Serves one connection until it ends, and says in the log why.
-    async fn serve_once<I>(self: &Arc<Self>, io: I, number: usize, stop: (&CancellationToken, Duration)) -> Ended
+    async fn serve_once<I>(
+        self: &Arc<Self>,
+        io: I,
+        number: usize,
+        stop: (&CancellationToken, Duration),
+    ) -> ConnectionOutcome
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let ended = self.serve(io, number, stop).await;
         let mut state = ConnectionState::default();
         self.change(number, |own| state = std::mem::take(own));
-        let how = match &state {
-            state if state.is_duplicate => Ended::Duplicate,
-            state if state.replica.is_some() && state.refused.is_none() => Ended::Served,
-            _ => Ended::Unserved,
+        let outcome = match &state {
+            state if state.is_duplicate => ConnectionOutcome::Duplicate,
+            state if state.is_taken() => ConnectionOutcome::Served,
+            _ => ConnectionOutcome::Unserved,
         };
         match (state.refused, ended) {
             (Some(Refused { reason, message }), _) => {
@@ -244,13 +255,13 @@ impl Agent {
             (None, Err(error)) => tracing::warn!(gateway = %self.gateway, %error, "the connection broke"),
             (None, Ok(())) => tracing::info!(gateway = %self.gateway, "the gateway ended the connection"),
         }
-        how
+        outcome
     }
 
     /// Changes what a connection knows.
     fn change(&self, number: usize, change: impl FnOnce(&mut ConnectionState)) {
-        self.fleet.send_modify(|fleet| {
-            if let Some(own) = fleet.connections.get_mut(number) {
+        self.replicas.send_modify(|replicas| {
+            if let Some(own) = replicas.connections.get_mut(number) {
                 change(own);
             }
         });
@@ -295,12 +306,12 @@ impl Agent {
         tracing::debug!(version = challenge.version, replica = %challenge.replica, "the gateway asks who this is");
         let mut is_duplicate = false;
         // Both connections may ask at once, and one of them is the first.
-        self.fleet.send_modify(|fleet| {
-            let mut others = fleet.others(number);
+        self.replicas.send_modify(|replicas| {
+            let mut others = replicas.others(number);
             is_duplicate = others.any(|other| other.replica == Some(challenge.replica));
             drop(others);
-            fleet.replicas = challenge.replicas;
-            if let Some(own) = fleet.connections.get_mut(number) {
+            replicas.count = challenge.replicas;
+            if let Some(own) = replicas.connections.get_mut(number) {
                 own.is_duplicate = is_duplicate;
                 own.replica = Some(challenge.replica).filter(|_| !is_duplicate);
             }
@@ -330,8 +341,8 @@ impl Agent {
                 let Ok(status) = serde_json::from_slice::<Status>(&content) else {
                     return status_only(StatusCode::BAD_REQUEST);
                 };
-                self.fleet.send_if_modified(|fleet| {
-                    std::mem::replace(&mut fleet.replicas, status.replicas) != status.replicas
+                self.replicas.send_if_modified(|replicas| {
+                    std::mem::replace(&mut replicas.count, status.replicas) != status.replicas
                 });
                 json(
                     StatusCode::OK,
@@ -469,17 +480,17 @@ fn random_fraction() -> f64 {
 mod tests {
     use uuid::Uuid;
 
-    use super::{ConnectionState, Fleet};
+    use super::{ConnectionState, GatewayReplicas};
     use crate::hello::Refused;
 
     /// - `connected`: whether each connection has reached a replica.
-    fn room(replicas: usize, connected: [bool; 2]) -> [bool; 2] {
+    fn room(count: usize, connected: [bool; 2]) -> [bool; 2] {
         let connections = connected.map(|connected| ConnectionState {
             replica: connected.then(Uuid::new_v4),
             ..ConnectionState::default()
         });
-        let fleet = Fleet { replicas, connections };
-        [0, 1].map(|number| fleet.has_room(number))
+        let replicas = GatewayReplicas { count, connections };
+        [0, 1].map(|number| replicas.has_room(number))
     }
 
     #[test]
@@ -507,11 +518,8 @@ mod tests {
         };
         for (connection, has_room) in [(refused(None), false), (refused(Some(why)), true)] {
             let connections = [ConnectionState::default(), connection];
-            let fleet = Fleet {
-                replicas: 1,
-                connections,
-            };
-            assert_eq!(fleet.has_room(0), has_room);
+            let replicas = GatewayReplicas { count: 1, connections };
+            assert_eq!(replicas.has_room(0), has_room);
         }
     }
 }

@@ -172,15 +172,13 @@ impl FixtureBuilder {
             token.trim().to_owned()
         };
         let (token, reader) = (token("tollgate").await, token("reader").await);
-        let config = self.agent_key.as_ref().map_or_else(
-            || {
-                json!({
-                    "bearerToken": token,
-                    "tlsClientConfig": {"caData": base64(self.cluster.authority())},
-                })
-            },
-            |key| json!({"agent": {"publicKeys": [key]}}),
-        );
+        let config = match &self.agent_key {
+            Some(key) => json!({"agent": {"publicKeys": [key]}}),
+            None => json!({
+                "bearerToken": token,
+                "tlsClientConfig": {"caData": base64(self.cluster.authority())},
+            }),
+        };
         let secret = json!({"name": "home", "server": self.cluster.url(), "config": config.to_string()});
         self.layout.cluster("home", &secret);
         if self.source == Source::Kubernetes {

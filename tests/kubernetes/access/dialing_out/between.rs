@@ -10,6 +10,7 @@ use crate::joined::JoinedCluster;
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Layout;
+use test_support::kubernetes::kubectl::Kubectl;
 use test_support::nginx::Nginx;
 
 /// The longest time until a proxy has a request.
@@ -61,15 +62,23 @@ async fn an_agent_goes_through_an_http_proxy() {
     .await;
 }
 
-#[tokio::test]
-async fn a_balancer_that_ends_tls_does_not_cut_an_agent_that_has_nothing_to_say() {
+/// A cluster that is served through a balancer that ends TLS.
+///
+/// - `idle_seconds`: after how long without a byte the balancer cuts a connection.
+async fn through_balancer(idle_seconds: u32) -> (Nginx, Remote, Kubectl) {
     let remote = Remote::start().await;
-    // More than the 15 s between two pings.
-    let balancer = Nginx::before(&remote.fixture.gateway, 20).await;
+    let balancer = Nginx::before(&remote.fixture.gateway, idle_seconds).await;
     let settings = json!({"gateway": balancer.url(), "certificateAuthority": balancer.authority()});
     let remote = remote.through(settings).await;
     let kubectl = remote.kubectl().await;
     remote.until_served(&kubectl).await;
+    (balancer, remote, kubectl)
+}
+
+#[tokio::test]
+async fn a_balancer_that_ends_tls_does_not_cut_an_agent_that_has_nothing_to_say() {
+    // More than the 15 s between two pings.
+    let (_balancer, remote, kubectl) = through_balancer(20).await;
     let here = format!("--namespace={}", remote.fixture.home);
     let mut watch = kubectl.start(&["get", "configmaps", &here, "--watch-only", "--output=name"]);
     let mut shell = kubectl.start(&["exec", "-i", &here, "pod", "--", "cat"]);
@@ -88,12 +97,7 @@ async fn a_balancer_that_ends_tls_does_not_cut_an_agent_that_has_nothing_to_say(
 /// What the documents say of such a limit: connections end again and again, and each time the agent is back.
 #[tokio::test]
 async fn a_balancer_that_cuts_sooner_than_agents_ping_is_dialed_again() {
-    let remote = Remote::start().await;
-    let balancer = Nginx::before(&remote.fixture.gateway, 5).await;
-    let settings = json!({"gateway": balancer.url(), "certificateAuthority": balancer.authority()});
-    let remote = remote.through(settings).await;
-    let kubectl = remote.kubectl().await;
-    remote.until_served(&kubectl).await;
+    let (_balancer, remote, kubectl) = through_balancer(5).await;
     remote.agent.until_logged("the connection broke").await;
     remote.until_served(&kubectl).await;
 }

@@ -16,10 +16,7 @@ async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
     let token = site.join(&[]).await;
     let agent = site.run().await;
     site.until_served().await;
-    eventually("the token is removed", async || {
-        site.joined.member("joinToken").await.is_none().then_some(())
-    })
-    .await;
+    site.until_token_removed().await;
     assert!(site.joined.member("key.pem").await.is_some());
     let shown = site.agents().await;
     assert_eq!(shown["connections"].as_array().unwrap().len(), 1, "{shown}");

@@ -122,6 +122,14 @@ impl Site {
         self.until_served_by(&self.scene.gateway).await;
     }
 
+    /// Waits until the agent has joined and removed its token.
+    pub(super) async fn until_token_removed(&self) {
+        eventually("the token is removed", async || {
+            self.joined.member("joinToken").await.is_none().then_some(())
+        })
+        .await;
+    }
+
     /// What the gateway's API says about the cluster's agents.
     pub(super) async fn agents(&self) -> Value {
         let shown = self

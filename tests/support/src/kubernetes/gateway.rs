@@ -313,6 +313,16 @@ impl Gateway {
         self.process.id().unwrap()
     }
 
+    /// Its resident memory in KiB. Source: proc(5), `VmRSS`.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Kills the gateway with SIGKILL and waits until it has ended.
     pub async fn kill(&mut self) {
         self.process.kill().await.unwrap();

@@ -8,7 +8,7 @@ use crate::access::tests::platform_stub::Stub;
 
 const FIRST: &str = "user_access: {access_as: {agent: {}}, groups: [{id: Group-2}]}, observability: {a: [1, true]}";
 
-/// The bodies that came since the last call of `respond_with`.
+/// The bodies that came after the first requests, which are `before` many.
 fn bodies(stub: &Stub, before: usize) -> Vec<Value> {
     let requests = stub.requests();
     let line = "POST /gitlab/api/v4/internal/kubernetes/agent_configuration";
