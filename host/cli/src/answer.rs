@@ -50,6 +50,9 @@ pub(crate) fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
     })
 }
 
+/// The settings file of commands that are not told another one, in the current folder.
+pub(crate) const SETTINGS_FILE: &str = "tollgate.yaml";
+
 /// `--config`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SettingsArgs {
@@ -58,7 +61,7 @@ pub(crate) struct SettingsArgs {
         short,
         long,
         value_name = "FILE",
-        default_value = "tollgate.yaml",
+        default_value = SETTINGS_FILE,
         env = "TOLLGATE_CONFIG"
     )]
     pub(crate) config: PathBuf,

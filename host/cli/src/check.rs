@@ -1,5 +1,5 @@
-//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong. It
-//! opens no listener and changes nothing.
+//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong and
+//! what there is. It opens no listener and changes nothing.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,10 +12,11 @@ use super::answer::SettingsArgs;
 use super::client::{Failure, runtime};
 use super::credential::local;
 use super::format::Format;
-use super::list_output::{render_flush, serialized_name};
+use super::list_output::{aligned, render_flush, serialized_name};
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::inputs;
+use tollgate_gateway::running::inventory::{InventoryItem, inventory};
 use tollgate_identity::clock::Clock;
 
 #[derive(Args, Clone, Debug)]
@@ -34,25 +35,30 @@ impl CheckArgs {
     /// Runs the command: loads everything once, and tries the files and the store that
     /// the settings name, as a starting gateway would.
     pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
-        let written = self.findings().and_then(|found| {
-            out.write_all(render(&found, self.output)?.as_bytes())?;
+        let written = self.checked().and_then(|(found, inventory)| {
+            out.write_all(render(&found, &inventory, self.output)?.as_bytes())?;
             Ok(exit_code(&found, self.deny_warnings))
         });
         written.unwrap_or_else(|failure| super::to_exit_code(Err(failure)))
     }
 
-    fn findings(&self) -> Result<Vec<Diagnostic>, Failure> {
+    /// The findings, and what the configuration has if it can be used.
+    fn checked(&self) -> Result<(Vec<Diagnostic>, Vec<InventoryItem>), Failure> {
         let loaded = raw::load(&self.settings.config);
         let mut found = loaded.diagnostics;
-        let Some(config) = loaded.value else { return Ok(found) };
+        let Some(config) = loaded.value else {
+            return Ok((found, Vec::new()));
+        };
         let runtime = runtime()?;
         let config = Arc::new(config);
         let locations = raw::SettingLocations::read(&self.settings.config);
         found.extend(runtime.block_on(inputs::findings(&config, &locations, &Clock::default())));
         // A check requests no credential; the loader only needs a cache.
-        let (loader, _cache) = local::loader(config, &runtime)?;
-        found.extend(loader.first().diagnostics);
-        Ok(found)
+        let (loader, _cache) = local::loader(Arc::clone(&config), &runtime)?;
+        let loaded = loader.first();
+        found.extend(loaded.diagnostics);
+        let inventory = loaded.value.map(|snapshot| inventory(&config, &snapshot));
+        Ok((found, inventory.unwrap_or_default()))
     }
 }
 
@@ -74,11 +80,13 @@ struct Report<'a> {
     errors: usize,
     warnings: usize,
     diagnostics: &'a [Diagnostic],
+    /// Empty if the configuration cannot be used.
+    inventory: &'a [InventoryItem],
 }
 
 /// Formats findings, ordered by file and line, errors before warnings of the same line. The text
 /// ends with a line break unless it is empty.
-pub(crate) fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
+fn render(diagnostics: &[Diagnostic], inventory: &[InventoryItem], report_format: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -87,6 +95,7 @@ pub(crate) fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) ->
         errors,
         warnings,
         diagnostics: &sorted,
+        inventory,
     };
     let format = match report_format {
         ReportFormat::Table => return Ok(table(&report)),
@@ -119,7 +128,16 @@ fn table(report: &Report<'_>) -> String {
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let (errors, warnings) = (count(report.errors, "error"), count(report.warnings, "warning"));
-    format!("{text}{errors}, {warnings}\n")
+    let lines: Vec<(&str, String)> = report
+        .inventory
+        .iter()
+        .map(|item| (item.subject, item.content.clone()))
+        .collect();
+    let inventory = match lines.is_empty() {
+        true => String::new(),
+        false => aligned(10, &lines) + "\n\n",
+    };
+    format!("{inventory}{text}{errors}, {warnings}\n")
 }
 
 /// One workflow command.
@@ -168,7 +186,7 @@ mod tests {
 
     #[test]
     fn github_commands_are_escaped() {
-        let text = render(&findings(), ReportFormat::Github).unwrap();
+        let text = render(&findings(), &[], ReportFormat::Github).unwrap();
         let expected = "::warning::no `argocd-cm`\n::warning file=a.yaml,line=2::odd\n\
                         ::error file=state/b%2C1.yaml,line=7,col=3::`a` is 100%25%0Awrong (write b)\n";
         assert_eq!(text, expected);
@@ -176,18 +194,19 @@ mod tests {
 
     #[test]
     fn a_table_lists_locations_and_counts() {
-        let text = render(&findings(), ReportFormat::Table).unwrap();
+        let text = render(&findings(), &[], ReportFormat::Table).unwrap();
         assert!(text.starts_with("SEVERITY"), "{text}");
         assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
         assert!(text.ends_with("1 error, 2 warnings\n"), "{text}");
-        assert_eq!(render(&[], ReportFormat::Table).unwrap(), "0 errors, 0 warnings\n");
+        assert_eq!(render(&[], &[], ReportFormat::Table).unwrap(), "0 errors, 0 warnings\n");
     }
 
     #[test]
     fn json_and_yaml_have_the_same_content() {
-        let json: serde_json::Value = serde_json::from_str(&render(&findings(), ReportFormat::Json).unwrap()).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&render(&findings(), &[], ReportFormat::Json).unwrap()).unwrap();
         let yaml: serde_json::Value =
-            serde_saphyr::from_str(&render(&findings(), ReportFormat::Yaml).unwrap()).unwrap();
+            serde_saphyr::from_str(&render(&findings(), &[], ReportFormat::Yaml).unwrap()).unwrap();
         assert_eq!(json, yaml);
         assert_eq!(
             (&json["errors"], &json["diagnostics"][2]["location"]["line"]),

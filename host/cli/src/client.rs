@@ -38,7 +38,7 @@ pub(crate) struct Server {
     #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
     pub(crate) auth_token: Option<SecretString>,
     /// PEM file of the certificate authorities to trust instead of the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CERTIFICATE_AUTHORITY")]
     pub(crate) certificate_authority: Option<PathBuf>,
 }
 

@@ -2,22 +2,30 @@
 //! admin listener and reads none of the gateway's files.
 
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
 use clap::Args;
 use serde_json::Value;
 
+use super::answer::SettingsArgs;
 use super::client::{Failure, runtime, unreachable};
 use super::format::Format;
 use super::list_output::{render, text_at, whole_seconds};
 use super::terminal;
+use tollgate_config::raw;
+
+/// The default of `admin.listen`.
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8081));
 
 #[derive(Debug, Args)]
 pub(crate) struct Decisions {
     /// ID of a decision to show, from the response header `Tollgate-Decision-Id`; if omitted, the latest
     id: Option<uuid::Uuid>,
-    /// URL of the gateway's admin listener
-    #[arg(long, default_value = "http://127.0.0.1:8081")]
-    admin: String,
+    /// URL of the gateway's admin listener; if omitted, `admin.listen` of the settings
+    #[arg(long, env = "TOLLGATE_ADMIN")]
+    admin: Option<String>,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Show at most this many decisions, up to 1000
     #[arg(long, default_value_t = 20)]
     most: usize,
@@ -46,8 +54,25 @@ impl Decisions {
         Ok(self.output.show(&records, table, out)?)
     }
 
+    /// Where this machine reaches the admin listener.
+    fn admin_url(&self) -> String {
+        if let Some(url) = &self.admin {
+            return url.clone();
+        }
+        let config = raw::load(&self.settings.config).value;
+        let mut address = config.map_or(DEFAULT_ADMIN, |config| config.admin_listen);
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("http://{address}")
+    }
+
     async fn fetch(&self) -> Result<Vec<Value>, Failure> {
-        let base = self.admin.trim_end_matches('/');
+        let base = self.admin_url();
+        let base = base.trim_end_matches('/');
         let client = reqwest::Client::new();
         let request = match self.id {
             Some(id) => client.get(format!("{base}/decisions/{id}")),

@@ -4,8 +4,8 @@
 //! Security: no command prints a secret, except `tollgate credential get` and `exec`,
 //! `tollgate token create` and `tollgate kubeconfig`, whose purpose is to print a credential.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -138,8 +138,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct PluginCommand {
-    /// Settings file of the gateway, of which `plugins` is used; if omitted, defaults apply
-    #[arg(short, long, global = true, env = "TOLLGATE_CONFIG")]
+    /// Settings file of the gateway, of which `plugins` is used; if omitted, `tollgate.yaml` if it exists
+    #[arg(short, long, global = true, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     args: plugin::PluginArgs,
@@ -203,7 +203,10 @@ fn to_exit_code(done: Result<(), client::Failure>) -> ExitCode {
 }
 
 fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
-    let settings = match command.config {
+    log_plugins();
+    let default = Path::new(answer::SETTINGS_FILE);
+    let named = command.config.or_else(|| default.is_file().then(|| default.to_owned()));
+    let settings = match named {
         None => tollgate_config::Plugins::default(),
         Some(path) => {
             let loaded = tollgate_config::raw::load(&path);
@@ -218,6 +221,18 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
         print_error(error);
         ExitCode::FAILURE
     })
+}
+
+/// Prints what guests log and what takes long, which a gateway has in its log.
+fn log_plugins() {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter("tollgate::plugin=debug")
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .without_time();
+    // In tests, another log may have been started.
+    let _ = log.try_init();
 }
 
 fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {

@@ -94,10 +94,10 @@ enum NewWorld {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
-    #[error("cannot use `{}`", .0.display())]
-    File(PathBuf, #[source] io::Error),
+    #[error("`{}`: {}", .0.display(), .1)]
+    File(PathBuf, io::Error),
     /// The output is closed, or the format cannot represent the result.
-    #[error("cannot print")]
+    #[error("the result cannot be written: {0}")]
     Print(#[from] io::Error),
     /// The runtime does not start.
     #[error(transparent)]

@@ -65,10 +65,9 @@ pub(crate) enum Command {
     Manifest(ManifestArgs),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SemanticsArg {
     /// As Argo CD evaluates
-    #[default]
     Argocd,
     /// A deny of any principal wins, groups always count, and subjects are typed
     Strict,
@@ -100,9 +99,9 @@ pub(crate) struct CanArgs {
     /// Reject resources and actions that do not exist
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     strict: bool,
-    /// Semantics of the evaluation
-    #[arg(long, value_enum, default_value_t)]
-    semantics: SemanticsArg,
+    /// Semantics of the evaluation; if omitted, those of the settings, else `argocd`
+    #[arg(long, value_enum)]
+    semantics: Option<SemanticsArg>,
     /// Print nothing, only set the exit code
     #[arg(short, long)]
     quiet: bool,
@@ -132,9 +131,9 @@ pub(crate) struct ExplainArgs {
     local: Option<bool>,
     #[command(flatten)]
     input: PolicyArgs,
-    /// Semantics of the evaluation
-    #[arg(long, value_enum, default_value_t)]
-    semantics: SemanticsArg,
+    /// Semantics of the evaluation; if omitted, those of the settings, else `argocd`
+    #[arg(long, value_enum)]
+    semantics: Option<SemanticsArg>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -144,9 +143,9 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     input: PolicyArgs,
-    /// Semantics to validate for; `strict` rejects more
-    #[arg(long, value_enum, default_value_t)]
-    semantics: SemanticsArg,
+    /// Semantics to validate for, of which `strict` rejects more; if omitted, those of the settings
+    #[arg(long, value_enum)]
+    semantics: Option<SemanticsArg>,
     /// Exit with 1 on warnings too
     #[arg(long)]
     deny_warnings: bool,
@@ -161,9 +160,9 @@ pub(crate) struct DiffArgs {
     input: PolicyArgs,
     #[command(flatten)]
     other: OtherPolicyArgs,
-    /// Semantics of both policies if two are compared
-    #[arg(long, value_enum, default_value_t)]
-    semantics: SemanticsArg,
+    /// Semantics of both policies if two are compared; if omitted, those of the settings
+    #[arg(long, value_enum)]
+    semantics: Option<SemanticsArg>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -229,7 +228,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8
     }
     let mut quiet = std::io::sink();
     let warnings: &mut dyn Write = if args.quiet { &mut quiet } else { stderr };
-    let rbac = compiled(args.input.compile(args.semantics.into())?, warnings)?;
+    let rbac = compiled(args.input.compile(args.input.semantics(args.semantics)?)?, warnings)?;
     let (verdict, advice) = rbac.can(CanQuery {
         subject: &args.subject,
         action,
@@ -255,7 +254,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8
 }
 
 fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
-    let rbac = compiled(args.input.compile(args.semantics.into())?, stderr)?;
+    let rbac = compiled(args.input.compile(args.input.semantics(args.semantics)?)?, stderr)?;
     if rbac.scopes().is_empty() && !args.groups.is_empty() {
         return Err(Error::Usage(
             "the policy has no `scopes`, so groups cannot count".to_owned(),
@@ -290,7 +289,7 @@ struct Findings<'a> {
 }
 
 fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
-    let loaded = args.input.compile(args.semantics.into())?;
+    let loaded = args.input.compile(args.input.semantics(args.semantics)?)?;
     let valid = loaded.value.is_some();
     let findings = Findings {
         valid,
@@ -323,7 +322,7 @@ fn diff(args: &DiffArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<
     let (left, right, names) = match args.other.input(&args.input)? {
         Some(other) => {
             let names = (args.input.name(), other.name());
-            let semantics = args.semantics.into();
+            let semantics = args.input.semantics(args.semantics)?;
             (args.input.compile(semantics)?, other.compile(semantics)?, names)
         }
         None => {

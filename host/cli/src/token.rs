@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// Create a token and print its secret
     ///
     /// The secret is shown only once: the gateway stores only its hash.
-    #[command(after_help = "Example:\n  tollgate token create laptop --agent production --lifetime 720h")]
+    #[command(after_help = "Example:\n  tollgate token create laptop --agent production --lifetime 30d")]
     Create(Create),
     /// List tokens, without their secrets
     List(ListArgs),
@@ -56,7 +56,7 @@ pub(super) struct NewToken {
     /// Agent that the token is for, by name or number
     #[arg(long)]
     pub(super) agent: String,
-    /// Lifetime of the token, such as `720h`, at most a year; 30 days if omitted
+    /// Lifetime of the token, such as `8h` or `30d`, at most a year; 30 days if omitted
     #[arg(long, value_name = "DURATION", conflicts_with = "expires_at")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lifetime: Option<String>,

@@ -51,6 +51,19 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
+/// Reads a Go duration, or a whole number of days such as `30d`.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_days(text: &str) -> Result<Duration, Error> {
+    let Some(days) = text.strip_suffix('d') else {
+        return parse(text);
+    };
+    let days: u64 = days.parse().map_err(|_| Error::Malformed)?;
+    let hours = days.checked_mul(24).ok_or(Error::TooLong)?;
+    parse(&format!("{hours}h"))
+}
+
 /// Reads one number with its unit; gives its nanoseconds and the rest of the text.
 fn part(text: &str) -> Result<(u128, &str), Error> {
     let (whole, after) = digits(text);

@@ -29,6 +29,7 @@ mod kubernetes;
 mod plugins;
 mod proxies;
 mod state;
+mod syntax;
 mod typed;
 
 #[derive(Debug, Deserialize)]
@@ -162,28 +163,15 @@ pub fn load(path: &Path) -> Loaded<Config> {
 pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
     let raw: RawConfig = match typed::read(text) {
         Ok(raw) => raw,
-        Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
+        Err(errors) => {
+            let findings = errors.iter().map(|error| syntax::finding((file, text), error));
+            return Loaded::refused(findings.collect());
+        }
     };
     let locations = SettingLocations::parse(text, file.to_owned());
     let mut validator = SettingsValidator::new(base, locations);
     let config = validator.config(raw);
     Loaded::new(config, validator.findings)
-}
-
-fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
-    let text = error.to_string();
-    let mut lines = text.lines().map(str::trim);
-    let mut first = lines.find(|line| !line.is_empty()).unwrap_or("not valid YAML");
-    let mut location = Location::new(file, 0);
-    if let Some(at) = error.location() {
-        let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        location.line = number(at.line());
-        location.column = number(at.column());
-        // The text begins with the location, which the diagnostic has as well.
-        let prefix = format!("error: line {} column {}: ", at.line(), at.column());
-        first = first.strip_prefix(&prefix).unwrap_or(first);
-    }
-    Diagnostic::error(location, first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
 /// The locations of the values in a settings file.
@@ -386,7 +374,7 @@ impl<'a> SettingsValidator<'a> {
 
     fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {
         let Some(text) = text else { return default };
-        match crate::duration::parse(text) {
+        match crate::duration::parse_with_days(text) {
             Ok(found) if found > Duration::ZERO => found,
             Ok(_) | Err(_) => {
                 self.error(key, &format!("`{text}` is not a duration above zero such as `10s`"));

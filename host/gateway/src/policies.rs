@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
 use crate::caller::{Caller, CallerCache};
 use crate::extensions::call::ExtensionAttributes;
@@ -145,4 +147,9 @@ impl Policies {
             control_plane: self.control_plane.clone(),
         }
     }
+}
+
+/// The time for `input.time` of a bundle, in UTC as RFC 3339; `None` if no rule reads it.
+pub(crate) fn time_if_read(bundle: &Bundle) -> Option<String> {
+    bundle.dependencies().time.then(|| Timestamp::now().to_string())
 }

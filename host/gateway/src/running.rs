@@ -44,6 +44,7 @@ use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_state::watch::{FileEvents, Timing, watch};
 
 pub mod inputs;
+pub mod inventory;
 
 /// Time limit for writing the last lines of the decision file.
 const FLUSH: Duration = Duration::from_secs(5);

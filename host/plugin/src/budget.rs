@@ -11,7 +11,11 @@ use super::engine::EPOCH_TICK;
 use super::imports::{GrantedImports, PluginLog};
 use super::provider::CallState;
 use super::wasi::Wasi;
+use tollgate_core::diagnostic::one_line;
 use tollgate_core::plugin::World;
+
+/// Longest line of a guest's standard error in the log, in bytes.
+const MAX_ERROR_LINE_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
@@ -102,6 +106,16 @@ impl HostState {
     /// The inert WASI of this call, made when the guest first asks.
     pub(super) fn wasi(&mut self) -> &mut Wasi {
         self.wasi.get_or_insert_with(|| Box::new(Wasi::new(self.granted)))
+    }
+
+    /// The last lines of the guest's standard error, without known secrets.
+    pub(super) fn error_lines(&self) -> Vec<String> {
+        let lines = self.wasi.iter().flat_map(|wasi| wasi.error_lines());
+        let redacted = |line: String| match &self.provider {
+            Some(call) => call.redactor.redact_line(&line, MAX_ERROR_LINE_BYTES),
+            None => one_line(&line, MAX_ERROR_LINE_BYTES),
+        };
+        lines.map(redacted).collect()
     }
 
     /// The [`CallState`] of a credential provider or generator. Other guests are not linked with the

@@ -11,12 +11,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+/// From this size on, compiling a guest takes seconds, and the log says so.
+const LARGE_BYTES: usize = 1 << 20;
 /// Bytes of the hash in front of each file.
 const TAG_BYTES: usize = 32;
 /// Bytes of a compiled guest that are read; a 64 MiB guest stays well below.
@@ -141,7 +144,21 @@ pub(super) fn component(
     if let Some(component) = cache.and_then(|cache| cache.load(engine, sha256)) {
         return Ok((component, CodeOrigin::Cached));
     }
+    let is_large = wasm.len() >= LARGE_BYTES;
+    let started = Instant::now();
+    if is_large {
+        let mebibytes = wasm.len() >> 20;
+        tracing::info!(target: "tollgate::plugin", sha256, "compiling a guest of {mebibytes} MiB, which takes a while");
+    }
     let component = Component::from_binary(engine, wasm)?;
+    if is_large {
+        let seconds = started.elapsed().as_secs();
+        let kept = match cache {
+            Some(_) => "the next start takes it from `plugins.cache`",
+            None => "set `plugins.cache` to keep the result",
+        };
+        tracing::info!(target: "tollgate::plugin", sha256, "compiled in {seconds} s; {kept}");
+    }
     if let Some(cache) = cache {
         cache.store(engine, sha256, &component);
     }

@@ -51,6 +51,11 @@ impl PluginLog {
             rate,
         })
     }
+
+    /// Whether the rate permits one more line.
+    pub(super) fn admits_line(&self) -> bool {
+        self.rate.check().is_ok()
+    }
 }
 
 impl log::Host for HostState {
@@ -64,7 +69,7 @@ impl log::Host for HostState {
             None => one_line(&message, self.log_bytes_left),
         };
         self.log_bytes_left -= line.len();
-        if line.is_empty() || self.log.rate.check().is_err() {
+        if line.is_empty() || !self.log.admits_line() {
             return Ok(());
         }
         let plugin = self.log.plugin.as_str();

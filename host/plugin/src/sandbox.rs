@@ -138,8 +138,13 @@ impl Sandbox {
 
     /// The exceeded limit or the fault behind an error of the engine.
     fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
-        tracing::debug!(target: "tollgate::plugin", plugin = self.log.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.log.plugin.clone();
+        tracing::debug!(target: "tollgate::plugin", plugin, error = %format!("{error:#}"), "call failed");
+        for line in state.error_lines() {
+            if self.log.admits_line() {
+                tracing::warn!(target: "tollgate::plugin", plugin, "the guest printed before it failed: {line}");
+            }
+        }
         let cause = match (state.exceeded, error.downcast_ref::<Trap>()) {
             (Some(ExceededLimit::Time), _) => return self.timeout(budget),
             (Some(ExceededLimit::Memory), _) => {

@@ -82,6 +82,7 @@ pub fn input<'a>(
         },
         facts: prepared,
         rbac: verdicts,
+        time: Some("2026-11-27T17:30:00Z"),
     }
 }
 

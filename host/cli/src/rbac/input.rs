@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use crate::answer::Error;
+use crate::answer::{Error, SettingsArgs, require_loaded};
 use crate::input::read_text;
-use tollgate_config::RbacSemantics;
+use tollgate_config::{Config, RbacSemantics, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
-use tollgate_state::{Text, directory};
+use tollgate_state::{Text, directory, source};
 
 /// Longest policy file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -19,17 +19,16 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Args, Clone, Debug)]
 pub(super) struct PolicyArgs {
     /// Folder with Kubernetes objects: argocd-rbac-cm, argocd-cm and AppProjects
-    #[arg(
-        long,
-        value_name = "DIR",
-        required_unless_present = "policy_file",
-        conflicts_with = "policy_file"
-    )]
+    ///
+    /// Without it and --policy-file, the objects are those of the gateway's settings.
+    #[arg(long, value_name = "DIR", conflicts_with = "policy_file")]
     state: Option<PathBuf>,
     /// File policy.csv, or a file with the ConfigMap argocd-rbac-cm; at most 64 MiB
     #[arg(long, value_name = "FILE")]
     policy_file: Option<PathBuf>,
-    /// Namespace of the control plane
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Namespace of the control plane; the settings have their own
     #[arg(long, default_value = "argocd")]
     namespace: String,
     /// Role of every caller, instead of `policy.default`
@@ -67,7 +66,31 @@ impl OtherPolicyArgs {
 impl PolicyArgs {
     pub(super) fn name(&self) -> String {
         let path = self.state.as_ref().or(self.policy_file.as_ref());
-        path.map(|path| path.display().to_string()).unwrap_or_default()
+        path.unwrap_or(&self.settings.config).display().to_string()
+    }
+
+    /// The semantics that the command names, else those of the settings if the policy is theirs.
+    pub(super) fn semantics(&self, named: Option<impl Into<RbacSemantics>>) -> Result<RbacSemantics, Error> {
+        match named {
+            Some(named) => Ok(named.into()),
+            None if self.is_from_settings() => Ok(self.config()?.rbac_semantics),
+            None => Ok(RbacSemantics::default()),
+        }
+    }
+
+    fn is_from_settings(&self) -> bool {
+        self.state.is_none() && self.policy_file.is_none()
+    }
+
+    fn config(&self) -> Result<Config, Error> {
+        let path = &self.settings.config;
+        if !path.exists() {
+            let path = path.display();
+            return Err(Error::Usage(format!(
+                "there is no `{path}`: name a policy with --state, --policy-file, or settings with --config"
+            )));
+        }
+        require_loaded(raw::load(path))
     }
 
     pub(super) fn compile(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
@@ -106,7 +129,9 @@ impl PolicyArgs {
                 })
             }
             (None, Some(file)) => self.policy_source(file, semantics)?,
-            (None, None) => return Err(Error::Usage("name a policy: --state or --policy-file".to_owned())),
+            (None, None) => then_load(source::load_once(&self.config()?), |resources| {
+                PolicySource::from_resources(resources, semantics)
+            }),
         };
         if let Some(source) = &mut loaded.value {
             if let Some(role) = &self.default_role {

@@ -267,7 +267,7 @@ mod tests {
             ),
             (&*empty_writer, all.clone(), "`admission.writers.server` is empty"),
             (&*bad_pattern, all.clone(), "`admission.children.apps` has `[`"),
-            ("{listen: '127.0.0.1:8444'}", all.clone(), "missing field `tls`"),
+            ("{listen: '127.0.0.1:8444'}", all.clone(), "`admission.tls` is missing"),
             (
                 "{listen: '127.0.0.1:8444', tls: {}}",
                 all.clone(),

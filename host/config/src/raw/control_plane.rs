@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(config.unwrap().control_plane.unwrap().mode, ControlPlaneMode::Enforce);
         let (config, findings) = read(&format!("{VALID}, mode: 'off'}}"), DIRECTORY);
         assert!(
-            config.is_none() && findings[0].contains("unknown variant"),
+            config.is_none() && findings[0].contains("is not one of"),
             "{findings:?}"
         );
     }
@@ -200,7 +200,7 @@ mod tests {
             (
                 "{callers: [{issuer: argocd, user: x}]}",
                 DIRECTORY,
-                "missing field `reader`",
+                "`controlPlane.reader` is missing",
             ),
             (&valid, "state: {directory: s}\napplications: {}", "needs `tls`"),
             (

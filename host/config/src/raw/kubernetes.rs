@@ -216,7 +216,9 @@ pub(super) fn bounded_duration(
     let default = Duration::from_secs(default);
     let bounds = Duration::from_secs(least)..=Duration::from_secs(most);
     text.map_or(default, |text| {
-        let found = duration::parse(&text).ok().filter(|found| bounds.contains(found));
+        let found = duration::parse_with_days(&text)
+            .ok()
+            .filter(|found| bounds.contains(found));
         found.unwrap_or_else(|| {
             validator.error_in(key, format_args!("`{text}` is not a duration of {least}s to {most}s"));
             default

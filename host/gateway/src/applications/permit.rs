@@ -26,7 +26,7 @@ use jiff::Timestamp;
 
 use crate::caller::Caller;
 use crate::kubernetes::permit::status_message;
-use crate::policies::Policies;
+use crate::policies::{Policies, time_if_read};
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
@@ -292,12 +292,14 @@ impl ApplicationsPolicy {
         checks: ObjectChecks<'_>,
         notes: &mut BTreeMap<String, String>,
     ) -> Result<ApplicationPermit, Error> {
+        let time = time_if_read(&self.bundle);
         let input = ApplicationInput {
             facts: &access.resolved.facts,
             attributes: &access.attributes,
             access: access.access_mode,
             operation: access.operation,
             checks,
+            time: time.as_deref(),
         };
         let user = access.caller().principal.username();
         let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);

@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 use crate::caller::Caller;
 use crate::extensions::call::{Call, ExtensionAttributes};
 use crate::extensions::facts::Facts;
-use crate::policies::Policies;
+use crate::policies::{Policies, time_if_read};
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
@@ -105,7 +105,8 @@ impl ExtensionEvaluation {
     /// is stuck denies, whatever it decided before.
     pub(crate) fn decide(&self, policies: &Policies, call: &Call) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
-            let input = self.facts.input(&self.caller, call);
+            let time = time_if_read(&policies.extensions);
+            let input = self.facts.input((&self.caller, call), time.as_deref());
             policies.extensions.decide(input).map(Arc::new)
         };
         if policies.extensions.dependencies().request == RequestParts::All {

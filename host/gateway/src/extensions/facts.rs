@@ -117,7 +117,8 @@ impl Facts {
         }
     }
 
-    pub(crate) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
+    /// - `time`: when the call is judged, if the policy reads it.
+    pub(crate) fn input(&self, (caller, call): (&Caller, &Call), time: Option<&str>) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
             request: ExtensionRequest {
@@ -128,6 +129,7 @@ impl Facts {
             },
             facts: &self.target.prepared,
             rbac: &self.verdicts,
+            time,
         }
         .to_value()
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::policies::time_if_read;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Loaded;
 use tollgate_identity::access::AccessGrant;
@@ -118,7 +119,12 @@ impl KubernetesPolicy {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
         };
-        let input = KubernetesInput { facts, attributes };
+        let time = time_if_read(&self.bundle);
+        let input = KubernetesInput {
+            facts,
+            attributes,
+            time: time.as_deref(),
+        };
         let message = |reason: &str| status_message::forbidden(user, attributes, reason);
         let decision = self.bundle.decide(input.to_value());
         let decision =

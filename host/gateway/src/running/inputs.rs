@@ -142,25 +142,37 @@ fn certificates(
     }
 }
 
-/// The warning if the certificate has expired, is not valid yet or expires soon.
-fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> {
+/// When the first certificate of a chain ends; `None` if it cannot be read.
+pub(super) fn certificate_end(tls: &Tls) -> Option<Timestamp> {
+    let chain = Certificates::load(tls.clone(), None).ok()?.chain();
+    match verified_at(chain.first()?, Timestamp::MAX)? {
+        CertificateError::ExpiredContext { not_after, .. } => {
+            Timestamp::from_second(not_after.as_secs().try_into().ok()?).ok()
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with a certificate's validity at a time; another error if nothing is.
+fn verified_at(certificate: &CertificateDer<'_>, time: Timestamp) -> Option<CertificateError> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-    let verify_at = |time: Timestamp| {
-        let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
-        // Validity is checked before the signer, so an empty set of trusted roots is enough.
-        let roots = RootCertStore::empty();
-        rustls::client::verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms.all)
-    };
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
+    // Validity is checked before the signer, so an empty set of trusted roots is enough.
+    let roots = RootCertStore::empty();
+    match rustls::client::verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms.all) {
+        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
+        Ok(()) | Err(_) => None,
+    }
+}
+
+/// The warning if the certificate has expired, is not valid yet or expires soon.
+fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> {
     let day = |time: UnixTime| {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         Timestamp::from_second(seconds).map_or_else(|_| "never".to_owned(), |time| time.to_string())
     };
-    let certificate_error = |verified| match verified {
-        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
-        Ok(()) | Err(_) => None,
-    };
-    match certificate_error(verify_at(now)) {
+    match verified_at(certificate, now) {
         Some(CertificateError::ExpiredContext { not_after, .. }) => {
             return Some(format!("expired on {}", day(not_after)));
         }
@@ -169,7 +181,7 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
         }
         Some(_) | None => {}
     }
-    match certificate_error(verify_at(now.checked_add(RENEWAL).ok()?)) {
+    match verified_at(certificate, now.checked_add(RENEWAL).ok()?) {
         Some(CertificateError::ExpiredContext { not_after, .. }) => Some(format!("expires on {}", day(not_after))),
         Some(_) | None => None,
     }

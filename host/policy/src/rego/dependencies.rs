@@ -27,6 +27,8 @@ const IN_CONTENT: [&str; 4] = ["action", "application", "namespace", "project"];
 pub struct InputDependencies {
     /// Parts of `input.request`.
     pub request: RequestParts,
+    /// Whether `input.time` is read. Then every request needs its own decision.
+    pub time: bool,
     /// Whether `input.rbac.candidates` is read; building it is expensive.
     pub candidates: bool,
     /// In a bundle for Argo CD's API, whether something is read that can be in the content of a
@@ -45,11 +47,13 @@ impl InputDependencies {
             // The content names the Application.
             (Some(part), _) => part == "application",
         };
+        self.time |= first.is_none_or(|part| part == "time");
         let request = match (first, second) {
             (None, _) => {
                 self.candidates = true;
                 RequestParts::All
             }
+            (Some("time"), _) => RequestParts::All,
             (Some("request"), Some("method")) => RequestParts::Method,
             (Some("request"), Some("project")) => RequestParts::None,
             (Some("request"), _) => RequestParts::All,

@@ -293,6 +293,8 @@ pub struct ExtensionInput<'a> {
     pub facts: &'a ExtensionFacts,
     /// The verdicts of the RBAC table.
     pub rbac: &'a RbacFacts,
+    /// When it is judged, in UTC as RFC 3339. `None` if the bundle does not read it.
+    pub time: Option<&'a str>,
 }
 
 impl ExtensionInput<'_> {
@@ -313,6 +315,7 @@ impl ExtensionInput<'_> {
             ("project", self.facts.project.clone()),
             ("application", self.facts.application.clone()),
             ("destination", self.facts.destination.clone()),
+            ("time", optional(self.time)),
         ])
     }
 }

@@ -172,7 +172,7 @@ mod tests {
             ("{server: 'redis://a', gracePeriod: 1s}", "not a duration of 2s to 300s"),
             (
                 "{server: 'redis://a', whenUnavailable: maybe}",
-                "unknown variant `maybe`",
+                "`maybe` is not one of `deny`, `allow`",
             ),
             ("{server: 'redis://a', password: hunter2}", "unknown field `password`"),
         ] {

@@ -272,6 +272,7 @@ fn the_policy_input_matches_its_schema() {
             let input = KubernetesInput {
                 facts: &facts,
                 attributes: &attributes,
+                time: Some("2026-11-27T17:30:00Z"),
             };
             let json = serde_json::to_value(input.to_value()).unwrap();
             jsonschema::validate(Front::Kubernetes.input_schema(), &json).unwrap();

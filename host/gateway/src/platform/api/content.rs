@@ -35,7 +35,7 @@ pub(crate) struct NewToken {
     pub(crate) name: String,
     pub(crate) agent: AgentName,
     pub(crate) expires_at: Option<Timestamp>,
-    /// Its lifetime as a Go duration, such as `720h`.
+    /// Its lifetime as a Go duration or in days, such as `8h` or `30d`.
     pub(crate) lifetime: Option<String>,
     pub(crate) user: Option<String>,
 }
@@ -123,7 +123,8 @@ impl NewToken {
             (Some(_), Some(_)) => return Err(wrong("has both `expiresAt` and `lifetime`")),
             (Some(end), None) => end,
             (None, Some(text)) => {
-                let life = duration::parse(text).map_err(|error| wrong(format!("has a bad `lifetime`: {error}")))?;
+                let life =
+                    duration::parse_with_days(text).map_err(|error| wrong(format!("has a bad `lifetime`: {error}")))?;
                 after(life)
             }
             (None, None) => after(DEFAULT_LIFETIME.min(longest)),

@@ -120,6 +120,7 @@ fn a_cel_condition_depends_on_everything() {
         found,
         InputDependencies {
             request: RequestParts::All,
+            time: false,
             candidates: true,
             content: false,
         }
@@ -147,5 +148,18 @@ fn what_can_be_in_the_content_of_a_call_counts() {
         );
         let files = [("policy.rego", &*policy), ("cases.yaml", "[]")];
         assert_eq!(read_for(Front::Argocd, &files).content, expected, "{condition}");
+    }
+}
+
+#[test]
+fn a_policy_that_reads_the_time_decides_each_request() {
+    for (condition, expected) in [
+        ("time.weekday(time.parse_rfc3339_ns(input.time)) == \"Friday\"", true),
+        ("count(input) == 3", true),
+        ("input.principal.id == \"time\"", false),
+    ] {
+        let found = dependencies("", condition);
+        assert_eq!(found.time, expected, "{condition}");
+        assert_eq!(found.request == RequestParts::All, expected, "{condition}");
     }
 }

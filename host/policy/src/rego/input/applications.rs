@@ -151,6 +151,8 @@ pub struct ApplicationInput<'a> {
     pub operation: ObjectOperation,
     /// The checks of its object.
     pub checks: ObjectChecks<'a>,
+    /// When it is judged, in UTC as RFC 3339. `None` if the bundle does not read it.
+    pub time: Option<&'a str>,
 }
 
 impl ApplicationInput<'_> {
@@ -178,6 +180,7 @@ impl ApplicationInput<'_> {
             ("operation", self.operation.as_ref().into()),
             ("restriction", restriction),
             ("object", owned),
+            ("time", optional(self.time)),
         ];
         insert(&mut input, parts);
         input.into_value()

@@ -63,6 +63,8 @@ pub struct KubernetesInput<'a> {
     pub facts: &'a KubernetesFacts,
     /// The request to the cluster.
     pub attributes: &'a Attributes,
+    /// When it is judged, in UTC as RFC 3339. `None` if the bundle does not read it.
+    pub time: Option<&'a str>,
 }
 
 impl KubernetesInput<'_> {
@@ -70,7 +72,8 @@ impl KubernetesInput<'_> {
     /// built before.
     pub fn to_value(&self) -> Value {
         let mut input = self.facts.0.clone();
-        insert(&mut input, [("request", request(self.attributes))]);
+        let parts = [("request", request(self.attributes)), ("time", optional(self.time))];
+        insert(&mut input, parts);
         input.into_value()
     }
 }

@@ -319,6 +319,7 @@ fn the_policy_input_matches_its_schema() {
                     project_lists: listed,
                     ownership: owned,
                 },
+                time: Some("2026-11-27T17:30:00Z"),
             };
             let json = serde_json::to_value(input.to_value()).unwrap();
             if let Some(error) = schema.iter_errors(&json).next() {
