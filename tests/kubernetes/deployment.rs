@@ -14,6 +14,15 @@ use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
 use test_support::world::copy_guest;
 use xtask::image::PLUGINS;
 
+mod argocd;
+mod chart;
+mod examples;
+mod metrics;
+mod pods;
+
+pub(crate) use argocd::argocd_with;
+use pods::{only_restricted_pods_are_created, restricted_namespace};
+
 /// A kustomization that deploys `deploy/kubernetes` to another namespace.
 pub(crate) struct Overlay {
     folder: TempDir,
@@ -41,6 +50,12 @@ impl Overlay {
             folder,
             namespace: namespace.to_owned(),
         }
+    }
+
+    /// Replaces the settings.
+    fn with_settings(self, settings: &Value) -> Self {
+        std::fs::write(self.folder.path().join("tollgate.yaml"), settings.to_string()).unwrap();
+        self
     }
 
     fn path(&self) -> &str {
@@ -79,15 +94,6 @@ fn relative(from: &Path, to: &Path) -> String {
     let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
     let up = "../".repeat(from.components().count() - 1);
     format!("{up}{}", to.strip_prefix("/").unwrap().display())
-}
-
-/// A namespace that enforces the Pod Security Standard `restricted`.
-async fn restricted_namespace(cluster: &Cluster) -> String {
-    let namespace = cluster.namespace("deployed").await;
-    let labels = ["enforce", "warn"].map(|mode| format!("pod-security.kubernetes.io/{mode}=restricted"));
-    let label = ["label", "namespace", &namespace, &labels[0], &labels[1]];
-    cluster.admin().succeed(&label).await;
-    namespace
 }
 
 /// They are not applied, because the cluster of all tests would ask a gateway that does not run.
@@ -150,19 +156,7 @@ async fn the_manifests_are_accepted() {
     let deployment = cluster.admin().json(&["get", "deployment", "tollgate", &there]).await;
     assert_eq!(deployment["spec"]["replicas"], 2);
     let template = &deployment["spec"]["template"];
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "pod", "namespace": namespace, "labels": template["metadata"]["labels"]},
-        "spec": template["spec"],
-    });
-    let create = ["create", "--dry-run=server", "--filename=-"];
-    let run = cluster.admin().run_with(&create, &pod.to_string()).await;
-    assert!(run.status.success(), "{run:?}");
-    // The standard is enforced: with one more privilege the pod is refused.
-    let mut more = pod;
-    more["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
-    let run = cluster.admin().run_with(&create, &more.to_string()).await;
-    assert!(run.stderr.contains("violates PodSecurity"), "{run:?}");
+    only_restricted_pods_are_created(cluster, &namespace, template).await;
 
     // Every selector matches the pods, and the settings that they mount exist.
     let labels = &template["metadata"]["labels"];
@@ -197,127 +191,6 @@ async fn the_manifests_are_accepted() {
     let settings = cluster.admin().json(&["get", "configmap", settings, &there]).await;
     let text = settings["data"]["tollgate.yaml"].as_str().unwrap();
     assert!(text.contains(&format!("namespace: {namespace}")), "{text}");
-}
-
-/// A workload of Argo CD, as far as our components change it.
-fn workload(kind: &str, name: &str) -> Value {
-    let labels = json!({"app.kubernetes.io/name": name});
-    let restricted = json!({
-        "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    });
-    let mut workload = json!({
-        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "initContainers": [{"name": "another", "image": "another", "securityContext": restricted}],
-                    "containers": [{
-                        "name": name, "image": "argocd", "securityContext": restricted,
-                        "volumeMounts": [{"name": "home", "mountPath": "/home/argocd"}],
-                    }],
-                    "volumes": [{"name": "home", "emptyDir": {}}],
-                    "serviceAccountName": name,
-                },
-            },
-        },
-    });
-    if kind == "StatefulSet" {
-        workload["spec"]["serviceName"] = json!(name);
-    }
-    workload
-}
-
-/// The workloads of Argo CD that enter clusters, with a component of ours. The API server must accept
-/// them.
-pub(crate) async fn argocd_with(cluster: &Cluster, namespace: &str, component: &str) -> Vec<Value> {
-    let folder = tempfile::tempdir().unwrap();
-    let argocd = [
-        workload("StatefulSet", "argocd-application-controller"),
-        workload("Deployment", "argocd-server"),
-    ];
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": argocd});
-    std::fs::write(folder.path().join("argocd.yaml"), list.to_string()).unwrap();
-    let component = relative(folder.path(), &shipped(&format!("components/{component}")));
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "namespace": namespace,
-        "resources": ["argocd.yaml"],
-        "components": [component],
-        "images": [{"name": "tollgate", "newName": "registry.example/tollgate", "newTag": "1"}],
-    });
-    std::fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    let path = folder.path().to_str().unwrap();
-    let run = cluster.admin().run(&["apply", "--dry-run=server", "-k", path]).await;
-    assert!(run.status.success(), "{run:?}");
-    assert_eq!(run.stderr, "", "kubectl printed a warning");
-
-    let objects = kustomize(cluster, path).await;
-    assert_eq!(objects.len(), argocd.len());
-    objects
-}
-
-#[tokio::test]
-async fn argo_cd_gets_the_credential_helper() {
-    let cluster = Cluster::shared().await;
-    let namespace = restricted_namespace(cluster).await;
-    for object in argocd_with(cluster, &namespace, "credential-helper").await {
-        let pod = &object["spec"]["template"]["spec"];
-        let named = |list: &str, name: &str| {
-            let items = pod[list].as_array().unwrap();
-            items.iter().find(|item| item["name"] == name).cloned().unwrap()
-        };
-        // What was there before is still there.
-        named("initContainers", "another");
-        named("volumes", "home");
-        let helper = named("initContainers", "tollgate");
-        assert_eq!(helper["image"], "registry.example/tollgate:1");
-        assert_eq!(helper["args"], json!(["install", "/tollgate"]));
-        assert_eq!(
-            helper["volumeMounts"],
-            json!([{"name": "tollgate", "mountPath": "/tollgate"}])
-        );
-        assert!(named("volumes", "tollgate")["emptyDir"].is_object());
-        let container = named("containers", object["metadata"]["name"].as_str().unwrap());
-        assert_eq!(container["image"], "argocd");
-        let mounts = container["volumeMounts"].as_array().unwrap();
-        let read_only = json!({"name": "tollgate", "mountPath": "/tollgate", "readOnly": true});
-        assert!(mounts.contains(&read_only) && mounts.len() == 4, "{mounts:?}");
-        let token = &named("volumes", "tollgate-token")["projected"]["sources"][0]["serviceAccountToken"];
-        assert_eq!(
-            (&token["audience"], &token["path"]),
-            (&json!("tollgate"), &json!("token"))
-        );
-    }
-}
-
-#[tokio::test]
-async fn argo_cd_looks_for_its_own_cluster_where_the_gateway_can_be() {
-    let cluster = Cluster::shared().await;
-    let namespace = restricted_namespace(cluster).await;
-    for object in argocd_with(cluster, &namespace, "argocd-in-cluster").await {
-        let pod = &object["spec"]["template"]["spec"];
-        let container = &pod["containers"][0];
-        assert_eq!(
-            container["env"],
-            json!([{"name": "KUBERNETES_SERVICE_HOST", "value": "kubernetes.default.svc"}])
-        );
-        let path = "/var/run/secrets/kubernetes.io/serviceaccount";
-        let mount = json!({"name": "account", "mountPath": path, "readOnly": true});
-        let mounts = container["volumeMounts"].as_array().unwrap();
-        assert!(mounts.contains(&mount) && mounts.len() == 2, "{mounts:?}");
-        let volumes = pod["volumes"].as_array().unwrap();
-        let volume = volumes.iter().find(|volume| volume["name"] == "account").unwrap();
-        let sources = volume["projected"]["sources"].to_string();
-        for file in ["\"path\":\"token\"", "\"path\":\"ca.crt\"", "\"path\":\"namespace\""] {
-            assert!(sources.contains(file), "{sources}");
-        }
-        // The token is for the API server.
-        assert!(!sources.contains("audience"), "{sources}");
-    }
 }
 
 /// No rule has wildcards or permits impersonation, and only components permit writes.

@@ -19,18 +19,57 @@ pub const KUBELET_MODULE: &str = "tests/kubernetes/kubelet";
 /// Go module of the tests' helm, as a path in the checkout.
 pub const HELM_MODULE: &str = "tests/kubernetes/helm";
 
-/// Go module that pins the Argo CD release whose CustomResourceDefinitions the tests install, as
-/// a path in the checkout.
+/// Go module that pins the releases whose CustomResourceDefinitions the tests install, as a path in
+/// the checkout.
 pub const CRDS_MODULE: &str = "tests/kubernetes/crds";
 
 /// Go module of the Argo CD CLI and the judge, as a path in the checkout.
 pub const ARGOCD_MODULE: &str = "tests/argocd";
+
+/// Go module of the program that reads alert rules and dashboards with Prometheus' parser, as a path
+/// in the checkout.
+pub const METRICS_MODULE: &str = "tests/metrics";
 
 /// Go module of the tests' Dex, as a path in the checkout.
 pub const DEX_MODULE: &str = "tests/dex";
 
 /// File names of Argo CD's CustomResourceDefinitions in its release.
 pub const CRDS: [&str; 3] = ["application-crd.yaml", "applicationset-crd.yaml", "appproject-crd.yaml"];
+
+/// Go module of the Gateway API.
+const GATEWAY_API: &str = "sigs.k8s.io/gateway-api";
+
+/// Go module of the Prometheus Operator.
+const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
+
+/// Definitions of optional objects of the manifests and the examples: Go module, folder, file.
+pub const OPTIONAL_CRDS: [(&str, &str, &str); 5] = [
+    (
+        GATEWAY_API,
+        "config/crd/standard",
+        "gateway.networking.k8s.io_backendtlspolicies.yaml",
+    ),
+    (
+        GATEWAY_API,
+        "config/crd/standard",
+        "gateway.networking.k8s.io_gateways.yaml",
+    ),
+    (
+        GATEWAY_API,
+        "config/crd/standard",
+        "gateway.networking.k8s.io_httproutes.yaml",
+    ),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd",
+        "monitoring.coreos.com_prometheusrules.yaml",
+    ),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd",
+        "monitoring.coreos.com_servicemonitors.yaml",
+    ),
+];
 
 /// The cache folder, which is created if it does not exist.
 ///
@@ -157,13 +196,23 @@ pub fn controller_manager(root: &Path) -> Result<(PathBuf, String)> {
     Ok((folder()?.join(name), version.to_owned()))
 }
 
-/// The folder of [`CRDS`] for the checkout at `root`, whether fetched yet or not.
+/// The folder of [`CRDS`] and [`OPTIONAL_CRDS`] for the checkout at `root`, whether fetched yet or not.
 ///
 /// # Errors
 /// The module's files cannot be read, or there is no cache.
 pub fn crds(root: &Path) -> Result<PathBuf> {
     let digest = digest(root, CRDS_MODULE, &["go.mod", "go.sum"])?;
-    Ok(folder()?.join(format!("argocd-crds-{digest}")))
+    Ok(folder()?.join(format!("crds-{digest}")))
+}
+
+/// Path of the program that reads alert rules and dashboards, for the checkout at `root`, whether built
+/// yet or not.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn metrics(root: &Path) -> Result<PathBuf> {
+    let files = ["go.mod", "go.sum", "main.go"];
+    Ok(folder()?.join(format!("metrics-for-tests-{}", digest(root, METRICS_MODULE, &files)?)))
 }
 
 /// What the tests use of Argo CD.

@@ -1,17 +1,19 @@
 //! Puts into the cache what the tests need for a real Kubernetes API server: etcd,
-//! kube-apiserver, kubectl, kube-controller-manager, helm, a fake kubelet, and Argo CD's
-//! CustomResourceDefinitions. The Go modules `tests/kubernetes/{build,controllers,helm,kubelet,crds}` pin the releases. If
-//! `KUBEBUILDER_ASSETS` is set, the control plane in that folder is used instead of a build.
+//! kube-apiserver, kubectl, kube-controller-manager, helm, a fake kubelet, the CustomResourceDefinitions
+//! of Argo CD, the Gateway API and the Prometheus Operator, and a program with Prometheus' parser. The Go
+//! modules `tests/kubernetes/{build,controllers,helm,kubelet,crds}` and `tests/metrics` pin the releases.
+//! If `KUBEBUILDER_ASSETS` is set, the control plane in that folder is used instead of a build.
 //!
 //! Security: everything is downloaded as Go modules, which have checksums.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::go;
-use xtask::cache::{CONTROLLERS_MODULE, CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
-use xtask::cache::{controller_manager, crds, helm, kubelet};
+use xtask::cache::{CONTROLLERS_MODULE, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, METRICS_MODULE};
+use xtask::cache::{CRDS, Kubernetes, OPTIONAL_CRDS};
+use xtask::cache::{controller_manager, crds, helm, kubelet, metrics};
 
 /// Go module of Argo CD.
 pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
@@ -22,18 +24,17 @@ pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
 /// The folder in `KUBEBUILDER_ASSETS` lacks a program, Go is missing or too old, or a build fails.
 pub fn build(root: &Path) -> Result<Kubernetes> {
     let kubernetes = build_control_plane(root)?;
-    let (helm, version) = helm(root)?;
-    let helm_flags = format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    build_helm(root)?;
     let (controllers, version) = controller_manager(root)?;
     let controller_flags = linker_flags(&version);
     let programs = [
         (kubelet(root)?, KUBELET_MODULE, ".", "-s -w"),
-        (helm, HELM_MODULE, "helm.sh/helm/v4/cmd/helm", &helm_flags),
+        (metrics(root)?, METRICS_MODULE, ".", "-s -w"),
         (
             controllers,
             CONTROLLERS_MODULE,
             "k8s.io/kubernetes/cmd/kube-controller-manager",
-            &controller_flags,
+            controller_flags.as_str(),
         ),
     ];
     for (program, module, package, flags) in programs {
@@ -43,17 +44,31 @@ pub fn build(root: &Path) -> Result<Kubernetes> {
     Ok(kubernetes)
 }
 
-/// Copies Argo CD's CustomResourceDefinitions out of the release's Go module, which has a checksum.
+/// Builds helm, unless cached, and returns its path.
+///
+/// # Errors
+/// Go is missing or too old, or the build fails.
+pub fn build_helm(root: &Path) -> Result<PathBuf> {
+    let (program, version) = helm(root)?;
+    let flags = format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    go::program(&root.join(HELM_MODULE), &program, "helm.sh/helm/v4/cmd/helm", &flags)?;
+    Ok(program)
+}
+
+/// Copies CustomResourceDefinitions out of the Go modules of their releases, which have checksums.
 fn fetch_crds(root: &Path) -> Result<()> {
     let folder = crds(root)?;
-    if CRDS.iter().all(|name| folder.join(name).is_file()) {
+    let argocd = CRDS.map(|name| (ARGO_CD, "manifests/crds", name));
+    let wanted = argocd.into_iter().chain(OPTIONAL_CRDS);
+    let missing: Vec<_> = wanted.filter(|(_, _, name)| !folder.join(name).is_file()).collect();
+    if missing.is_empty() {
         return Ok(());
     }
     eprintln!("fetching {}", folder.display());
-    let module = go::module(&root.join(CRDS_MODULE), ARGO_CD)?;
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    for name in CRDS {
-        let (from, to) = (module.join("manifests/crds").join(name), folder.join(name));
+    for (module, path, name) in missing {
+        let module = go::module(&root.join(CRDS_MODULE), module)?;
+        let (from, to) = (module.join(path).join(name), folder.join(name));
         let text = std::fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
         let partial = to.with_extension(format!("{}.partial", std::process::id()));
         std::fs::write(&partial, text)

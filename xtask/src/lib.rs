@@ -1,6 +1,7 @@
-//! What tasks and tests share: the paths of third-party programs, which tasks build and tests run, and
-//! the container image.
+//! What tasks and tests share: the paths of third-party programs, which tasks build and tests run, the
+//! container image, and the manifests.
 
 pub mod cache;
 pub mod image;
+pub mod manifests;
 pub mod postgres;

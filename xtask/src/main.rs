@@ -24,6 +24,7 @@ mod plugins;
 mod setup;
 mod test;
 mod world;
+mod write_manifests;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -43,6 +44,8 @@ enum Task {
     },
     /// Build the container image as an OCI image layout, without a container engine.
     Image(build_image::BuildImage),
+    /// Render deploy/kubernetes and deploy/monitoring from the Helm chart.
+    Manifests(write_manifests::WriteManifests),
     /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
     Kubernetes,
     /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
@@ -87,6 +90,7 @@ async fn perform() -> Result<()> {
             Ok(())
         }
         Task::Image(task) => task.run(&root),
+        Task::Manifests(task) => task.run(&root),
         Task::Kubernetes => {
             println!("{}", kubernetes::build(&root)?.folder().display());
             Ok(())

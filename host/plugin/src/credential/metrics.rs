@@ -81,7 +81,7 @@ impl Metrics {
 
     /// - `cluster`: a name or server of the state folder.
     /// - `result`: `ok`, a class of failure, or `cut-off`.
-    pub(crate) fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {
+    pub fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {
         let labels = ([("cluster", cluster.to_owned())], [("result", result)]);
         self.mints.get_or_create(&labels).inc();
         self.duration.get_or_create(&labels.0).observe(seconds);

@@ -120,7 +120,7 @@ fn a_cel_condition_depends_on_everything() {
         found,
         InputDependencies {
             request: RequestParts::All,
-            time: false,
+            time: true,
             candidates: true,
             content: false,
         }
