@@ -28,4 +28,5 @@ mod least_privilege;
 mod lifetime;
 mod projects;
 mod replicas;
+mod sign_in;
 mod state;

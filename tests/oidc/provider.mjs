@@ -6,6 +6,10 @@
 //   id-token <account> [<agent>]   signs <account> in with the authorization code flow; the
 //                                  token names the agent <agent>, if one is given
 //   access-token                   issues a JWT access token with client credentials
+//   register <id> <console>        registers a gateway's console as a client: callback at
+//                                  <console>/console/callback/<id>, PKCE required, logout both ways
+//   secret <id>                    the secret of such a client
+//   log-out <id> <account>         tells the client by the back channel that <account> signed out
 //   rotate                         signs with a new key; the old keys stay published
 //   retire                         publishes only the newest key
 
@@ -29,6 +33,11 @@ const issuer = `http://127.0.0.1:${server.address().port}`;
 // The agent that each account chose, as on a page of a real provider.
 const agents = new Map();
 let keys = [newKey()];
+// The consoles of gateways.
+const consoles = [];
+// The session that each client knows of an account, as the ID token's `sid`.
+const sids = new Map();
+let provider;
 let handler = newProvider();
 
 function newKey() {
@@ -37,7 +46,7 @@ function newKey() {
 }
 
 function newProvider() {
-  const provider = new Provider(issuer, {
+  provider = new Provider(issuer, {
     jwks: { keys },
     cookies: { keys: ['only-for-tests'] },
     clients: [
@@ -47,12 +56,20 @@ function newProvider() {
         grant_types: ['authorization_code', 'client_credentials'],
         response_types: ['code'],
       },
+      ...consoles,
     ],
-    pkce: { required: () => false },
+    pkce: { required: (_, client) => client.clientId !== CLIENT.client_id },
     conformIdTokenClaims: false,
     claims: { openid: ['sub'], email: ['email', 'email_verified'], groups: ['groups'], k8s_proxy: [AGENT] },
     features: {
       devInteractions: { enabled: false },
+      backchannelLogout: { enabled: true },
+      rpInitiatedLogout: {
+        enabled: true,
+        logoutSource: (context, form) => {
+          context.body = `<!doctype html><title>Sign out</title>${form}<button form="op.logoutForm" name="logout" value="yes">Sign out</button>`;
+        },
+      },
       clientCredentials: { enabled: true },
       resourceIndicators: {
         enabled: true,
@@ -64,6 +81,8 @@ function newProvider() {
         }),
       },
     },
+    // The tests' gateway is at a loopback address, which the provider's own dispatcher refuses.
+    fetch: (url, options) => globalThis.fetch(url, { ...options, dispatcher: undefined }),
     interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
     findAccount: (_, id) => ({
       accountId: id,
@@ -76,19 +95,31 @@ function newProvider() {
       }),
     }),
     async loadExistingGrant(context) {
-      const { provider, client, session } = context.oidc;
-      const grant = new provider.Grant({ clientId: client.clientId, accountId: session.accountId });
-      grant.addOIDCScope('openid email groups k8s_proxy');
+      const { client, session } = context.oidc;
+      const existing = session.grantIdFor(client.clientId);
+      if (existing) return context.oidc.provider.Grant.find(existing);
+      const grant = new context.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+      grant.addOIDCScope('openid profile email groups k8s_proxy');
       await grant.save();
       return grant;
     },
   });
+  provider.on('authorization.success', ({ oidc }) => {
+    sids.set(`${oidc.client.clientId} ${oidc.session.accountId}`, oidc.session.sidFor(oidc.client.clientId));
+  });
+  const current = provider;
   const serve = provider.callback();
   return async (request, response) => {
     const account = new URL(request.url, issuer).searchParams.get('account');
-    if (request.url.startsWith('/interaction/') && account) {
+    if (request.url.startsWith('/interaction/') && account === 'nobody') {
+      const result = { error: 'access_denied', error_description: 'No <b>such</b> account' };
+      await current.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+    } else if (request.url.startsWith('/interaction/') && account) {
       const result = { login: { accountId: account } };
-      await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+      await current.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+    } else if (request.url.startsWith('/interaction/')) {
+      response.setHeader('content-type', 'text/html; charset=utf-8');
+      response.end('<!doctype html><title>Identity provider</title><form><input name="account" id="account"><button>Sign in</button></form>');
     } else {
       serve(request, response);
     }
@@ -141,6 +172,26 @@ const commands = {
   },
   'access-token': async () =>
     (await token({ grant_type: 'client_credentials', resource: AUDIENCE, scope: 'invoke' })).access_token,
+  register: (id, console) => {
+    consoles.push({
+      client_id: id,
+      client_secret: `secret:of ${id}`,
+      redirect_uris: [`${console}/console/callback/${id}`],
+      post_logout_redirect_uris: [`${console}/console/signed-out`],
+      backchannel_logout_uri: `${console}/console/back-channel-logout/${id}`,
+      backchannel_logout_session_required: true,
+      grant_types: ['authorization_code'],
+      response_types: ['code'],
+    });
+    handler = newProvider();
+    return consoles.length;
+  },
+  secret: (id) => `secret:of ${id}`,
+  'log-out': async (id, account) => {
+    const client = await provider.Client.find(id);
+    await client.backchannelLogout(account, sids.get(`${id} ${account}`));
+    return true;
+  },
   rotate: () => {
     keys = [newKey(), ...keys];
     handler = newProvider();
@@ -159,7 +210,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     console.log(JSON.stringify(await commands[name](...parameters)));
   } catch (error) {
-    console.log(JSON.stringify({ error: String(error) }));
+    console.log(JSON.stringify({ error: `${error}: ${error.cause ?? ""}` }));
   }
 }
 process.exit(0);

@@ -15,6 +15,7 @@ use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::context::{Context, Contexts};
 use super::terminal;
 use tollgate_config::is_loopback;
 
@@ -28,18 +29,41 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
+/// The gateway without any that a command or a context names.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+
 /// The gateway that a command calls, and the caller's token.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Server {
-    /// URL of the gateway
-    #[arg(long, env = "TOLLGATE_SERVER", default_value = "http://127.0.0.1:8080")]
-    pub(crate) server: String,
-    /// Token that authenticates you to the gateway
+    /// URL of the gateway; if omitted, that of the context, else `http://127.0.0.1:8080`
+    #[arg(long, env = "TOLLGATE_SERVER")]
+    pub(crate) server: Option<String>,
+    /// Token that authenticates you to the gateway, instead of the login of the context
     #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
     pub(crate) auth_token: Option<SecretString>,
     /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CERTIFICATE_AUTHORITY")]
     pub(crate) certificate_authority: Option<PathBuf>,
+    /// Context of `tollgate login`; if omitted, that of --server, else the current one
+    #[arg(long = "login-context", value_name = "NAME", env = "TOLLGATE_CONTEXT")]
+    pub(crate) login_context: Option<String>,
+    /// Authorities in PEM form, for callers that have them already.
+    #[arg(skip)]
+    pub(crate) authority: Option<String>,
+    /// Whether no context is used.
+    #[arg(skip)]
+    pub(crate) is_anonymous: bool,
+}
+
+/// A gateway with everything that a request to it needs.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) url: String,
+    pub(crate) token: Option<SecretString>,
+    /// PEM of the authorities to trust; the system's if absent.
+    pub(crate) authority: Option<Vec<u8>>,
+    /// The context that it comes from.
+    pub(crate) context: Option<Context>,
 }
 
 /// A hint for a refusal with this reason code.
@@ -129,16 +153,17 @@ impl<'a> ApiRequest<'a> {
     }
 
     async fn exchange(self) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let url = url(&self.server.server, &self.path, &self.query)?;
-        let mut request = self.server.client(&url)?.request(self.method, url);
-        if let Some(token) = &self.server.auth_token {
+        let gateway = self.server.resolve()?;
+        let url = url(&gateway.url, &self.path, &self.query)?;
+        let mut request = gateway.client(&url)?.request(self.method, url);
+        if let Some(token) = &gateway.token {
             request = request.bearer_auth(token.expose_secret());
         }
         if let Some(content) = &self.content {
             request = request.json(content);
         }
         let mut answer = request.send().await.map_err(|error| {
-            let server = format!("the gateway at `{}`", self.server.server);
+            let server = format!("the gateway at `{}`", gateway.url);
             unreachable(&server, &error, "--server", Some("--certificate-authority"))
         })?;
         let status = answer.status();
@@ -182,21 +207,67 @@ impl Server {
         self.request(Method::GET, path, hint)
     }
 
-    pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(path) = &self.certificate_authority else {
-            return Ok(None);
-        };
-        let failed = |error| Failure::new("gateway.authority", format_args!("`{}`: {error}", path.display()));
-        std::fs::read(path).map(Some).map_err(failed)
+    /// A gateway that no context is about.
+    pub(crate) fn anonymous(server: String, authority: Option<String>) -> Self {
+        Self {
+            server: Some(server),
+            authority,
+            is_anonymous: true,
+            ..Self::default()
+        }
     }
 
+    /// The same gateway with a token.
+    pub(crate) fn with_token(self, token: SecretString) -> Self {
+        Self {
+            auth_token: Some(token),
+            ..self
+        }
+    }
+
+    /// The gateway, from the options, the environment and the contexts.
+    ///
+    /// # Errors
+    /// A file or the context cannot be read.
+    pub(crate) fn resolve(&self) -> Result<Gateway, Failure> {
+        let contexts = match self.is_anonymous {
+            true => Contexts::default(),
+            false => Contexts::load()?,
+        };
+        let context = contexts.choose(self.login_context.as_deref(), self.server.as_deref())?;
+        let url = self.server.clone().or_else(|| Some(context?.server.clone()));
+        let authority = match (&self.certificate_authority, &self.authority) {
+            (Some(path), _) => {
+                let failed = |error| Failure::new("gateway.authority", format_args!("`{}`: {error}", path.display()));
+                Some(std::fs::read(path).map_err(failed)?)
+            }
+            (None, Some(pem)) => Some(pem.clone().into_bytes()),
+            (None, None) => context
+                .and_then(|context| context.certificate_authority.clone())
+                .map(String::into_bytes),
+        };
+        let token = match (&self.auth_token, context) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(context)) => Some(context.credential()?),
+            (None, None) => None,
+        };
+        Ok(Gateway {
+            url: url.unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
+            token,
+            authority,
+            context: context.cloned(),
+        })
+    }
+}
+
+impl Gateway {
     fn client(&self, url: &Url) -> Result<reqwest::Client, Failure> {
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(REQUEST_TIMEOUT);
-        if let Some(pem) = self.authorities()? {
-            let roots = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|error| Failure::new("gateway.authority", error))?;
+        if let Some(pem) = &self.authority {
+            let roots =
+                reqwest::Certificate::from_pem_bundle(pem).map_err(|error| Failure::new("gateway.authority", error))?;
             builder = builder.tls_certs_only(roots);
         }
         if url.scheme() == "http" {
@@ -267,8 +338,10 @@ fn failure_of_response((status, decision): (StatusCode, Option<&str>), bytes: &[
     let decision = text("decision").or_else(|| decision.map(str::to_owned));
     let decision = decision.map_or_else(String::new, |id| format!("; decision {id}"));
     let hint = hint(&reason).unwrap_or(match reason.as_str() {
-        "no_credential" => "set `TOLLGATE_AUTH_TOKEN`",
-        "invalid_token" | "expired" | "token_expired" | "revoked" => "set `TOLLGATE_AUTH_TOKEN` to a fresh token",
+        "no_credential" => "sign in with `tollgate login`, or set `TOLLGATE_AUTH_TOKEN`",
+        "invalid_token" | "expired" | "token_expired" | "token_revoked" | "revoked" => {
+            "sign in again with `tollgate login`, or set `TOLLGATE_AUTH_TOKEN` to a fresh token"
+        }
         _ => "the gateway's log has more",
     });
     let failure = Failure::new(&text("code").unwrap_or(reason), message).with_hint(format!("{hint}{decision}"));

@@ -39,7 +39,7 @@ pub(crate) enum Command {
         /// Print the token of a file that somebody renews, such as a projected ServiceAccount token
         ///
         /// No gateway is asked.
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "config", "certificate_authority"])]
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "config"])]
         token_file: Option<PathBuf>,
         /// Cluster and protocol version, as client-go names them
         #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]

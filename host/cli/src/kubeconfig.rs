@@ -15,7 +15,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agent;
-use super::client::{Failure, Server};
+use super::client::{Failure, Gateway, Server};
 use super::format::Format;
 use super::list_output::{items, text_at};
 use super::token::{self, NewToken};
@@ -26,6 +26,7 @@ use tollgate_state::ObjectName;
 
 mod application;
 mod file;
+mod merge;
 
 /// Path of the Kubernetes front below the gateway's URL.
 const KUBERNETES_PATH: &str = "k8s-proxy/";
@@ -65,7 +66,7 @@ pub(crate) struct Kubeconfig {
     /// Name of the new token
     #[arg(long, default_value = "kubeconfig")]
     token_name: String,
-    /// Lifetime of the new token, such as `720h`, at most a year; 30 days if omitted
+    /// Lifetime of the new token, such as `8h` or `30d`, at most a year; 30 days if omitted
     #[arg(long, value_name = "DURATION", conflicts_with = "oidc_issuer")]
     lifetime: Option<String>,
     /// Sign in at this OIDC issuer with `kubectl oidc-login`, and store no token
@@ -83,6 +84,15 @@ pub(crate) struct Kubeconfig {
     /// overwritten.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Add the context to the kubeconfig that kubectl uses: the first file of `KUBECONFIG`, else
+    /// `~/.kube/config`
+    ///
+    /// Keeps everything else in it, and the current context.
+    #[arg(long, conflicts_with = "file")]
+    write: bool,
+    /// Make the context the current one; with --write
+    #[arg(long, requires = "write")]
+    use_context: bool,
     #[command(flatten)]
     server: Server,
     /// Output format
@@ -108,21 +118,27 @@ struct Target {
 
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let gateway = self.server.resolve()?;
         let (front, default_name, agent) = match &self.application {
             Some(application) => {
-                let url = application::cluster_url(application, &self.server.server)?;
+                let url = application::cluster_url(application, &gateway.url)?;
                 (url, application::context_name(application), None)
             }
             None => {
-                let target = self.target()?;
-                (self.front_url(&target)?, target.name, Some(target.agent))
+                let target = self.target(&gateway)?;
+                (self.front_url(&target, &gateway)?, target.name, Some(target.agent))
             }
         };
         let name = self.context.as_ref().unwrap_or(&default_name);
         // Opened before a token is created, which would be lost if this failed.
-        let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), name)?;
+        let kubeconfig_output = match self.write {
+            true => KubeconfigOutput::merged(self.use_context)?,
+            false => KubeconfigOutput::open(self.file.as_deref(), name)?,
+        };
+        let helper = self.helper(&gateway);
         let user = match (&self.oidc_issuer, &self.oidc_client_id, agent) {
             (Some(issuer), Some(client), _) => exec(issuer, client, &self.oidc_scope),
+            (_, _, agent) if helper.is_some() => helper_user(&helper.unwrap_or_default(), agent.as_deref()),
             (_, _, Some(agent)) => self.user(agent)?,
             // The Applications front accepts credentials of the control plane.
             (_, _, None) => {
@@ -130,17 +146,25 @@ impl Kubeconfig {
                 application::token_file(path.ok_or_else(application::no_credential)?)?
             }
         };
-        self.write(&front, (name, user), (kubeconfig_output, out))
+        self.finish((&front, &gateway), (name, user), (kubeconfig_output, out))
     }
 
-    fn write(
+    /// The context of the login by which kubectl's helper gets tokens; `None` if the kubeconfig gets a
+    /// token or refers to one.
+    fn helper(&self, gateway: &Gateway) -> Option<String> {
+        let is_named = self.token_file.is_some() || self.lifetime.is_some() || self.server.auth_token.is_some();
+        let context = gateway.context.as_ref().filter(|_| !is_named)?;
+        Some(context.name.clone())
+    }
+
+    fn finish(
         &self,
-        front: &Url,
+        (front, gateway): (&Url, &Gateway),
         (name, user): (&str, Value),
         (kubeconfig_output, out): (KubeconfigOutput<'_>, &mut dyn Write),
     ) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
-        if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
+        if let (Some(pem), Some(cluster)) = (&gateway.authority, cluster.as_object_mut()) {
             cluster.insert("certificate-authority-data".to_owned(), STANDARD.encode(pem).into());
         }
         let mut context = json!({ "cluster": name, "user": name });
@@ -186,10 +210,10 @@ impl Kubeconfig {
     }
 
     /// The agent as the gateway reports it, or as `--agent` names it if the gateway is not called.
-    fn target(&self) -> Result<Target, Failure> {
+    fn target(&self, gateway: &Gateway) -> Result<Target, Failure> {
         let named = self.agent.as_deref().unwrap_or_default();
         let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
-        if needs_none && self.server.auth_token.is_none() {
+        if needs_none && gateway.token.is_none() {
             return Ok(Target {
                 name: named.to_owned(),
                 agent: named.to_owned(),
@@ -209,11 +233,11 @@ impl Kubeconfig {
         })
     }
 
-    fn front_url(&self, target: &Target) -> Result<Url, Failure> {
+    fn front_url(&self, target: &Target, gateway: &Gateway) -> Result<Url, Failure> {
         let named = self.front.as_ref().or(target.front.as_ref());
         let text = match named {
             Some(front) => front.clone(),
-            None => format!("{}/{KUBERNETES_PATH}", self.server.server.trim_end_matches('/')),
+            None => format!("{}/{KUBERNETES_PATH}", gateway.url.trim_end_matches('/')),
         };
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(KUBERNETES_PATH));
@@ -231,6 +255,25 @@ fn find<'a>(items: &'a [Value], agent: &str) -> Option<&'a Value> {
         Err(_) => "/name",
     };
     items.iter().find(|item| text_at(item, pointer) == agent)
+}
+
+/// A user entry that gets short tokens from this program, by the login of a context. It has no secret.
+///
+/// Source: client-go exec plugins.
+fn helper_user(context: &str, agent: Option<&str>) -> Value {
+    let mut arguments = vec!["kubectl-credential", "--context", context];
+    if let Some(agent) = agent {
+        arguments.extend(["--agent", agent]);
+    }
+    json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "tollgate",
+        "args": arguments,
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": false,
+        "installHint": "This context gets its tokens from `tollgate`, which is not on the PATH: install it, then run \
+                        `tollgate login`.",
+    }})
 }
 
 /// A user entry that signs in by the kubectl plugin `oidc-login`.

@@ -2,7 +2,8 @@
 //! found, 64 for wrong usage, and 69 for no answer (only of commands whose exit code is the answer).
 //!
 //! Security: no command prints a secret, except `tollgate credential get` and `exec`,
-//! `tollgate token create` and `tollgate kubeconfig`, whose purpose is to print a credential.
+//! `tollgate token create`, `tollgate kubectl-credential` and `tollgate kubeconfig`, whose purpose is to
+//! print a credential.
 
 use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -19,14 +20,18 @@ mod audit;
 mod check;
 mod client;
 mod cluster;
+mod context;
 mod credential;
 mod decisions;
 mod format;
 mod input;
 mod install;
 mod kubeconfig;
+mod kubectl_credential;
 mod list_output;
+mod login;
 mod migrate;
+mod person;
 pub mod plugin;
 mod policy;
 mod project;
@@ -68,6 +73,29 @@ enum Command {
     /// Loads the settings and all that they name (state, policies, plugins, the store), and prints
     /// what is wrong. Opens no listener and changes nothing.
     Check(check::CheckArgs),
+    /// Sign in to a gateway
+    ///
+    /// Opens a browser, or with --device or --no-browser works without one. Keeps the credential in the
+    /// keyring, else in a file that only you may read, and makes the gateway the current context.
+    #[command(
+        after_help = "Examples:\n  tollgate login --server https://tollgate.example.com\n  tollgate login --device"
+    )]
+    Login(login::Login),
+    /// Sign out of a gateway, which ends everything that the login has open
+    Logout(login::Logout),
+    /// Show who you are to a gateway
+    Whoami(login::WhoAmI),
+    /// List, choose and remove the gateways you signed in to
+    #[command(subcommand)]
+    Context(context::Command),
+    /// Lock and unlock people
+    #[command(subcommand)]
+    Person(person::Command),
+    /// Print a token for kubectl, which runs this itself
+    ///
+    /// Kubeconfigs that `tollgate kubeconfig` writes after `tollgate login` name this command. The token
+    /// lasts 15 minutes, and is renewed by the login.
+    KubectlCredential(kubectl_credential::KubectlCredential),
     /// Test, check and evaluate policy bundles
     #[command(subcommand)]
     Policy(policy::Command),
@@ -105,12 +133,11 @@ enum Command {
     Appset(appset::Command),
     /// Print a kubeconfig for the cluster of an agent or of an Application
     ///
-    /// For an agent, creates a personal access token unless --token-file or --oidc-issuer is given.
-    /// For an Application, one of them is required.
-    #[command(
-        after_help = "Examples:\n  tollgate kubeconfig --agent production --file ~/.kube/production\n  \
-                            tollgate kubeconfig --application argocd/guestbook --token-file ~/.argocd-token"
-    )]
+    /// After `tollgate login`, the kubeconfig has no secret: kubectl gets short tokens from `tollgate
+    /// kubectl-credential`. Otherwise, creates a personal access token for an agent unless --token-file or
+    /// --oidc-issuer is given; for an Application, one of them is required.
+    #[command(after_help = "Examples:\n  tollgate kubeconfig --agent production --write\n  \
+                            tollgate kubeconfig --application argocd/guestbook --token-file ~/.argocd-token")]
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Show the audit log of tokens, sessions and access
     Audit(audit::Audit),
@@ -163,6 +190,12 @@ pub fn main() -> ExitCode {
             command.run()
         }
         Command::Check(command) => command.run(&mut out),
+        Command::Login(command) => to_exit_code(command.run(&mut out)),
+        Command::Logout(command) => to_exit_code(command.run(&mut out)),
+        Command::Whoami(command) => to_exit_code(command.run(&mut out)),
+        Command::Context(command) => to_exit_code(command.run(&mut out)),
+        Command::Person(command) => to_exit_code(command.run(&mut out)),
+        Command::KubectlCredential(command) => to_exit_code(command.run(&mut out)),
         Command::Policy(command) => policy::run(&command, &mut out),
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),

@@ -18,7 +18,7 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Revoke sessions and end the requests they have open
     Revoke {
-        /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
+        /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`, `login:…`
         #[arg(required = true, value_parser = session)]
         ids: Vec<SessionId>,
         #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) enum Command {
 }
 
 fn session(text: &str) -> Result<SessionId, &'static str> {
-    SessionId::parse(text).ok_or("it is not `pat:…`, `cookie:…`, `oidc:…` or `ci:…`")
+    SessionId::parse(text).ok_or("it is not `pat:…`, `cookie:…`, `oidc:…`, `ci:…` or `login:…`")
 }
 
 impl Command {

@@ -51,6 +51,16 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
+/// Whole seconds as people write them: in the largest unit that divides them.
+pub(crate) fn in_largest_unit(seconds: u64) -> String {
+    let units = [(24 * 60 * 60, 'd'), (60 * 60, 'h'), (60, 'm')];
+    let fitting = units
+        .into_iter()
+        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    let (unit, name) = fitting.unwrap_or((1, 's'));
+    format!("{}{name}", seconds.checked_div(unit).unwrap_or_default())
+}
+
 /// Reads a Go duration, or a whole number of days such as `30d`.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Issuer;
+use tollgate_core::user::Role;
 
 /// Settings of `/k8s-proxy/`.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Kubernetes {
     /// How tokens of each issuer map to people in the directory. Argo CD's own issuer (`argocd`) is
     /// among them.
     pub users: Vec<UserClaimMapping>,
+    /// Roles that people have by their groups at an issuer, besides those of the directory.
+    pub memberships: Vec<GroupMembership>,
     /// URL under which clients reach the front, with a trailing slash; for kubeconfigs.
     pub public_url: Option<Url>,
     /// Lifetime of browser sessions.
@@ -86,6 +89,32 @@ pub struct UserClaimMapping {
     /// What the claim's value is in the directory.
     #[serde(rename = "is")]
     pub key: UserLookupKey,
+}
+
+/// A role in a project or group that members of an issuer's group have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMembership {
+    /// `iss` of their tokens.
+    pub issuer: String,
+    /// The group, as `claimMappings.groups` gives it.
+    pub oidc_group: String,
+    /// Whether the role is in a project or in a group.
+    pub kind: NamespaceKind,
+    /// Path of the project or group, in lower case.
+    pub path: String,
+    /// Its number, which names in clusters contain; `None` if the directory has it.
+    pub id: Option<i64>,
+    /// The role there.
+    pub role: Role,
+}
+
+/// What a path of `user_access` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceKind {
+    /// A project.
+    Project,
+    /// A group.
+    Group,
 }
 
 /// The claim that identifies a person unless the settings name another one.

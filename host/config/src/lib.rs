@@ -16,6 +16,7 @@ mod admission;
 mod agents;
 mod application_sets;
 mod argocd;
+mod console;
 mod control_plane;
 pub mod duration;
 mod egress;
@@ -30,10 +31,12 @@ pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
 };
 pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
+pub use console::{Console, ConsoleHost, DeviceLogin, OidcClient};
 pub use control_plane::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount};
 pub use egress::EgressEntry;
 pub use kubernetes::{
-    Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
+    Authorizer, GroupMembership, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite, StoreConfig, StoreUrl,
+    UserClaimMapping, UserLookupKey,
 };
 pub use proxies::{NetworkError, ProxyProtocol, TrustedProxies};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
@@ -98,7 +101,7 @@ pub struct Config {
 impl Config {
     /// Whether anything keeps data in the store.
     pub fn needs_store(&self) -> bool {
-        self.kubernetes.is_some() || self.agents.is_some()
+        self.kubernetes.is_some() || self.agents.is_some() || self.authentication.console.is_some()
     }
 }
 
@@ -324,6 +327,8 @@ pub struct Authentication {
     /// Browser origins (`https://host[:port]`) whose requests with a cookie may make changes,
     /// besides the origin that the request was sent to.
     pub trusted_origins: Vec<String>,
+    /// Where people sign in to the gateway itself; they do not when absent.
+    pub console: Option<Console>,
     /// Let requests without a credential pass as anonymous: no name, no groups, only what the
     /// default role allows. Refused unless `listen` is a loopback address. An invalid credential is
     /// still refused.
@@ -367,6 +372,8 @@ pub struct Issuer {
     pub user_validation: Vec<(String, String)>,
     /// `allowedReservedNames`: reserved users and groups that this issuer's mappings may give.
     pub allowed_reserved_names: Vec<String>,
+    /// `client`: what the gateway is at the issuer, by which people sign in there.
+    pub client: Option<OidcClient>,
 }
 
 /// A rule a token's claims must satisfy.

@@ -24,6 +24,7 @@ mod agents;
 mod application_sets;
 mod argocd;
 mod authentication;
+mod console;
 mod control_plane;
 mod kubernetes;
 mod plugins;
@@ -63,6 +64,7 @@ struct RawConfig {
     control_plane: Option<control_plane::RawControlPlane>,
     admission: Option<admission::RawAdmission>,
     agents: Option<agents::RawAgents>,
+    console: Option<console::RawConsole>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -263,8 +265,12 @@ impl<'a> SettingsValidator<'a> {
         let (argocd, argocd_redis) = raw.argocd.map_or((None, None), |raw| raw.check(self));
         let authentication = Authentication {
             argocd_server: argocd.clone(),
+            console: raw.console.and_then(|raw| raw.check(self)),
             ..raw.authentication.check(listen, self)
         };
+        let has_argocd = argocd.is_some() && authentication.argocd_sessions;
+        let (console, issuers) = (authentication.console.as_ref(), &authentication.issuers);
+        console::check_together(console, issuers, has_argocd, self);
         let admission = raw.admission.map(|section| {
             let surroundings = admission::Surroundings {
                 base: self.base,

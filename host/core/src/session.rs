@@ -19,6 +19,8 @@ pub enum AccessType {
     SessionCookie,
     /// `ci:<agent>:<token>`.
     CiJobToken,
+    /// A sign-in at the gateway itself: by a browser, or by `tollgate login`.
+    Login,
 }
 
 /// Prefix of the ids made by [`SessionId::for_single_token`].
@@ -27,7 +29,7 @@ const SINGLE_TOKEN_PREFIX: &str = "token-";
 /// Identifies a session: the credential a person presented.
 ///
 /// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>`,
-/// `oidc:token-<hash>` or `ci:<hash>`; none of them is a secret.
+/// `oidc:token-<hash>`, `ci:<hash>` or `login:<uuid>`; none of them is a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     access_type: AccessType,
@@ -64,6 +66,7 @@ impl SessionId {
             "cookie" => AccessType::SessionCookie,
             "oidc" => AccessType::OidcIdToken,
             "ci" => AccessType::CiJobToken,
+            "login" => AccessType::Login,
             _ => return None,
         };
         let plain = !id.is_empty()
@@ -91,6 +94,7 @@ impl fmt::Display for SessionId {
             AccessType::OidcIdToken => "oidc",
             AccessType::SessionCookie => "cookie",
             AccessType::CiJobToken => "ci",
+            AccessType::Login => "login",
         };
         write!(f, "{prefix}:{}", self.id)
     }

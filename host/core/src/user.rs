@@ -76,7 +76,7 @@ pub enum Role {
 }
 
 /// A Kubernetes identity: `user.Info`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// Never empty.
     pub username: String,

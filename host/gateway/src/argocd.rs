@@ -16,9 +16,10 @@ use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::Reauthorization;
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
+use crate::sign_in;
 use crate::snapshot::Snapshot;
 use tollgate_config::ArgocdServer;
-use tollgate_identity::authenticate::{self, Principal, Safety};
+use tollgate_identity::authenticate::{self, Principal};
 use tollgate_proxy::forward::{ArgocdBackend, Body};
 use tollgate_proxy::headers::{self, ClientFields};
 use tollgate_proxy::record::{OpenRecord, Stage};
@@ -139,6 +140,10 @@ impl RouteHandler<()> for ArgocdRoute {
         let upstream = connections.upstream();
         let signs_out = head.uri.path() == SIGN_OUT;
         let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
+        if let Some(sign_in) = &gateway.sign_in {
+            // Both may be on one host.
+            sign_in::remove_cookies(sign_in.logins.console(), &mut head.headers);
+        }
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
         let mut outbound = cleaned.seal_for_argocd((upstream, path), client)?;
         if let Some((principal, held)) = principal.zip(held) {
@@ -173,7 +178,7 @@ impl ArgocdRoute {
         if self.sign_in == SignIn::NotRequired {
             return Ok(None);
         }
-        match gateway.authenticate(head, Safety::ByMethod, at, record).await {
+        match gateway.authenticate_by_token(head, at, record).await {
             Err(Rejection::Authenticate(authenticate::Error::NoCredential)) if admits_anonymous(at.1) => Ok(None),
             principal => principal.map(Some),
         }

@@ -13,9 +13,12 @@ use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::Fallback;
+use crate::sign_in::route::is_console;
 use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, argocd, platform};
+use tollgate_config::ConsoleHost;
 use tollgate_core::attributes::Attributes;
+use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::OpenRecord;
@@ -82,6 +85,8 @@ pub(crate) enum FrontKind {
     Argocd,
     /// A page of argocd-server, for a browser to show.
     ArgocdPage,
+    /// A page of the console.
+    Console,
     Other(ErrorFormat),
 }
 
@@ -91,8 +96,14 @@ impl FrontKind {
             return Self::ControlPlane;
         }
         let mut uri = head.map_or_else(Uri::default, |head| head.uri.clone());
-        let fallback = Fallback::take(&snapshot.policies.config, &mut uri);
+        let no_headers = http::HeaderMap::new();
+        let headers = head.map_or(&no_headers, |head| &head.headers);
+        let config = &snapshot.policies.config;
+        let fallback = Fallback::take(config, &mut uri, headers);
         let path = head.map_or("", |_| uri.path());
+        if config.authentication.console.is_some() && is_console(path) {
+            return Self::Console;
+        }
         let sets = snapshot.policies.config.application_sets.is_some();
         let is_argocd = fallback.serves(path);
         let transport = head.and_then(|head| Transport::of(&head.method, path, &head.headers));
@@ -114,11 +125,19 @@ impl FrontKind {
         }
     }
 
+    /// Whether a request for something else than the console was sent to the console's own host.
+    pub(crate) fn is_beside_console(self, snapshot: &Snapshot, head: &request::Parts) -> bool {
+        let console = snapshot.policies.config.authentication.console.as_ref();
+        let console = console.filter(|console| console.host == ConsoleHost::Own && self != Self::Console);
+        console.is_some_and(|console| is_for_console(&head.uri, &head.headers, console))
+    }
+
     fn error_format(self) -> ErrorFormat {
         match self {
             Self::Agents | Self::Applications | Self::ControlPlane => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) | Self::Argocd => ErrorFormat::ApplicationSets,
             Self::ArgocdPage => ErrorFormat::Page,
+            Self::Console => ErrorFormat::Console,
             Self::Other(format) => format,
         }
     }

@@ -12,6 +12,7 @@
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `object_content`, `owner_search` | tell which Application the object of a request belongs to |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
+//! | `sign_in` | people sign in to the gateway itself, by a browser or on the command line |
 //! | `rejection` | maps errors to responses |
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
@@ -45,4 +46,5 @@ pub mod projects;
 mod rejection;
 mod route;
 pub mod running;
+mod sign_in;
 pub mod snapshot;

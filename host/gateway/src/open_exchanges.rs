@@ -31,8 +31,9 @@ use crate::kubernetes::KubernetesReauthorization;
 use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
+use tollgate_identity::logins::session_id;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
-use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard};
+use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
 use tollgate_policy::rego::Bundle;
 use tollgate_proxy::record::Recorder;
 
@@ -232,6 +233,17 @@ impl Exchange {
         self.end_trigger.end_reason().is_none()
     }
 
+    /// Why the exchange must end, if its caller's login ended or the caller was locked.
+    fn withdrawal(&self, now: &Snapshot, sessions: &SessionRegistry) -> Option<EndReason> {
+        let principal = self.reauthorization.principal()?;
+        let login = principal.login().map(|login| session_id(login.login.id));
+        match login {
+            Some(_) if sessions.is_store_unavailable() => Some(EndReason::StoreUnavailable),
+            Some(session) if sessions.is_revoked(&session) => Some(EndReason::Revoked),
+            Some(_) | None => now.authenticator.is_locked(principal).then_some(EndReason::Revoked),
+        }
+    }
+
     /// Why the exchange must end, if Argo CD revoked its token or may have.
     fn revocation(&self, revoked: &RevokedTokens) -> Option<EndReason> {
         match revoked.status(self.reauthorization.principal()?) {
@@ -253,6 +265,8 @@ pub(crate) struct OpenExchanges {
     recorder: Arc<Recorder>,
     /// Tokens that Argo CD revoked; `None` if its Redis is not read.
     revoked: Option<Arc<RevokedTokens>>,
+    /// Logins that ended, and who is locked; `None` if nothing is stored.
+    sessions: Option<Arc<SessionRegistry>>,
     changed: Notify,
     /// The newest snapshot by which all open exchanges were reauthorized.
     reauthorized: watch::Sender<Arc<Snapshot>>,
@@ -276,7 +290,7 @@ impl OpenExchanges {
     pub(crate) fn new(
         current: CurrentSnapshot,
         recorder: Arc<Recorder>,
-        revoked: Option<Arc<RevokedTokens>>,
+        (revoked, sessions): (Option<Arc<RevokedTokens>>, Option<Arc<SessionRegistry>>),
     ) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -285,6 +299,7 @@ impl OpenExchanges {
             current,
             recorder,
             revoked,
+            sessions,
             changed: Notify::new(),
         })
     }
@@ -312,6 +327,23 @@ impl OpenExchanges {
                 Err(error) => tracing::error!(%error, "what is open could not be judged again"),
             }
             self.reauthorized.send_replace(now);
+        }
+    }
+
+    /// Ends what callers have open whose login ended, or who were locked, for as long as it is polled.
+    pub(crate) async fn follow_withdrawals(self: Arc<Self>, sessions: Arc<SessionRegistry>) {
+        let mut changes = sessions.withdrawals();
+        changes.mark_changed();
+        while changes.changed().await.is_ok() {
+            let now = self.current.load_full();
+            let must_end = |exchange: &Arc<Exchange>| {
+                let reason = exchange.withdrawal(&now, &sessions);
+                reason.is_some_and(|reason| exchange.withdraw(reason))
+            };
+            let ended = self.open().iter().filter(|exchange| must_end(exchange)).count();
+            if ended > 0 {
+                tracing::info!(ended, "what callers whose login ended had open was ended");
+            }
         }
     }
 
@@ -389,7 +421,11 @@ impl OpenExchanges {
         let is_current = current.generation == snapshot.generation && current.narrowed_by.is_none();
         let ending = match !is_current && !exchange.reauthorization.is_still_allowed(&current) {
             true => Some(EndReason::Withdrawn),
-            false => self.revoked.as_ref().and_then(|revoked| exchange.revocation(revoked)),
+            false => {
+                let revocation = self.revoked.as_ref().and_then(|revoked| exchange.revocation(revoked));
+                let withdrawal = || exchange.withdrawal(&current, self.sessions.as_ref()?);
+                revocation.or_else(withdrawal)
+            }
         };
         match ending {
             None => Ok(guard),

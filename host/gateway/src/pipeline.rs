@@ -23,11 +23,13 @@ use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
+use crate::sign_in::route::is_console;
+use crate::sign_in::{self, SignIn, SignInState};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
-use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_proxy::agents;
@@ -52,6 +54,7 @@ pub(crate) struct Gateway {
     pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
     pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
     pub(crate) application_sets_state: Option<Arc<ApplicationSetsFrontState>>,
+    pub(crate) sign_in: Option<SignInState>,
     /// Where objects are written.
     pub(crate) source: Arc<dyn Source>,
     pub(crate) grpc: Arc<MessageCodec>,
@@ -70,6 +73,7 @@ pub(crate) type FrontStates = (
     Option<Arc<KubernetesFrontState>>,
     Option<Arc<ApplicationsFrontState>>,
     Option<Arc<ApplicationSetsFrontState>>,
+    Option<SignInState>,
 );
 
 impl Gateway {
@@ -80,7 +84,7 @@ impl Gateway {
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
-        (kubernetes_state, applications_state, application_sets_state): FrontStates,
+        (kubernetes_state, applications_state, application_sets_state, sign_in): FrontStates,
         (open, agents, store): (Arc<OpenExchanges>, Arc<Connections>, Option<Arc<Store>>),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
@@ -104,6 +108,7 @@ impl Gateway {
             persons,
             kubernetes_state,
             applications_state,
+            sign_in,
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
@@ -163,7 +168,7 @@ impl Gateway {
                 .serve_tunneled((head, body), (client, authority), snapshot, record)
                 .await;
         }
-        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri);
+        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri, &head.headers);
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
@@ -173,6 +178,9 @@ impl Gateway {
             // Whoever opens it proves who they are within.
             record.note(|record| record.front = "agents");
             return Ok(agents::accept(&mut head, client, &self.agents)?);
+        }
+        if is_console(uri.path()) || matches!(&route, Route::Login(login) if sign_in::is_public(login)) {
+            return self.sign_in((route, head, body), (client, snapshot), record).await;
         }
         if let Route::Kubernetes(path) = route
             && let Some(front) = KubernetesRequest::of(path, self, snapshot)
@@ -214,6 +222,7 @@ impl Gateway {
         }
         let safety = safety(&route, &head.method);
         let principal = self.authenticate(&head, safety, (client, snapshot), record).await?;
+        route.check_scope(&principal)?;
         let context = RequestContext {
             gateway: self,
             client,
@@ -223,6 +232,17 @@ impl Gateway {
         };
         let request = (head, body);
         match route {
+            Route::Login(route) => {
+                let state = self.sign_in.as_ref().ok_or_else(sign_in::no_console)?;
+                let mut sign_in = SignIn {
+                    gateway: self,
+                    state,
+                    client,
+                    snapshot,
+                    record: context.record,
+                };
+                sign_in.private(&route, &principal, request).await
+            }
             Route::Extension(route) => route.serve(context, request).await,
             Route::Cluster(route) => route.serve(context, request).await,
             Route::Application(route) => route.serve(context, request).await,
@@ -240,7 +260,30 @@ impl Gateway {
             | Route::AuthorizeProxyUser
             | Route::AssertionKeys
             | Route::Agent
+            | Route::Console(_)
             | Route::Unknown => Err(Rejection::NotFound),
+        }
+    }
+
+    /// Answers the pages of the console, and what `tollgate login` asks before it has a login.
+    async fn sign_in(
+        &self,
+        (route, head, body): (Route<'_>, request::Parts, Body),
+        (client, snapshot): (&Client, &Arc<Snapshot>),
+        record: &mut OpenRecord,
+    ) -> Result<Response<Body>, Rejection> {
+        let state = self.sign_in.as_ref();
+        let mut sign_in = SignIn {
+            gateway: self,
+            state: state.ok_or_else(sign_in::no_console)?,
+            client,
+            snapshot,
+            record,
+        };
+        match route {
+            Route::Console(route) => sign_in.page(route, (head, body)).await,
+            Route::Login(route) => sign_in.public(&route, (head, body)).await,
+            _ => Err(Rejection::NotFound),
         }
     }
 
@@ -275,6 +318,26 @@ impl Gateway {
         record: &mut OpenRecord,
     ) -> Result<Arc<Principal>, Rejection> {
         let principal = snapshot.authenticator.authenticate(head, safety).await;
+        Self::accept(principal, (client, snapshot), record)
+    }
+
+    /// As [`Gateway::authenticate`], for requests to argocd-server, which knows no login of the gateway.
+    pub(crate) async fn authenticate_by_token(
+        &self,
+        head: &request::Parts,
+        (client, snapshot): (&Client, &Snapshot),
+        record: &mut OpenRecord,
+    ) -> Result<Arc<Principal>, Rejection> {
+        let principal = snapshot.authenticator.authenticate_by_token(head).await;
+        Self::accept(principal, (client, snapshot), record)
+    }
+
+    /// Notes a caller who was verified, unless a refused load took their access away.
+    fn accept(
+        principal: Result<Arc<Principal>, authenticate::Error>,
+        (client, snapshot): (&Client, &Snapshot),
+        record: &mut OpenRecord,
+    ) -> Result<Arc<Principal>, Rejection> {
         record.finish_stage(Stage::Authenticate);
         let principal = principal?;
         if let Some(narrower) = &snapshot.narrowed_by
@@ -330,6 +393,7 @@ impl Handler for Gateway {
         let record = self.open_record(Some(&head), (client, &snapshot));
         let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
+        let is_beside_console = front_kind.is_beside_console(&snapshot, &head);
         let mut response = match front_kind.cors(&snapshot, &head) {
             Some(Err(error)) => {
                 let rejection = Rejection::Origin(error);
@@ -354,6 +418,14 @@ impl Handler for Gateway {
                     .await
             }
         };
+        if is_beside_console {
+            // SECURITY: a page of a cluster or a backend gets an origin of its own, so that it cannot act
+            // as whoever is signed in to the console.
+            let sandbox = HeaderValue::from_static("sandbox");
+            response
+                .headers_mut()
+                .append(http::header::CONTENT_SECURITY_POLICY, sandbox);
+        }
         set_decision_header(&mut response, decision);
         response
     }
@@ -405,6 +477,8 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
         Route::Platform(route) => route.safety(method),
         Route::Project(route) => route.safety(method),
         Route::Decision(_)
+        | Route::Console(_)
+        | Route::Login(_)
         | Route::Grpc(_)
         | Route::Call(_)
         | Route::Kubernetes(_)

@@ -31,7 +31,7 @@ use tollgate_config::{Authorizer, Kubernetes};
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
-use tollgate_identity::access::Agents;
+use tollgate_identity::access::{Agents, Sharer};
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter};
 use tollgate_proxy::forward::Body;
@@ -330,6 +330,14 @@ impl ListRequest {
     }
 }
 
+/// A person of the directory, by their number alone.
+fn by_number(user: &User) -> Sharer<'static> {
+    Sharer {
+        user_id: Some(user.id),
+        groups: None,
+    }
+}
+
 /// The error for a row that the store did not add, as its owner sees it.
 fn too_many(error: store::Error, user: &User) -> Error {
     match error {
@@ -389,7 +397,7 @@ fn hint(kind: Kind) -> &'static str {
 }
 
 /// A response that must not be cached, because it may contain a secret.
-fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
+pub(crate) fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
     let mut response = json(Bytes::from_owner(text));
     *response.status_mut() = status;

@@ -27,6 +27,7 @@ use crate::kubernetes::status;
 use crate::open_exchanges::NotAdmitted;
 use crate::platform::api;
 use crate::projects::update;
+use crate::sign_in;
 use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
@@ -109,6 +110,8 @@ pub(crate) enum Rejection {
     Grpc(#[from] grpc::Error),
     #[error(transparent)]
     Argocd(#[from] argocd::permit::Error),
+    #[error(transparent)]
+    SignIn(#[from] sign_in::Error),
     /// The store does not have or take what a request is about.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -128,6 +131,8 @@ pub(crate) enum ErrorFormat {
     ApplicationSets,
     /// A page for people with a browser.
     Page,
+    /// A page of the console.
+    Console,
 }
 
 impl ErrorFormat {
@@ -167,9 +172,11 @@ impl Rejection {
     pub(crate) fn answer(&self, format: ErrorFormat) -> ErrorResponse {
         let answer = self.native_response();
         match format {
-            ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets | ErrorFormat::Page => {
-                answer
-            }
+            ErrorFormat::Tollgate
+            | ErrorFormat::Kubernetes
+            | ErrorFormat::ApplicationSets
+            | ErrorFormat::Page
+            | ErrorFormat::Console => answer,
             ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
@@ -228,6 +235,10 @@ impl Rejection {
             Self::UnknownCluster => failed(StatusCode::BAD_GATEWAY, "cluster_unknown", text()),
             Self::ClusterUnauthorized => failed(StatusCode::BAD_GATEWAY, "credential_refused", text()),
             Self::Platform(error) => ErrorResponse::of(error.answer(), text()),
+            Self::SignIn(error) => match error.answer() {
+                (status, reason) if status.is_server_error() => failed(status, reason, text()),
+                (status, reason) => denied(status, reason, text()),
+            },
             Self::Project(error) => ErrorResponse::of(error.answer(), error.text()),
             Self::ApplicationSet(error) => applicationset_error(error),
             Self::Grpc(error) => {
@@ -312,6 +323,16 @@ fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
         Error::Revoked(_) => unauthorized("the token was revoked, sign in again"),
         Error::SessionUnusable(_) => unauthorized("the session is not usable right now"),
         Error::RevocationsUnavailable => kubernetes::revocations_unavailable(),
+        Error::StoreUnavailable(_) => {
+            let text = "the login cannot be checked right now, try again later";
+            failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text).retry_after(Some(5))
+        }
+        Error::Locked => denied(
+            StatusCode::FORBIDDEN,
+            error.code(),
+            "you are locked: ask the people who run the gateway",
+        ),
+        Error::Scope(_) => denied(StatusCode::FORBIDDEN, error.code(), error.to_string()),
         Error::IssuerUnavailable { .. } => {
             let text = "the token cannot be checked right now, try again later";
             failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text).retry_after(Some(5))
@@ -542,6 +563,14 @@ impl ErrorResponse {
             ErrorFormat::ApplicationSets => ("application/json", self.applicationset_body().to_string()),
             ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
             ErrorFormat::Page => ("text/html; charset=utf-8", page::page(&self, decision)),
+            ErrorFormat::Console => {
+                let title = match self.status.is_server_error() {
+                    true => "This does not work right now",
+                    false => "That was refused",
+                };
+                let text = format!("{} ({}).", self.message, self.reason);
+                ("text/html; charset=utf-8", sign_in::refusal_page(title, text, decision))
+            }
         };
         let mut response = Response::new(Bytes::from(body + "\n"));
         *response.status_mut() = self.status;
@@ -549,6 +578,9 @@ impl ErrorResponse {
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        if format == ErrorFormat::Console {
+            sign_in::pages::protect(fields);
+        }
         if format == ErrorFormat::Page {
             fields.insert(
                 CONTENT_SECURITY_POLICY,

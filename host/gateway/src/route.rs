@@ -12,9 +12,14 @@ use crate::clusters::route::{ClusterRoute, is_forwarded};
 use crate::kubernetes::route::KubernetesPath;
 use crate::platform::route::PlatformRoute;
 use crate::projects::route::ProjectRoute;
+use crate::sign_in::pages::STYLE_PATH;
+use crate::sign_in::route::{ConsoleRoute, LoginRoute};
 use http::{HeaderMap, Method, Uri};
-use tollgate_config::Config;
+use tollgate_config::{Config, ConsoleHost};
 use tollgate_identity::access::endpoint;
+use tollgate_identity::authenticate::login::is_for_console;
+use tollgate_identity::authenticate::{self, CredentialTransport, Principal};
+use tollgate_identity::logins::LoginScope;
 use tollgate_proxy::forward::ArgocdProtocol;
 use tollgate_proxy::target::{self, Error, authority, check_path};
 
@@ -46,6 +51,10 @@ pub(crate) enum Route<'a> {
     /// A call of gRPC or gRPC-Web whose head was read.
     Call(Call),
     Project(ProjectRoute<'a>),
+    /// A page of the console, or a form of one.
+    Console(ConsoleRoute<'a>),
+    /// A request about logins.
+    Login(LoginRoute<'a>),
     ApplicationSet(ApplicationSetRoute<'a>),
     /// A request for argocd-server.
     Argocd(ArgocdRoute),
@@ -76,10 +85,16 @@ impl Fallback {
     /// so that every path is read as if there were none; forwarding writes it again.
     // SECURITY: only what is left is judged, and only a path of which exactly the root path was
     // removed is forwarded, so no other spelling of the root path leads to argocd-server.
-    pub(crate) fn take(config: &Config, uri: &mut Uri) -> Self {
+    // SECURITY: on the console's own host, no page of Argo CD can act as whoever looks at it.
+    pub(crate) fn take(config: &Config, uri: &mut Uri, headers: &HeaderMap) -> Self {
         let Some(argocd) = &config.argocd else {
             return Self::NotFound;
         };
+        let console = config.authentication.console.as_ref();
+        let own = console.filter(|console| console.host == ConsoleHost::Own);
+        if own.is_some_and(|console| is_for_console(uri, headers, console)) {
+            return Self::NotFound;
+        }
         let sets = match &config.application_sets {
             None => ApplicationSetsServer::Argocd,
             Some(_) => ApplicationSetsServer::Tollgate,
@@ -108,6 +123,29 @@ impl Fallback {
     }
 }
 
+impl Route<'_> {
+    /// Checks that a credential of a login is for requests of this kind.
+    ///
+    /// # Errors
+    /// [`authenticate::Error::Scope`].
+    // SECURITY: what comes from clusters and backends can be a page, so the console's cookie never leads
+    // there; and what kubectl holds is for clusters alone.
+    pub(crate) fn check_scope(&self, principal: &Principal) -> Result<(), authenticate::Error> {
+        let Some(login) = principal.login() else { return Ok(()) };
+        let is_into_cluster = matches!(self, Self::Cluster(ClusterRoute::Forward(_)) | Self::Application(_));
+        let is_forwarded = is_into_cluster || matches!(self, Self::Extension(_));
+        match (login.scope, principal.transport()) {
+            (LoginScope::Clusters, _) if !is_into_cluster => Err(authenticate::Error::Scope(
+                "it is kubectl's, for clusters by name and of Applications",
+            )),
+            (LoginScope::Everything, CredentialTransport::Cookie) if is_forwarded => Err(authenticate::Error::Scope(
+                "the console's cookie is for the console and the API; use `tollgate login`",
+            )),
+            (_, _) => Ok(()),
+        }
+    }
+}
+
 /// The URI without the root path. `None` if its path is not below it.
 fn below(root_path: &str, uri: &Uri) -> Option<Uri> {
     let rest = uri.path().strip_prefix(root_path)?;
@@ -132,6 +170,9 @@ pub(crate) fn route<'a>(
     fallback: Fallback,
 ) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
+    if let Some(route) = crate::sign_in::route::console(method, uri, &STYLE_PATH)? {
+        return Ok(Route::Console(route));
+    }
     // Paths into clusters are Tollgate's, but have names in them.
     if let Some(path) = crate::clusters::route::forwarded(uri)? {
         return Ok(Route::Cluster(ClusterRoute::Forward(path)));
@@ -176,6 +217,9 @@ pub(crate) fn route<'a>(
     }
     if let Some(path) = crate::platform::route::platform(method, uri)? {
         return Ok(Route::Platform(path));
+    }
+    if let Some(route) = crate::sign_in::route::login(method, uri)? {
+        return Ok(Route::Login(route));
     }
     if let Some(route) = crate::projects::route::project(method, uri)? {
         return Ok(Route::Project(route));

@@ -24,6 +24,7 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
 use crate::pipeline::Gateway;
+use crate::sign_in::SignInState;
 use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check;
@@ -32,7 +33,9 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::access::Authorizer;
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::{self, Audit};
+use tollgate_identity::authenticate::Registries;
 use tollgate_identity::clock::Clock;
+use tollgate_identity::logins::Logins;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::Store;
@@ -106,13 +109,20 @@ impl RunningGateway {
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
-        let loader = loader
-            .with_revoked_tokens(revoked.clone())
-            .with_agents(Arc::clone(&agents));
-        let loader = Arc::new(loader);
         let store = open_store(&config).await?;
-        let services = match &store {
-            Some(store) => services(&config, store, &clock, &metrics).await?,
+        let sessions = match &store {
+            Some(store) => sessions(&config, store, &clock, &metrics).await?,
+            None => None,
+        };
+        let logins = logins(&config, sessions.as_ref(), &clock);
+        let registries = Registries {
+            revoked: revoked.clone(),
+            sessions: sessions.as_ref().map(|(_, sessions)| Arc::clone(sessions)),
+            logins: logins.clone(),
+        };
+        let loader = Arc::new(loader.with_registries(registries).with_agents(Arc::clone(&agents)));
+        let services = match &sessions {
+            Some(sessions) => services(&config, sessions, &clock, &metrics)?,
             None => None,
         };
         let mut helpers = JoinSet::new();
@@ -137,15 +147,25 @@ impl RunningGateway {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
         };
-        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder), revoked.clone());
+        let registry = sessions.as_ref().map(|(_, sessions)| Arc::clone(sessions));
+        let followed = (revoked.clone(), registry.clone());
+        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder), followed);
         helpers.spawn(Arc::clone(&open_exchanges).run());
+        if let Some(sessions) = &registry {
+            helpers.spawn(Arc::clone(&open_exchanges).follow_withdrawals(Arc::clone(sessions)));
+        }
         helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
-            (services.clone(), applications, sets.clone()),
+            (
+                services.clone(),
+                applications,
+                sets.clone(),
+                logins.map(SignInState::new),
+            ),
             (Arc::clone(&open_exchanges), Arc::clone(&agents), store.clone()),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
@@ -164,7 +184,7 @@ impl RunningGateway {
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
             checks,
-            sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
+            sessions: registry,
             revoked,
             agents: Arc::clone(&agents),
         };
@@ -315,9 +335,34 @@ async fn open_store(config: &Config) -> anyhow::Result<Option<Arc<Store>>> {
     Ok(Some(Arc::new(Store::open(&url).await?)))
 }
 
-async fn services(
+/// The store and the sessions in it.
+type Sessions = (Arc<Store>, Arc<SessionRegistry>);
+
+/// The sessions of people, if they have any.
+async fn sessions(
     config: &Config,
     store: &Arc<Store>,
+    clock: &Clock,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<Sessions>> {
+    if config.kubernetes.is_none() && config.authentication.console.is_none() {
+        return Ok(None);
+    }
+    let times = (clock.clone(), config.store.grace_period);
+    let sessions = SessionRegistry::start(Arc::clone(store), times, Arc::clone(&metrics.identity)).await?;
+    Ok(Some((Arc::clone(store), sessions)))
+}
+
+fn logins(config: &Config, sessions: Option<&Sessions>, clock: &Clock) -> Option<Arc<Logins>> {
+    let console = config.authentication.console.clone()?;
+    let (store, sessions) = sessions?;
+    let logins = Logins::new(Arc::clone(store), Arc::clone(sessions), clock.clone(), console);
+    Some(Arc::new(logins))
+}
+
+fn services(
+    config: &Config,
+    (store, sessions): &Sessions,
     clock: &Clock,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<Option<Arc<KubernetesFrontState>>> {
@@ -326,7 +371,7 @@ async fn services(
     };
     let grace = config.store.grace_period;
     let identity_metrics = || Arc::clone(&metrics.identity);
-    let sessions = SessionRegistry::start(Arc::clone(store), (clock.clone(), grace), identity_metrics()).await?;
+    let sessions = Arc::clone(sessions);
     let periods = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,

@@ -16,14 +16,13 @@ use crate::kubernetes::permit::KubernetesPolicy;
 use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
 use tollgate_agent::Connections;
 use tollgate_cluster::access::Clusters;
-use tollgate_config::Config;
+use tollgate_config::{Config, GroupMembership};
 use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
-use tollgate_identity::authenticate::Authenticator;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
+use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
 use tollgate_policy::applications::ApplicationIndex;
@@ -159,10 +158,10 @@ impl Loader {
         })
     }
 
-    /// Lets the snapshots made from now on refuse the tokens of this list.
+    /// Lets the snapshots made from now on ask these about callers' credentials.
     #[must_use]
-    pub fn with_revoked_tokens(mut self, revoked: Option<Arc<RevokedTokens>>) -> Self {
-        self.state.revoked = revoked;
+    pub fn with_registries(mut self, registries: Registries) -> Self {
+        self.state.registries = registries;
         self
     }
 
@@ -181,6 +180,11 @@ impl Loader {
     /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].
     pub(crate) fn source(&self) -> &Arc<dyn Source> {
         &self.state.source
+    }
+
+    fn memberships(&self) -> Arc<[GroupMembership]> {
+        let settings = self.config.kubernetes.as_ref();
+        settings.map_or_else(|| Arc::from([]), |settings| settings.memberships.as_slice().into())
     }
 
     /// Returns the folders to watch. A change in one requires a reload of its part.
@@ -211,7 +215,7 @@ impl Loader {
             .kubernetes
             .zip(id_tokens)
             .map(|(policy, id_tokens)| KubernetesFront {
-                agents: Agents::build(&state.resources, None),
+                agents: Agents::build_with(&state.resources, self.memberships(), None),
                 id_tokens,
                 policy,
             });

@@ -31,7 +31,7 @@ use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 use tollgate_core::user::{Identity, User};
 
-pub use agents::{AgentShare, Agents, ConfigurationStatus};
+pub use agents::{AgentShare, Agents, ConfigurationStatus, Sharer};
 pub use authorizer::Authorizer;
 pub(crate) use error::AccessDenyReason;
 pub use error::{CredentialOwner, Error};
@@ -113,11 +113,13 @@ pub struct AccessGrant {
     linked: Option<Arc<LinkedClaims>>,
 }
 
-/// The claims that link an ID token to a person of the directory.
+/// The claims that link an ID token or a login to a person of the directory.
 #[derive(Debug, PartialEq, Eq)]
 struct LinkedClaims {
     issuer: String,
     claims: serde_json::Map<String, serde_json::Value>,
+    /// The identity that the issuer vouches for, by whose groups the person may have roles.
+    identity: Option<Identity>,
 }
 
 impl AccessGrant {
@@ -141,6 +143,13 @@ impl AccessGrant {
         use std::hash::{BuildHasher as _, BuildHasherDefault};
 
         BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
+    }
+
+    /// The names by which the person can be locked.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let vouched = self.linked.as_ref().and_then(|linked| linked.identity.as_ref());
+        let vouched = vouched.map(|identity| identity.username.as_str());
+        std::iter::once(self.user().username.as_str()).chain(vouched)
     }
 
     /// The session; it can be revoked.

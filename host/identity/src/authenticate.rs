@@ -27,10 +27,12 @@ pub mod fuzz;
 mod issuer;
 pub mod k8s_proxy;
 mod keys;
+pub mod login;
 mod mapping;
 mod origin;
 mod principal;
 mod request_token;
+pub mod sign_in;
 mod sso;
 mod token;
 mod userinfo;
@@ -46,12 +48,15 @@ use tollgate_core::principal::Kind;
 pub use verified_tokens::VERIFIED_TOKEN_TTL;
 
 use crate::clock::Clock;
+use crate::logins::Logins;
 use crate::revoked_tokens::{RevocationStatus, RevokedTokens};
+use crate::sessions::SessionRegistry;
 use argocd_token::ArgocdTokenVerifier;
 use error::RevocationReason;
 use issuer::{OidcIssuer, Verified};
 use principal::VerifiedIdentity;
 use request_token::PresentedToken;
+use sign_in::ArgocdSignIn;
 use token::UnverifiedToken;
 use verified_tokens::{VerifiedTokens, sha256};
 
@@ -67,7 +72,25 @@ pub struct Authenticator {
     cache: VerifiedTokens<([u8; 32], CredentialTransport), Arc<Principal>>,
     /// Tokens that Argo CD revoked; `None` if its Redis is not read.
     revoked: Option<Arc<RevokedTokens>>,
+    /// argocd-server, for people who sign in by an account; `None` without a console.
+    argocd_server: Option<ArgocdSignIn>,
+    /// Logins at the gateway itself; `None` if people do not sign in there.
+    logins: Option<Arc<Logins>>,
+    /// Who is locked; `None` if nothing is stored.
+    sessions: Option<Arc<SessionRegistry>>,
     clock: Clock,
+}
+
+/// What knows which credentials are in force, besides settings and objects. Each is `None` if there is
+/// none.
+#[derive(Clone, Debug, Default)]
+pub struct Registries {
+    /// Tokens that Argo CD revoked.
+    pub revoked: Option<Arc<RevokedTokens>>,
+    /// Sessions that ended, and people who are locked.
+    pub sessions: Option<Arc<SessionRegistry>>,
+    /// Logins at the gateway itself.
+    pub logins: Option<Arc<Logins>>,
 }
 
 /// Whether another site may cause the request. A safe request changes and runs nothing (RFC 9110,
@@ -93,6 +116,34 @@ impl Authenticator {
     /// # Errors
     /// Every [`Error`]; none of them holds the token.
     pub async fn authenticate(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
+        let principal = match self.by_login(head, safety).await? {
+            Some(principal) => principal,
+            None => self.by_token(head, safety).await?,
+        };
+        match self.is_locked(&principal) {
+            true => Err(Error::Locked),
+            false => Ok(principal),
+        }
+    }
+
+    /// As [`Authenticator::authenticate`], for servers that know no login of the gateway: whoever has one
+    /// besides is known by their token.
+    ///
+    /// # Errors
+    /// As there; [`Error::Scope`] for the bearer token of a login.
+    pub async fn authenticate_by_token(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+        let bearer = request_token::bearer(&head.headers).ok().flatten();
+        if bearer.is_some_and(Logins::is_secret) {
+            return Err(Error::Scope("Argo CD knows no login of Tollgate; use `argocd login`"));
+        }
+        let principal = self.by_token(head, Safety::ByMethod).await?;
+        match self.is_locked(&principal) {
+            true => Err(Error::Locked),
+            false => Ok(principal),
+        }
+    }
+
+    async fn by_token(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
         let Some(credential) = request_token::read(&head.headers)? else {
             return self.without_credential(head, safety);
         };
@@ -117,6 +168,22 @@ impl Authenticator {
         Self { revoked, ..self }
     }
 
+    /// Recognizes logins, and refuses revoked tokens and people who are locked, from now on.
+    #[must_use]
+    pub fn with_registries(self, registries: Registries) -> Self {
+        let Registries {
+            revoked,
+            sessions,
+            logins,
+        } = registries;
+        Self {
+            revoked,
+            sessions,
+            logins,
+            ..self
+        }
+    }
+
     /// The caller, unless Argo CD revoked their token.
     fn unrevoked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
         let revoked = self.revoked.as_ref();
@@ -135,6 +202,10 @@ impl Authenticator {
     /// `exp`.
     pub fn is_still_valid(&self, principal: &Principal) -> bool {
         let identity = &principal.identity;
+        let is_login_over = principal.login().is_some_and(|login| !self.is_login_in_force(login));
+        if is_login_over || self.is_locked(principal) {
+            return false;
+        }
         match identity.kind {
             Kind::Anonymous => self.anonymous.is_some(),
             // An API server vouches for each of its requests; none stays open.

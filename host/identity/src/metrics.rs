@@ -93,11 +93,12 @@ impl Metrics {
 
     /// - `reason`: `revoked`, `expired`, `withdrawn`, `store_unavailable` or
     ///   `revocations_unavailable`.
-    pub(crate) fn stream_closed(&self, reason: &'static str) {
+    pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub(crate) fn store_failed(&self, operation: &'static str) {
+    /// - `operation`: `audit`, `forget`, `revocations` or `seen`.
+    pub fn store_failed(&self, operation: &'static str) {
         self.store_failures.get_or_create(&[("operation", operation)]).inc();
     }
 }

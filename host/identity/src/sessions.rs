@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::access::AccessGrant;
@@ -169,6 +171,10 @@ pub struct SessionRegistry {
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
     is_store_unavailable: AtomicBool,
+    /// The names of people who are locked.
+    locked: ArcSwap<HashSet<String>>,
+    /// Counts what may end logins or lock people.
+    withdrawals: watch::Sender<u64>,
 }
 
 impl SessionRegistry {
@@ -194,9 +200,12 @@ impl SessionRegistry {
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
             is_store_unavailable: AtomicBool::new(false),
+            locked: ArcSwap::default(),
+            withdrawals: watch::Sender::new(0),
         });
         let mut cursor = Cursor::default();
         sessions.apply_new_revocations(&mut cursor).await?;
+        sessions.apply_locks().await?;
         task::spawn(&sessions, cursor, grace);
         Ok(sessions)
     }
@@ -222,6 +231,9 @@ impl SessionRegistry {
         exchange: NewExchange,
     ) -> Result<ExchangeGuard, EndReason> {
         let holder = holder.into();
+        if self.is_locked(&holder.user.username) {
+            return Err(EndReason::Revoked);
+        }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_stream = exchange.kind != ExchangeKind::Request;
         let end_trigger = self.table.register(&holder, exchange, number, self.clock.now())?;
@@ -239,7 +251,52 @@ impl SessionRegistry {
         if self.is_store_unavailable() {
             return Err(EndReason::StoreUnavailable);
         }
+        // A lock that came meanwhile ended only what was in the table then.
+        if self.is_locked(&holder.user.username) {
+            return Err(EndReason::Revoked);
+        }
         Ok(guard)
+    }
+
+    /// Whether a person of this name is locked, as far as this process knows.
+    pub fn is_locked(&self, name: &str) -> bool {
+        self.locked.load().contains(name)
+    }
+
+    /// Receives a new number whenever a login may have ended, or a person may have been locked.
+    pub fn withdrawals(&self) -> watch::Receiver<u64> {
+        self.withdrawals.subscribe()
+    }
+
+    /// Locks a person, first in the store and then here; other processes follow within a second.
+    /// Returns whether they were not locked before.
+    pub async fn lock_person(&self, name: &str, reason: &str, by: &Actor) -> Result<bool, store::Error> {
+        let is_new = self.store.lock_person(name, reason, (self.clock.now(), by)).await?;
+        self.apply_locks().await?;
+        Ok(is_new)
+    }
+
+    /// Unlocks a person. Returns whether they were locked.
+    pub async fn unlock_person(&self, name: &str, by: &Actor) -> Result<bool, store::Error> {
+        let was_locked = self.store.unlock_person(name, (self.clock.now(), by)).await?;
+        self.apply_locks().await?;
+        Ok(was_locked)
+    }
+
+    /// Reads who is locked, and ends what they have open here.
+    async fn apply_locks(&self) -> Result<(), store::Error> {
+        let locks = self.store.person_locks().await?;
+        let names: HashSet<String> = locks.into_iter().map(|lock| lock.name).collect();
+        let before = self.locked.load_full();
+        if *before == names {
+            return Ok(());
+        }
+        self.locked.store(Arc::new(names));
+        let locked = self.locked.load_full();
+        let ended = self.table.end_people(&locked, self.clock.now());
+        self.close(ended);
+        self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
+        Ok(())
     }
 
     /// Whether the store has been silent for longer than the grace period, so that any session
@@ -253,6 +310,7 @@ impl SessionRegistry {
         self.is_store_unavailable.store(true, Ordering::SeqCst);
         let ended = self.table.end_all(EndReason::StoreUnavailable, self.clock.now());
         self.close(ended);
+        self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Whether a session was revoked, as far as this process knows.
@@ -347,7 +405,8 @@ impl SessionRegistry {
         let end = match (session.access_type(), id) {
             (AccessType::PersonalAccessToken, Some(id)) => self.store.token(id).await?.map(|one| one.expires_at),
             (AccessType::SessionCookie, Some(id)) => self.store.browser_session(id).await?.map(|one| one.expires_at),
-            (AccessType::PersonalAccessToken | AccessType::SessionCookie, None)
+            (AccessType::Login, Some(id)) => self.store.login(id).await?.map(|one| one.expires_at),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie | AccessType::Login, None)
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
         Ok(end.unwrap_or_else(|| now.checked_add(RENEWABLE).unwrap_or(Timestamp::MAX)))
@@ -358,7 +417,11 @@ impl SessionRegistry {
         if !self.is_revoked(session) {
             self.metrics.revocations.inc();
         }
-        self.close(self.table.revoke(session, until, self.clock.now()))
+        let closed = self.close(self.table.revoke(session, until, self.clock.now()));
+        if session.access_type() == AccessType::Login {
+            self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        closed
     }
 
     /// Returns how many of them are streams and tunnels.

@@ -19,6 +19,9 @@ use sha2::{Digest as _, Sha256};
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
 use self::database::Database;
+pub use self::locks::PersonLock;
+pub use self::login_requests::{LoginRequest, LoginRequestState};
+pub use self::logins::{Login, LoginKind, LoginToken};
 pub use self::model::{
     ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor,
     CredentialFilter, Page, Revocation, SessionOwner, Token,
@@ -33,6 +36,9 @@ pub mod bounds;
 mod change;
 mod credentials;
 mod database;
+mod locks;
+mod login_requests;
+mod logins;
 mod model;
 mod query;
 mod revocations;

@@ -136,7 +136,11 @@ async fn refusals_are_one_line_with_the_reason() {
         ("carol", &["agent", "list"], "user_not_linked: "),
         ("bob", &["audit", "--all"], "permission_denied: "),
         ("bob", &["kubeconfig", "--agent", "prod"], "agent_not_found: "),
-        ("", &["agent", "list"], "set `TOLLGATE_AUTH_TOKEN`"),
+        (
+            "",
+            &["agent", "list"],
+            "sign in with `tollgate login`, or set `TOLLGATE_AUTH_TOKEN`",
+        ),
     ] {
         let (code, text) = bad(&environment, user, arguments).await;
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{arguments:?} {text}");

@@ -78,7 +78,8 @@ const CREDENTIALS: &str = "`argocd account session-token`, `argocd account gener
 pub(super) fn no_credential() -> Failure {
     Failure::new(
         "kubeconfig.credential",
-        "a kubeconfig for an Application needs `--token-file`, or `--oidc-issuer` with `--oidc-client-id`",
+        "a kubeconfig for an Application needs a login (`tollgate login`), `--token-file`, or `--oidc-issuer` with \
+         `--oidc-client-id`",
     )
     .with_hint(CREDENTIALS)
 }

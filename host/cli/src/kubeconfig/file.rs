@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use super::merge::MergedKubeconfig;
 use super::{items, text_at};
 use crate::client::{Failure, Server, print};
 use crate::format::Format;
@@ -22,7 +23,7 @@ use crate::{print_error, token};
 /// Name of the extension of a user entry that has the id of its token.
 ///
 /// Source: client-go, `AuthInfo.Extensions`, which clients keep and do not read.
-const EXTENSION: &str = "tollgate.dev/token";
+pub(super) const EXTENSION: &str = "tollgate.dev/token";
 /// Longest kubeconfig that is replaced, in bytes.
 const FILE_BYTES: u64 = 1024 * 1024;
 
@@ -34,6 +35,8 @@ pub(super) enum KubeconfigOutput<'a> {
         draft: NamedTempFile,
         replaced_tokens: Vec<Uuid>,
     },
+    /// The kubeconfig that kubectl uses.
+    Merged(MergedKubeconfig),
 }
 
 pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
@@ -74,6 +77,16 @@ impl<'a> KubeconfigOutput<'a> {
         })
     }
 
+    /// Opens the kubeconfig that kubectl uses, without changing it.
+    ///
+    /// - `use_context`: whether the context becomes the current one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn merged(use_context: bool) -> Result<Self, Failure> {
+        MergedKubeconfig::open(use_context).map(Self::Merged)
+    }
+
     /// Writes a kubeconfig with the context `name`; returns the ids of the tokens that it replaced.
     pub(super) fn write(
         self,
@@ -102,6 +115,7 @@ impl<'a> KubeconfigOutput<'a> {
                 print(&format!("context {name} written to {}", path.display()), out)?;
                 Ok(replaced_tokens)
             }
+            Self::Merged(merged) => merged.write(document, (name, out)),
         }
     }
 }

@@ -55,9 +55,10 @@ impl ProjectClientArgs {
     pub(super) fn open(&self) -> Result<ProjectClient, Failure> {
         if let Some(server) = &self.server {
             return Ok(ProjectClient::Gateway(Server {
-                server: server.clone(),
+                server: Some(server.clone()),
                 auth_token: self.auth_token.clone(),
                 certificate_authority: self.certificate_authority.clone(),
+                ..Server::default()
             }));
         }
         let loaded = raw::load(&self.config);

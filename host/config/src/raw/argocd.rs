@@ -69,11 +69,12 @@ impl RawArgocd {
 }
 
 /// First segments of paths that Tollgate serves itself.
-const OWN_SEGMENTS: [&str; 6] = [
+const OWN_SEGMENTS: [&str; 7] = [
     ".well-known",
     "api",
     "applications",
     "clusters",
+    "console",
     "extensions",
     "k8s-proxy",
 ];

@@ -3,8 +3,8 @@
 //! key.
 //!
 //! An entry of `jwt` has the shape of an entry in Kubernetes' `AuthenticationConfiguration`
-//! (`apiserver.config.k8s.io/v1`), so it can be copied from there. Four keys are our own:
-//! `algorithms`, `jwksMaxAge`, `jwksTokenFile` and `allowedReservedNames`.
+//! (`apiserver.config.k8s.io/v1`), so it can be copied from there. Five keys are our own:
+//! `algorithms`, `jwksMaxAge`, `jwksTokenFile`, `allowedReservedNames` and `client`.
 //!
 //! Security: an issuer is reached over plain HTTP only on loopback. A token is sent only to an issuer whose
 //! authority the settings name.
@@ -18,6 +18,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
+use super::console::RawClient;
 use crate::kubernetes::subject;
 use crate::{Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
 use tollgate_core::dns::is_subdomain;
@@ -52,6 +53,8 @@ pub(super) struct RawIssuerEntry {
     jwks_token_file: Option<PathBuf>,
     #[serde(default)]
     allowed_reserved_names: Vec<String>,
+    /// The gateway at this issuer, for people who sign in to the console.
+    client: Option<RawClient>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -135,6 +138,7 @@ impl RawAuthentication {
         Authentication {
             argocd_sessions: self.argocd_sessions,
             argocd_server: None,
+            console: None,
             issuers: accepted,
             trusted_origins: self.trusted_origins,
             anonymous: self.anonymous,
@@ -215,6 +219,9 @@ impl RawIssuerEntry {
                 findings.error_in(&format!("{key}.allowedReservedNames[{index}]"), message);
             }
         }
+        let about = (&*self.issuer.url, &*self.issuer.audiences);
+        let client = self.client;
+        let client = client.and_then(|raw| raw.check(&format!("{key}.client"), about, findings));
         let rules = self.user_validation_rules.into_iter();
         let user_validation = rules.map(|rule| (rule.expression, rule.message.unwrap_or_default()));
         if findings.findings.len() > before {
@@ -235,6 +242,7 @@ impl RawIssuerEntry {
             extra,
             user_validation: user_validation.collect(),
             allowed_reserved_names: self.allowed_reserved_names,
+            client,
         })
     }
 }

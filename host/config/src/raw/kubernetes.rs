@@ -15,10 +15,11 @@ use super::SettingsValidator;
 use super::authentication::{RawIssuerEntry, check_origins, is_protected, issuers};
 use crate::kubernetes::subject;
 use crate::{
-    Authorizer, Issuer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
-    duration,
+    Authorizer, GroupMembership, Issuer, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite, StoreConfig, StoreUrl,
+    UserClaimMapping, UserLookupKey, duration,
 };
 use tollgate_core::claims::EMAIL;
+use tollgate_core::user::Role;
 
 /// The claim GitLab and Plural put the agent's number in.
 const AGENT_CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
@@ -35,6 +36,7 @@ pub(super) struct RawKubernetes {
     agent_claim: Option<String>,
     jwt: Vec<RawIssuerEntry>,
     users: Vec<UserClaimMapping>,
+    memberships: Vec<RawMembership>,
     #[serde(rename = "publicURL")]
     public_url: Option<String>,
     cookie: RawCookie,
@@ -56,6 +58,45 @@ enum RawAuthorizer {
         certificate_authority: Option<String>,
         stream_lifetime: Option<String>,
     },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawMembership {
+    issuer: String,
+    oidc_group: String,
+    project: Option<String>,
+    group: Option<String>,
+    id: Option<i64>,
+    role: Role,
+}
+
+impl RawMembership {
+    fn check(self, key: &str, validator: &mut SettingsValidator<'_>) -> Option<GroupMembership> {
+        let (kind, path) = match (self.project, self.group) {
+            (Some(path), None) => (NamespaceKind::Project, path),
+            (None, Some(path)) => (NamespaceKind::Group, path),
+            (Some(_), Some(_)) | (None, None) => {
+                validator.error_in(
+                    key,
+                    "needs either `project` or `group`, the path that `user_access` lists",
+                );
+                return None;
+            }
+        };
+        if self.oidc_group.is_empty() || path.is_empty() || self.id.is_some_and(|id| id < 1) {
+            validator.error_in(key, "has an empty `oidcGroup` or path, or an `id` below 1");
+            return None;
+        }
+        Some(GroupMembership {
+            issuer: self.issuer,
+            oidc_group: self.oidc_group,
+            kind,
+            path: path.to_lowercase(),
+            id: self.id,
+            role: self.role,
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -133,6 +174,10 @@ impl RawKubernetes {
             }
         }
         let authorizer = self.authorizer.check(validator);
+        let memberships = self.memberships.into_iter().enumerate();
+        let memberships = memberships
+            .filter_map(|(index, raw)| raw.check(&format!("kubernetes.memberships[{index}]"), validator))
+            .collect();
         let public_url = self.public_url.and_then(|text| public_url(&text, validator));
         let max_groups = validator.bounded("kubernetes.maxGroups", self.max_groups, 200, 1..=2_000);
         let platform_secret = self.platform_secret_file.map(|file| validator.base.join(file));
@@ -145,6 +190,7 @@ impl RawKubernetes {
             agent_claim: self.agent_claim.unwrap_or_else(|| AGENT_CLAIM.to_owned()),
             issuers,
             users,
+            memberships,
             public_url,
             cookie_lifetime: duration("cookie.lifetime", self.cookie.lifetime, (DAY, 60, 30 * DAY)),
             same_site: self.cookie.same_site.unwrap_or_default(),
@@ -189,7 +235,14 @@ impl RawAuthorizer {
 }
 
 fn kubernetes_issuers(jwt: Vec<RawIssuerEntry>, validator: &mut SettingsValidator<'_>) -> Vec<KubernetesIssuer> {
-    let checked = issuers("kubernetes", jwt, validator).into_iter();
+    let checked = issuers("kubernetes", jwt, validator);
+    for (index, (issuer, _)) in checked.iter().enumerate() {
+        if issuer.as_ref().is_some_and(|issuer| issuer.client.is_some()) {
+            let key = format!("kubernetes.jwt[{index}].client");
+            validator.error_in(&key, "people sign in at issuers of `authentication.jwt`; move it there");
+        }
+    }
+    let checked = checked.into_iter();
     let mapped =
         |(issuer, is_mapped): (Option<Issuer>, bool)| issuer.map(|issuer| KubernetesIssuer { issuer, is_mapped });
     checked.filter_map(mapped).collect()
@@ -220,7 +273,8 @@ pub(super) fn bounded_duration(
             .ok()
             .filter(|found| bounds.contains(found));
         found.unwrap_or_else(|| {
-            validator.error_in(key, format_args!("`{text}` is not a duration of {least}s to {most}s"));
+            let (least, most) = (duration::in_largest_unit(least), duration::in_largest_unit(most));
+            validator.error_in(key, format_args!("`{text}` is not a duration of {least} to {most}"));
             default
         })
     })

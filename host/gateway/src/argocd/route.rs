@@ -14,15 +14,19 @@ use tollgate_proxy::forward::ArgocdProtocol;
 use tollgate_proxy::target::{Error, check_argocd_path};
 
 /// Paths of Tollgate itself, with everything below them.
-const OWN: [&str; 11] = [
+const OWN: [&str; 15] = [
     "/.well-known/jwks.json",
     "/api/v1/agents",
     "/api/v1/audit",
     "/api/v1/decisions",
     "/api/v1/extensions",
+    "/api/v1/login",
+    "/api/v1/me",
+    "/api/v1/people",
     "/api/v1/sessions",
     "/api/v1/tokens",
     "/api/v1/tollgate",
+    "/console",
     "/extensions",
     "/k8s-proxy",
     endpoint::PATH,

@@ -8,7 +8,9 @@ use http::Response;
 use crate::platform::api::query::{OwnerFilter, Query};
 use crate::platform::api::{AgentView, Error};
 use crate::platform::permit::{GET_AUDIT, GET_SESSIONS, GET_TOKENS, Permission, object};
-use crate::platform::{PlatformHandler, items};
+use crate::platform::{PlatformHandler, by_number, items};
+use tollgate_core::principal::Kind;
+use tollgate_identity::access::Sharer;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
@@ -26,14 +28,18 @@ impl PlatformHandler<'_> {
             owner => owner,
         };
         let user = match owner {
+            OwnerFilter::Mine if self.user.is_none() && self.has_groups() => None,
             OwnerFilter::Mine => Some(self.require_user()?),
             OwnerFilter::All => me,
             OwnerFilter::User(name) => self.agents.people().person_by_username(name).map(|found| &found.user),
         };
+        let is_own = !matches!(owner, OwnerFilter::User(_));
         let administered = self.administered(owner.user());
         let agents = self.agents.agents().zip(administered);
         let views = agents.filter_map(|(agent, administered)| {
-            let share = user.and_then(|user| self.agents.share(agent.id, user.id));
+            let share = user.and_then(|user| self.agents.share(agent.id, by_number(user)));
+            let by_groups = || self.agents.share(agent.id, self.as_sharer());
+            let share = share.or_else(|| by_groups().filter(|_| is_own));
             let is_shown = match owner {
                 OwnerFilter::Mine => share.is_some(),
                 OwnerFilter::All => share.is_some() || administered,
@@ -46,6 +52,21 @@ impl PlatformHandler<'_> {
             self.require(GET_TOKENS, object(None, owner.user()), checks)?;
         }
         Ok(items(&views))
+    }
+
+    /// The caller, with the groups that an issuer vouches for.
+    fn as_sharer(&self) -> Sharer<'_> {
+        let principal = &self.caller.principal;
+        let is_oidc = principal.kind() == Kind::Oidc;
+        Sharer {
+            user_id: self.user.as_ref().map(|user| user.id),
+            groups: is_oidc.then(|| (principal.issuer(), principal.groups())),
+        }
+    }
+
+    /// Whether the caller can have roles without being in the directory.
+    fn has_groups(&self) -> bool {
+        !self.settings.memberships.is_empty() && self.as_sharer().groups.is_some()
     }
 
     /// Whether the caller administers each agent, for everybody or for one person.

@@ -19,6 +19,7 @@ pub(crate) const CREATE_TOKENS: Permission = ["tokens", "create"];
 pub(crate) const DELETE_TOKENS: Permission = ["tokens", "delete"];
 pub(crate) const GET_SESSIONS: Permission = ["sessions", "get"];
 pub(crate) const DELETE_SESSIONS: Permission = ["sessions", "delete"];
+pub(crate) const LOCK_PEOPLE: Permission = ["people", "lock"];
 pub(crate) const GET_AUDIT: Permission = ["audit", "get"];
 
 /// The RBAC object of somebody's tokens, sessions or events at one agent.

@@ -167,7 +167,11 @@ impl PlatformHandler<'_> {
                 let session = front_state.store.browser_session(id).await?;
                 session.map(|session| (session.id, session.user, None))
             }
-            (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
+            (AccessType::Login, Ok(id)) => {
+                let login = front_state.store.login(id).await?;
+                login.map(|login| (login.id, login.user, None))
+            }
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie | AccessType::Login, Err(_))
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
         match stored {

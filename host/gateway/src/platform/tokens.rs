@@ -15,7 +15,7 @@ use crate::platform::api::content::NewToken;
 use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{CREATE_TOKENS, DELETE_TOKENS, GET_TOKENS, object};
-use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many, unblocked};
+use crate::platform::{ListRequest, PlatformHandler, answer, by_number, page, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -132,7 +132,7 @@ impl PlatformHandler<'_> {
     /// Returns the agent if a token of this person would be accepted there.
     fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
         let found = self.find_agent(agent);
-        let share = found.and_then(|found| self.agents.share(found.id, user.id));
+        let share = found.and_then(|found| self.agents.share(found.id, by_number(user)));
         match (found, share.map(|share| share.access_mode)) {
             (Some(found), Some(AccessMode::Agent | AccessMode::User)) => Ok(Arc::clone(found)),
             (Some(found), Some(AccessMode::Mapped(_))) => Err(Error::IdTokensOnly(found.name.clone())),

@@ -9,8 +9,7 @@ use super::{Snapshot, take};
 use crate::extensions::registry::Registry;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_identity::authenticate::Authenticator;
-use tollgate_identity::revoked_tokens::RevokedTokens;
+use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_state::source::Source;
 use tollgate_state::{Resources, extensions};
@@ -48,8 +47,8 @@ pub(super) enum StateLoad {
 #[derive(Debug)]
 pub(super) struct StateLoader {
     pub(super) source: Arc<dyn Source>,
-    /// Tokens that every authenticator refuses.
-    pub(super) revoked: Option<Arc<RevokedTokens>>,
+    /// What every authenticator asks.
+    pub(super) registries: Registries,
     last_good: Mutex<Option<LastGood>>,
 }
 
@@ -64,7 +63,7 @@ impl StateLoader {
     pub(super) fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
-            revoked: None,
+            registries: Registries::default(),
             last_good: Mutex::default(),
         }
     }
@@ -81,16 +80,20 @@ impl StateLoader {
         findings.extend(self.source.health());
         let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
         let replacement = narrower.or(earlier);
-        let revoked = self.revoked.as_ref();
+        let registries = &self.registries;
         let Some(resources) = loaded else {
             let parts = self.source.last_known_good().map(|resources| {
                 let known = (last_good.as_ref(), earlier);
                 // Only the findings of the load itself are reported.
-                make((config, &resources, revoked), known, &mut Vec::new()).or_earlier(replacement, resources)
+                make((config, &resources, registries), known, &mut Vec::new()).or_earlier(replacement, resources)
             });
             return StateLoad::Refused(parts.flatten());
         };
-        let results = make((config, &resources, revoked), (last_good.as_ref(), earlier), findings);
+        let results = make(
+            (config, &resources, registries),
+            (last_good.as_ref(), earlier),
+            findings,
+        );
         match results.complete(&resources) {
             Some(parts) => {
                 let good = LastGood { parts, results };
@@ -133,7 +136,7 @@ impl PartResults {
 
 /// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
-    (config, resources, revoked): (&Config, &Arc<Resources>, Option<&Arc<RevokedTokens>>),
+    (config, resources, registries): (&Config, &Arc<Resources>, &Registries),
     (last_good, earlier): (Option<&LastGood>, Option<&StateParts>),
     findings: &mut Vec<Diagnostic>,
 ) -> PartResults {
@@ -168,7 +171,7 @@ fn make(
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
             Authenticator::build(&config.authentication, resources, scopes, earlier)
-                .map(|authenticator| Arc::new(authenticator.with_revoked_tokens(revoked.cloned())))
+                .map(|authenticator| Arc::new(authenticator.with_registries(registries.clone())))
         }
     };
     findings.extend_from_slice(&authenticator.diagnostics);

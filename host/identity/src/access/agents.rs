@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::AccessDenyReason;
-use super::membership::ListedNamespaces;
-use tollgate_config::{UserClaimMapping, UserLookupKey};
+use super::membership::{ListedNamespaces, Member};
+use tollgate_config::{GroupMembership, UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::claims::{EMAIL, is_email_usable};
@@ -39,6 +39,7 @@ pub struct Agents {
     pub(super) generation: u64,
     agents: BTreeMap<AgentId, AgentEntry>,
     people: Arc<UserDirectory>,
+    memberships: Arc<[GroupMembership]>,
     findings: Vec<Diagnostic>,
 }
 
@@ -87,8 +88,30 @@ pub struct AgentShare {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialSubject<'a> {
     pub(super) person: Option<&'a Person>,
-    /// The identity from the issuer's `claimMappings`, for ID tokens.
+    /// The identity from the issuer's `claimMappings`, for ID tokens and logins.
     pub(super) mapped: Option<&'a Identity>,
+    /// The issuer and the identity that it vouches for, by whose groups people have roles.
+    pub(super) vouched: Option<(&'a str, &'a Identity)>,
+}
+
+impl<'a> CredentialSubject<'a> {
+    fn member(self) -> Member<'a> {
+        Member {
+            user: self.person.map(|person| person.user.id),
+            groups: self
+                .vouched
+                .map(|(issuer, identity)| (issuer, identity.groups.as_slice())),
+        }
+    }
+}
+
+/// Somebody who may have agents: a person of the directory, or one whom an issuer vouches for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharer<'a> {
+    /// Number in the directory, if they are in it.
+    pub user_id: Option<i64>,
+    /// Issuer and groups of their token or login.
+    pub groups: Option<(&'a str, &'a [String])>,
 }
 
 impl Agents {
@@ -98,10 +121,21 @@ impl Agents {
     /// without one it is closed. A missing `user_access` is no mistake, and closes the agent at
     /// once.
     pub fn build(resources: &Resources, previous: Option<&Self>) -> Arc<Self> {
+        let memberships = previous.map_or_else(|| Arc::from([]), |previous| Arc::clone(&previous.memberships));
+        Self::build_with(resources, memberships, previous)
+    }
+
+    /// As [`Agents::build`], with roles by groups of issuers.
+    pub fn build_with(
+        resources: &Resources,
+        memberships: Arc<[GroupMembership]>,
+        previous: Option<&Self>,
+    ) -> Arc<Self> {
         let mut made = Self {
             generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
             agents: BTreeMap::new(),
             people: Arc::clone(&resources.people),
+            memberships,
             findings: Vec::new(),
         };
         let objects = || resources.agents.values();
@@ -147,7 +181,7 @@ impl Agents {
         let shared = match (&last_good, &object.sharing) {
             (Some(access), _) => SharingState::Open {
                 access_mode: access.access_mode,
-                lists: ListedNamespaces::resolve(access, (name, &self.people), &mut self.findings),
+                lists: ListedNamespaces::resolve(access, (name, &self.people, &self.memberships), &mut self.findings),
             },
             (None, Sharing::Invalid) => SharingState::Closed(BROKEN),
             (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),
@@ -211,17 +245,28 @@ impl Agents {
     }
 
     /// Returns how an agent is shared with a person, who may be blocked; `None` if it is not.
-    pub fn share(&self, id: AgentId, user_id: i64) -> Option<AgentShare> {
+    pub fn share(&self, id: AgentId, person: Sharer<'_>) -> Option<AgentShare> {
         let SharingState::Open { access_mode, lists } = &self.agents.get(&id)?.shared else {
             return None;
         };
-        let (projects, groups) = lists.memberships_of(user_id);
+        let (projects, groups) = lists.memberships_of(Member {
+            user: person.user_id,
+            groups: person.groups,
+        });
         let is_member = !projects.is_empty() || !groups.is_empty();
         is_member.then_some(AgentShare {
             access_mode: *access_mode,
             projects,
             groups,
         })
+    }
+
+    /// Returns the identity under which an agent's cluster is entered; `None` if it is closed or not there.
+    pub fn access_mode(&self, id: AgentId) -> Option<AccessMode> {
+        match &self.agents.get(&id)?.shared {
+            SharingState::Open { access_mode, .. } => Some(*access_mode),
+            SharingState::Closed(_) => None,
+        }
     }
 
     /// The user directory.
@@ -266,7 +311,11 @@ impl Agents {
         subject: CredentialSubject<'_>,
         session: SessionId,
     ) -> Result<AccessFacts, AccessDenyReason> {
-        let CredentialSubject { person, mapped } = subject;
+        let CredentialSubject {
+            person,
+            mapped,
+            vouched,
+        } = subject;
         if person.is_some_and(|person| person.state == PersonState::Blocked) {
             return Err(AccessDenyReason::Blocked);
         }
@@ -276,12 +325,18 @@ impl Agents {
             SharingState::Open { access_mode, lists } => (*access_mode, lists),
         };
         let member = || {
-            let person = person.ok_or(AccessDenyReason::UnknownUser)?;
-            let (projects, groups) = lists.memberships_of(person.user.id);
-            if projects.is_empty() && groups.is_empty() {
-                return Err(AccessDenyReason::NotMember);
+            let user = match (person, vouched) {
+                (Some(person), _) => person.user.clone(),
+                (None, Some((_, identity))) => self.outsider(identity)?,
+                (None, None) => return Err(AccessDenyReason::UnknownUser),
+            };
+            let (projects, groups) = lists.memberships_of(subject.member());
+            match (projects.is_empty() && groups.is_empty(), person) {
+                (false, _) => Ok((user, projects, groups)),
+                (true, Some(_)) => Err(AccessDenyReason::NotMember),
+                // Without a role, an issuer's word alone makes nobody known.
+                (true, None) => Err(AccessDenyReason::UnknownUser),
             }
-            Ok((person.user.clone(), projects, groups))
         };
         let (user, access_as) = match access_mode {
             AccessMode::Agent => (member()?.0, AccessAs::Agent),
@@ -306,6 +361,15 @@ impl Agents {
             access_as,
             session,
         })
+    }
+
+    /// Somebody whom only an issuer knows.
+    // SECURITY: clusters would take them for the person of the directory who has that name.
+    fn outsider(&self, identity: &Identity) -> Result<User, AccessDenyReason> {
+        match self.people.person_by_username(&identity.username) {
+            Some(_) => Err(AccessDenyReason::NameTaken),
+            None => Ok(issuer_only_user(identity)),
+        }
     }
 
     fn named(&self, name: &str) -> Option<&AgentEntry> {

@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value};
 
 use super::agents::{Agents, CredentialSubject, issuer_only_user};
+use super::secret::KUBECTL_TOKEN_PREFIX;
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error, IdToken, LinkedClaims};
 use crate::clock::Clock;
 use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
+use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::AgentId;
 use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_core::user::AccessAs;
+use tollgate_core::user::{AccessAs, Identity};
 
 const SCOPE: &str = "k8s_proxy";
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
@@ -62,6 +65,9 @@ impl EmbeddedPlatform {
     }
 
     async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<AccessGrant, Error> {
+        if secret.expose_secret().starts_with(KUBECTL_TOKEN_PREFIX) {
+            return self.login_token(agents, agent, secret).await;
+        }
         let token = self.store.find_token(SecretHash::of(secret)).await?;
         let token = token.ok_or(AccessDenyReason::UnknownKey)?;
         let found = StoredCredential {
@@ -134,6 +140,7 @@ impl EmbeddedPlatform {
             let subject = CredentialSubject {
                 person: Some(person),
                 mapped: None,
+                vouched: None,
             };
             agents.grant(agent, subject, found.owner.session.clone())
         });
@@ -151,6 +158,7 @@ impl EmbeddedPlatform {
         let subject = CredentialSubject {
             person: agents.user_of(&self.links, &token.issuer, &token.claims),
             mapped: token.mapped.as_ref(),
+            vouched: token.mapped.as_ref().map(|identity| (&*token.issuer, identity)),
         };
         let result = self.check(None, token.expires_at).and_then(|()| {
             if token.agent != agent {
@@ -158,28 +166,48 @@ impl EmbeddedPlatform {
             }
             agents.grant(agent, subject, token.session.clone())
         });
-        let session = token.session.clone();
-        let user = subject.person.map(|person| person.user.clone());
-        let user = user.or_else(|| subject.mapped.map(issuer_only_user));
-        match (result, user) {
-            (Ok(facts), _) => Ok(AccessGrant {
-                facts,
-                expires_at: Some(token.expires_at),
-                linked: Some(Arc::new(self.linked(token))),
-            }),
-            (Err(reason), Some(user)) => Err(reason.with_owner(CredentialOwner { user, session })),
-            (Err(reason), None) => Err(reason.into()),
-        }
+        let linked = self.linked(&token.issuer, &token.claims, token.mapped.clone());
+        vouched_for(result, subject, (&token.session, token.expires_at, linked))
+    }
+
+    /// A token that a login made for kubectl.
+    async fn login_token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<AccessGrant, Error> {
+        let token = self.store.find_login_token(SecretHash::of(secret)).await?;
+        let token = token.ok_or(AccessDenyReason::UnknownKey)?;
+        let login = self.store.login(token.login).await?;
+        let login = login.ok_or(AccessDenyReason::UnknownKey)?;
+        let subject = CredentialSubject {
+            person: agents.user_of(&self.links, &login.issuer, &login.claims),
+            mapped: token.is_mapped.then_some(&token.identity),
+            vouched: Some((&*login.issuer, &token.identity)),
+        };
+        let session = SessionId::new(AccessType::Login, login.id.to_string());
+        let expires_at = token.expires_at.min(login.expires_at);
+        let result = self.check(login.revoked_at, expires_at).and_then(|()| {
+            let (for_agent, identity) = token.agent.as_ref().ok_or(AccessDenyReason::OtherAgent)?;
+            if *for_agent != agent {
+                return Err(AccessDenyReason::OtherAgent);
+            }
+            // SECURITY: as for personal access tokens.
+            let known = agents.agent(agent).map(|agent| agent.identity());
+            if known.is_some_and(|known| known != *identity) {
+                return Err(AccessDenyReason::FormerAgent);
+            }
+            agents.grant(agent, subject, session.clone())
+        });
+        let linked = self.linked(&login.issuer, &login.claims, Some(token.identity.clone()));
+        vouched_for(result, subject, (&session, expires_at, linked))
     }
 
     /// The claims that decide which person is meant.
-    fn linked(&self, token: &IdToken) -> LinkedClaims {
-        let links = self.links.iter().filter(|link| link.issuer == token.issuer);
+    fn linked(&self, issuer: &str, claims: &Map<String, Value>, identity: Option<Identity>) -> LinkedClaims {
+        let links = self.links.iter().filter(|link| link.issuer == issuer);
         let names = links.map(|link| link.claim.as_str()).chain([EMAIL_VERIFIED]);
-        let claims = names.filter_map(|name| Some((name.to_owned(), token.claims.get(name)?.clone())));
+        let claims = names.filter_map(|name| Some((name.to_owned(), claims.get(name)?.clone())));
         LinkedClaims {
-            issuer: token.issuer.clone(),
+            issuer: issuer.to_owned(),
             claims: claims.collect(),
+            identity,
         }
     }
 
@@ -191,14 +219,22 @@ impl EmbeddedPlatform {
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => {
                 Some(agents.people().person(access.user().id)?)
             }
-            (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
-            (AccessType::OidcIdToken, None) | (AccessType::CiJobToken, _) => return None,
+            (AccessType::OidcIdToken | AccessType::Login, Some(linked)) => {
+                agents.user_of(&self.links, &linked.issuer, &linked.claims)
+            }
+            (AccessType::OidcIdToken | AccessType::Login, None) | (AccessType::CiJobToken, _) => return None,
         };
         let mapped = match &access.facts.access_as {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let subject = CredentialSubject { person, mapped };
+        let linked = access.linked.as_ref();
+        let vouched = linked.and_then(|linked| Some((&*linked.issuer, linked.identity.as_ref()?)));
+        let subject = CredentialSubject {
+            person,
+            mapped,
+            vouched,
+        };
         let facts = agents.grant(access.agent().id, subject, access.session().clone());
         access.renewed(facts.ok()?)
     }
@@ -225,6 +261,28 @@ impl EmbeddedPlatform {
                 tracing::warn!(%error, token = %id, "the last use of a token could not be written");
             }
         });
+    }
+}
+
+/// Access of somebody whom an issuer vouches for, or why there is none, with whose it would be.
+fn vouched_for(
+    result: Result<AccessFacts, AccessDenyReason>,
+    subject: CredentialSubject<'_>,
+    (session, expires_at, linked): (&SessionId, Timestamp, LinkedClaims),
+) -> Result<AccessGrant, Error> {
+    let user = subject.person.map(|person| person.user.clone());
+    let user = user.or_else(|| Some(issuer_only_user(subject.vouched?.1)));
+    match (result, user) {
+        (Ok(facts), _) => Ok(AccessGrant {
+            facts,
+            expires_at: Some(expires_at),
+            linked: Some(Arc::new(linked)),
+        }),
+        (Err(reason), Some(user)) => {
+            let session = session.clone();
+            Err(reason.with_owner(CredentialOwner { user, session }))
+        }
+        (Err(reason), None) => Err(reason.into()),
     }
 }
 

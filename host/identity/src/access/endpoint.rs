@@ -109,7 +109,7 @@ impl PlatformEndpoint {
                 csrf_token,
             },
             (AccessType::SessionCookie, None) => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
-            (AccessType::CiJobToken, _) => return message(StatusCode::BAD_REQUEST, INVALID_QUERY),
+            (AccessType::CiJobToken | AccessType::Login, _) => return message(StatusCode::BAD_REQUEST, INVALID_QUERY),
         };
         match authorizer.authorize(agents, &AccessQuery { agent, key }).await {
             Ok(access) => granted(&access),
@@ -155,7 +155,9 @@ fn refused(error: &Error) -> Response<Bytes> {
             | AccessDenyReason::Csrf
             | AccessDenyReason::UnknownUser
             | AccessDenyReason::FormerUser
+            | AccessDenyReason::NameTaken
             | AccessDenyReason::Blocked
+            | AccessDenyReason::Locked
             | AccessDenyReason::IdToken(_) => {
                 let body = Bytes::from_static(INVALID_KEY.as_bytes());
                 respond(StatusCode::UNAUTHORIZED, "text/plain; charset=utf-8", body)

@@ -52,8 +52,12 @@ pub enum AccessDenyReason {
     Csrf,
     #[error("the credential matches nobody in the user directory")]
     UnknownUser,
+    #[error("the directory has another user of this name")]
+    NameTaken,
     #[error("the user is blocked")]
     Blocked,
+    #[error("the user is locked")]
+    Locked,
     /// Not a developer in any project or group the agent is shared with.
     #[error("the user is a developer in no project and no group the agent is shared with")]
     NotMember,

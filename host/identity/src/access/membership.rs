@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use strum::VariantArray;
+use tollgate_config::{GroupMembership, NamespaceKind};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::user::{Membership, Role};
 use tollgate_state::agent::UserAccess;
@@ -26,54 +27,102 @@ struct ListedNamespace {
     path: Arc<str>,
     /// Its own members, then those of each group above it.
     members: Vec<Arc<Members>>,
+    /// Roles in it and in each group above it by groups of issuers.
+    group_roles: Vec<GroupRole>,
+}
+
+#[derive(Debug)]
+struct GroupRole {
+    issuer: String,
+    oidc_group: String,
+    role: Role,
+}
+
+/// Whom memberships are computed for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    /// Number in the directory, if they are in it.
+    pub(super) user: Option<i64>,
+    /// Issuer and groups, if a token of an issuer said so.
+    pub(super) groups: Option<(&'a str, &'a [String])>,
 }
 
 impl ListedNamespaces {
-    /// Resolves the lists; entries missing from the directory grant nothing.
+    /// Resolves the lists; entries that neither the directory nor `memberships` has grant nothing.
     pub(super) fn resolve(
         access: &UserAccess,
-        (agent, people): (&str, &UserDirectory),
+        (agent, people, memberships): (&str, &UserDirectory, &[GroupMembership]),
         findings: &mut Vec<Diagnostic>,
     ) -> Self {
-        let mut listed = |kind: &str, path: &str, found: Option<&GitLabNamespace>| {
+        let mut listed = |kind: NamespaceKind, path: &Arc<str>, found: Option<&GitLabNamespace>| {
+            let named = || memberships.iter().filter(|one| one.kind == kind && *one.path == **path);
+            let id = found.map(|space| space.id).or_else(|| named().find_map(|one| one.id));
             // A remote platform has a directory of its own.
-            if found.is_none() && !people.is_empty() {
-                let message = format!("agent `{agent}` is shared with the {kind} `{path}`, which no directory has");
+            if id.is_none() && !(people.is_empty() && memberships.is_empty()) {
+                let kind = match kind {
+                    NamespaceKind::Project => "project",
+                    NamespaceKind::Group => "group",
+                };
+                let message = format!(
+                    "agent `{agent}` is shared with the {kind} `{path}`, which no directory has, nor \
+                     `kubernetes.memberships` with an `id`"
+                );
                 findings.push(Diagnostic::warning(access.location.clone(), message));
             }
-            found.map(|space| ListedNamespace::new(space, people))
+            Some(ListedNamespace::new((id?, kind, path), found, (people, memberships)))
         };
         let (projects, groups) = (access.projects.iter(), access.groups.iter());
         Self {
             projects: projects
-                .filter_map(|path| listed("project", path, people.project(path)))
+                .filter_map(|path| listed(NamespaceKind::Project, path, people.project(path)))
                 .collect(),
             groups: groups
-                .filter_map(|path| listed("group", path, people.group(path)))
+                .filter_map(|path| listed(NamespaceKind::Group, path, people.group(path)))
                 .collect(),
         }
     }
 
-    pub(super) fn memberships_of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
-        let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
+    pub(super) fn memberships_of(&self, member: Member<'_>) -> (Vec<Membership>, Vec<Membership>) {
+        let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(member)).collect();
         (of(&self.projects), of(&self.groups))
     }
 }
 
 impl ListedNamespace {
-    fn new(space: &GitLabNamespace, people: &UserDirectory) -> Self {
-        let above = people.ancestor_groups(&space.path);
-        let members = std::iter::once(space).chain(above);
+    fn new(
+        (id, kind, path): (i64, NamespaceKind, &Arc<str>),
+        space: Option<&GitLabNamespace>,
+        (people, memberships): (&UserDirectory, &[GroupMembership]),
+    ) -> Self {
+        let above = people.ancestor_groups(path);
+        let members = space.into_iter().chain(above);
+        let is_above = |group: &str| path.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'));
+        let applies = |one: &&GroupMembership| {
+            let is_here = one.kind == kind && *one.path == **path;
+            is_here || (one.kind == NamespaceKind::Group && is_above(&one.path))
+        };
+        let group_roles = memberships.iter().filter(applies).map(|one| GroupRole {
+            issuer: one.issuer.clone(),
+            oidc_group: one.oidc_group.clone(),
+            role: one.role,
+        });
         Self {
-            id: space.id,
-            path: Arc::clone(&space.path),
+            id,
+            path: Arc::clone(path),
             members: members.map(|space| Arc::clone(&space.members)).collect(),
+            group_roles: group_roles.collect(),
         }
     }
 
     /// The roles from reporter up to the highest one, if that is at least developer.
-    fn membership(&self, user: i64) -> Option<Membership> {
-        let roles = self.members.iter().filter_map(|members| members.get(&user));
+    fn membership(&self, member: Member<'_>) -> Option<Membership> {
+        let user = member.user;
+        let direct = self.members.iter().filter_map(|members| members.get(&user?));
+        let by_group = self.group_roles.iter().filter_map(|one| {
+            let (issuer, groups) = member.groups?;
+            (one.issuer == issuer && groups.contains(&one.oidc_group)).then_some(&one.role)
+        });
+        let roles = direct.chain(by_group);
         let effective = roles.max().copied().filter(|role| *role >= Role::Developer)?;
         let is_reported = |role: &Role| (Role::Reporter..=effective).contains(role);
         Some(Membership {

@@ -18,6 +18,10 @@ pub struct RandomError;
 
 /// Prefix of tokens, by which secret scanners find them.
 pub const TOKEN_PREFIX: &str = "tgpat-";
+/// Prefix of the logins of the command line.
+pub const LOGIN_PREFIX: &str = "tglogin-";
+/// Prefix of the tokens that a login makes for kubectl.
+pub const KUBECTL_TOKEN_PREFIX: &str = "tgkube-";
 
 const RANDOM_BYTES: usize = 32;
 
@@ -29,7 +33,12 @@ const CHECKSUM_BYTES: usize = 3;
 
 /// Whether a text has the form of a token's secret with a matching checksum.
 pub fn is_token(text: &str) -> bool {
-    let tail = text.strip_prefix(TOKEN_PREFIX);
+    is_secret(text, TOKEN_PREFIX)
+}
+
+/// Whether a text has the form of a secret that begins with `prefix`, with a matching checksum.
+pub(crate) fn is_secret(text: &str, prefix: &str) -> bool {
+    let tail = text.strip_prefix(prefix);
     let parts = tail.and_then(|tail| tail.split_at_checked(RANDOM_CHARACTERS));
     parts.is_some_and(|(random, sum)| checksum(random) == sum)
 }
@@ -37,7 +46,8 @@ pub fn is_token(text: &str) -> bool {
 /// Whether a text has the prefix of tokens but cannot be one. Imported tokens have other
 /// prefixes.
 pub(super) fn is_malformed_token(text: &str) -> bool {
-    text.starts_with(TOKEN_PREFIX) && !is_token(text)
+    let is_malformed = |prefix: &str| text.starts_with(prefix) && !is_secret(text, prefix);
+    is_malformed(TOKEN_PREFIX) || is_malformed(KUBECTL_TOKEN_PREFIX)
 }
 
 fn checksum(text: &str) -> String {
@@ -49,9 +59,14 @@ fn checksum(text: &str) -> String {
 /// A secret of a personal access token: [`TOKEN_PREFIX`], 43 characters of 32
 /// random bytes and 4 of a checksum over them, all base64url.
 pub fn generate_token() -> Result<SecretString, RandomError> {
+    generate(TOKEN_PREFIX)
+}
+
+/// As [`generate_token`], with another prefix.
+pub fn generate(prefix: &str) -> Result<SecretString, RandomError> {
     let random = random()?;
     let mut text = Zeroizing::new(String::with_capacity(64));
-    text.push_str(TOKEN_PREFIX);
+    text.push_str(prefix);
     text.push_str(&random);
     text.push_str(&checksum(&random));
     Ok(SecretString::from(text.as_str()))
@@ -63,10 +78,15 @@ pub fn generate_session_secret() -> Result<SecretString, RandomError> {
     Ok(SecretString::from(random()?.as_str()))
 }
 
-fn random() -> Result<Zeroizing<String>, RandomError> {
+/// 32 random bytes.
+pub fn random_bytes() -> Result<Zeroizing<[u8; 32]>, RandomError> {
     let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);
     rand::fill(&mut *bytes).map_err(|_| RandomError)?;
-    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes)))
+    Ok(bytes)
+}
+
+fn random() -> Result<Zeroizing<String>, RandomError> {
+    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*random_bytes()?)))
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use std::sync::{Arc, LazyLock};
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use secrecy::ExposeSecret;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
+use super::login;
 use super::principal::{ArgocdTokenRef, VerifiedIdentity, string_claim};
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use crate::revoked_tokens::TokenIds;
@@ -38,6 +39,8 @@ pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
     key_fingerprint: u64,
+    /// Identifies the key in logins.
+    pub(super) login_key: String,
     accounts: Accounts,
     projects: BTreeMap<String, Arc<Project>>,
     scopes: Vec<String>,
@@ -66,6 +69,7 @@ impl ArgocdTokenVerifier {
         }
         Some(Self {
             key: DecodingKey::from_secret(key.as_bytes()),
+            login_key: login::key_hash(key),
             key_fingerprint: KEY_FINGERPRINTS.hash_one(key.as_bytes()),
             accounts: Accounts::read(resources, findings),
             projects: resources.projects.clone(),
@@ -107,6 +111,43 @@ impl ArgocdTokenVerifier {
             expires_at: times.expires_at,
             issued: Some(issued),
             token_ids,
+        })
+    }
+
+    /// Whom a login stands for that began with a token of an account.
+    ///
+    /// # Errors
+    /// [`Error`]: the account is gone, or the token would be refused now.
+    pub(super) fn identity_of(
+        &self,
+        mut claims: Map<String, Value>,
+        expires_at: Option<i64>,
+    ) -> Result<VerifiedIdentity, Error> {
+        let reference = login::take_argocd_reference(&mut claims);
+        let (subject, key) = reference.ok_or(InvalidTokenReason::Subject)?;
+        if key != self.login_key {
+            return Err(InvalidTokenReason::Signature.into());
+        }
+        let issued = ArgocdTokenRef {
+            key: self.key_fingerprint,
+            subject,
+            id: string_claim(&claims, "jti").to_owned(),
+            at: claims.get("iat").and_then(Value::as_i64).unwrap_or_default(),
+        };
+        let (kind, user_id) = self.check(&issued)?;
+        Ok(VerifiedIdentity {
+            kind,
+            issuer: ISSUER.to_owned(),
+            names: Identity {
+                username: user_id.clone(),
+                groups: scope_values(&claims, &self.scopes),
+                ..Identity::default()
+            },
+            user_id,
+            token_ids: TokenIds::of(&claims),
+            claims,
+            expires_at,
+            issued: Some(issued),
         })
     }
 

@@ -7,6 +7,7 @@
 use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, MissingAudience, ValidationProfile, Verifier};
 use super::keys::{KeyCache, KeySource};
 use super::mapping::CompiledClaimMappings;
+use super::sign_in::{ArgocdSignIn, RelyingParty};
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
 use super::{
@@ -14,12 +15,13 @@ use super::{
     Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
 use crate::revoked_tokens::TokenIds;
-use tollgate_config::ArgocdServer;
+use tollgate_config::{ArgocdServer, ConsoleHost};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
 use tollgate_policy::rbac::account_names;
 use tollgate_state::Resources;
+use url::Url;
 
 /// Path of the discovery document under an issuer (OpenID Connect Discovery,
 /// section 4).
@@ -54,6 +56,8 @@ impl Authenticator {
             argocd_tokens = ArgocdTokenVerifier::read(resources, scopes, &mut builder.findings);
             builder.add_sso(resources, config.argocd_server.as_ref());
         }
+        let argocd_server = builder.argocd_sign_in(config);
+        builder.warn_shared_host(config, resources);
         builder.warn_shared_names(config);
         let Builder {
             mut findings,
@@ -72,6 +76,9 @@ impl Authenticator {
             anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
             cache: VerifiedTokens::new(),
             revoked: None,
+            argocd_server,
+            logins: None,
+            sessions: None,
             clock,
         };
         Loaded::new(authenticator, findings)
@@ -113,6 +120,46 @@ impl Builder<'_> {
         self.findings.extend(found);
     }
 
+    /// argocd-server, if people sign in to the console by its accounts.
+    fn argocd_sign_in(&mut self, config: &tollgate_config::Authentication) -> Option<ArgocdSignIn> {
+        config.console.as_ref()?;
+        let server = config.argocd_server.as_ref().filter(|_| config.argocd_sessions)?;
+        match ArgocdSignIn::new(server) {
+            Ok(server) => Some(server),
+            Err(error) => {
+                let message = format!("`argocd`: {error}");
+                self.findings.push(Diagnostic::error(None, message));
+                None
+            }
+        }
+    }
+
+    /// Refuses a console on Argo CD's host, unless the settings say that it is meant.
+    fn warn_shared_host(&mut self, config: &tollgate_config::Authentication, resources: &Resources) {
+        let (Some(console), Some(url)) = (&config.console, resources.argocd_cm.data.get("url")) else {
+            return;
+        };
+        let argocd = Url::parse(url.value.trim()).ok();
+        let is_shared = argocd.is_some_and(|argocd| argocd.origin() == console.url.origin());
+        match (is_shared, console.host) {
+            (true, ConsoleHost::Own) => {
+                let message = format!("`console.url` is Argo CD's own `url`, `{}`", &*url.value);
+                let hint = "give the console a host name of its own; `console.sharesArgocdHost: true` serves both \
+                            on one, where a script in a page of Argo CD can act as whoever looks at it";
+                self.findings
+                    .push(Diagnostic::error(url.location.clone(), message).with_hint(hint));
+            }
+            (true, ConsoleHost::SharedWithArgocd) => {
+                let message = "the console shares its host name with Argo CD";
+                let hint = "a script in a page of Argo CD can act as whoever looks at it; give the console a name \
+                            of its own";
+                self.findings
+                    .push(Diagnostic::warning(url.location.clone(), message).with_hint(hint));
+            }
+            (false, _) => {}
+        }
+    }
+
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
         let mapping =
             CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, path, &mut self.findings);
@@ -130,12 +177,21 @@ impl Builder<'_> {
         let (Some(mapping), Some(verifier)) = (mapping, verifier) else {
             return;
         };
+        let client = issuer.client.clone().map(|client| RelyingParty::new(client, issuer));
+        let client = match client.transpose() {
+            Ok(client) => client,
+            Err(error) => {
+                let message = format!("`{path}.client`: {error}");
+                return self.findings.push(Diagnostic::error(None, message));
+            }
+        };
         let name = verifier.name.clone();
         let issuer = OidcIssuer {
             verifier,
             interpretation: ClaimInterpretation::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
+            client,
         };
         self.issuers.insert(name, issuer);
     }
@@ -190,6 +246,7 @@ impl Builder<'_> {
             interpretation: ClaimInterpretation::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
+            client: None,
         })
     }
 

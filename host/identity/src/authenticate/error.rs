@@ -48,6 +48,15 @@ pub enum Error {
     /// Maps to 503.
     #[error("Argo CD's list of revoked tokens is unavailable")]
     RevocationsUnavailable,
+    /// The store cannot tell whether a login is in force. Maps to 503.
+    #[error("the store of logins is unavailable")]
+    StoreUnavailable(#[source] crate::store::Error),
+    /// The credential is good, but not for this. The caller may see the whole message. Maps to 403.
+    #[error("this credential is not for requests of this kind: {0}")]
+    Scope(&'static str),
+    /// Somebody locked the caller. The caller may see this. Maps to 403.
+    #[error("the person is locked")]
+    Locked,
     /// The token is valid, but its groups could not be fetched from the issuer's userinfo
     /// endpoint (Argo CD: 401 `Invalid session`). The caller may see the first words, not the
     /// cause.
@@ -67,6 +76,9 @@ impl Error {
             Self::CrossSite { .. } => "cross_site_request",
             Self::IssuerUnavailable(_) => "issuer_unavailable",
             Self::RevocationsUnavailable => EndReason::RevocationsUnavailable.code(),
+            Self::StoreUnavailable(_) => EndReason::StoreUnavailable.code(),
+            Self::Scope(_) => "credential_scope",
+            Self::Locked => "person_locked",
             Self::SessionUnusable(_) => "session_unusable",
         }
     }
@@ -116,6 +128,9 @@ pub enum InvalidTokenReason {
     /// `iss` is none of the configured issuers, or missing.
     #[error("no configured issuer matches `iss`")]
     UnknownIssuer,
+    /// No login of the gateway has this secret.
+    #[error("no login has this secret")]
+    UnknownLogin,
     /// `alg` is not on the issuer's list; `none` never is.
     #[error("`alg` is not one of {0}")]
     Algorithm(String),
@@ -177,6 +192,7 @@ impl InvalidTokenReason {
     fn code(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown_issuer",
+            Self::UnknownLogin => "unknown_login",
             Self::Algorithm(_) => "algorithm_refused",
             Self::Type | Self::HeaderField(_) => "token_kind_refused",
             Self::UnknownKey => "unknown_key",
@@ -221,6 +237,9 @@ pub enum RevocationReason {
     NotListed,
     #[error("the project or role does not exist")]
     NoRole,
+    /// The login at the gateway was ended.
+    #[error("the login was ended")]
+    LoginEnded,
     /// It is on the list in Argo CD's Redis.
     #[error("its holder signed out of Argo CD")]
     SignedOut,

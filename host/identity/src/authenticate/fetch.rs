@@ -50,8 +50,8 @@ pub(super) enum FetchError {
     Elsewhere { url: String, expected: String },
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
-    #[error("the token file `{file}` cannot be used: {reason}")]
-    TokenFile { file: String, reason: String },
+    #[error("the file `{file}` cannot be used: {reason}")]
+    SecretFile { file: String, reason: String },
     #[error("no answer within {0:?}")]
     Timeout(Duration),
 }
@@ -104,18 +104,28 @@ pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
 
 /// Reads the token of a file, without blanks and line ends around it.
 pub(super) async fn read_token(file: &Path) -> Result<SecretString, FetchError> {
-    let refused = |reason: String| FetchError::TokenFile {
+    read_secret(file, "a token", |byte| byte.is_ascii_graphic()).await
+}
+
+/// Reads the secret of an OAuth client from a file, without blanks and line ends around it. Blanks
+/// within it are its own (RFC 6749, appendix A.2).
+pub(super) async fn read_client_secret(file: &Path) -> Result<SecretString, FetchError> {
+    read_secret(file, "a client secret", |byte| byte == b' ' || byte.is_ascii_graphic()).await
+}
+
+async fn read_secret(file: &Path, expected: &str, may_have: fn(u8) -> bool) -> Result<SecretString, FetchError> {
+    let refused = |reason: String| FetchError::SecretFile {
         file: file.display().to_string(),
         reason,
     };
     let text = tokio::fs::read_to_string(file).await.map(Zeroizing::new);
     let text = text.map_err(|error| refused(error.to_string()))?;
-    let token = text.trim();
-    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let reason = format!("a token of at most {MAX_TOKEN_BYTES} ASCII characters is expected");
+    let secret = text.trim();
+    if secret.is_empty() || secret.len() > MAX_TOKEN_BYTES || !secret.bytes().all(may_have) {
+        let reason = format!("{expected} of at most {MAX_TOKEN_BYTES} ASCII characters is expected");
         return Err(refused(reason));
     }
-    Ok(SecretString::from(token))
+    Ok(SecretString::from(secret))
 }
 
 /// - `bearer`: token sent with the request, if any.
@@ -146,7 +156,7 @@ pub(super) async fn fetch_json<T: DeserializeOwned>(
 }
 
 /// The innermost cause, which says more than "error sending request".
-fn cause(error: &dyn std::error::Error) -> String {
+pub(super) fn cause(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::error::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{CompiledClaimMappings, check_email_verified, check_unmapped_name};
+use super::sign_in::RelyingParty;
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use super::userinfo::UserinfoClient;
 use super::{principal::VerifiedIdentity, principal::string_claim};
@@ -63,6 +64,8 @@ pub(super) struct OidcIssuer {
     pub(super) interpretation: ClaimInterpretation,
     pub(super) scopes: Vec<String>,
     pub(super) accounts: Arc<BTreeSet<String>>,
+    /// What the gateway is there, if people sign in at it.
+    pub(super) client: Option<RelyingParty>,
 }
 
 /// Verifies that a token is from an issuer, meant for us and currently valid.
@@ -143,6 +146,18 @@ impl Verifier {
         Ok((claims, times))
     }
 
+    /// The claims of a logout token, whose signature alone was verified.
+    pub(super) async fn logout_claims(&self, token: UnverifiedToken<'_>) -> Result<Map<String, Value>, Error> {
+        let algorithm = token.checked_logout_algorithm(&self.algorithms)?;
+        let keys = self.keys.find(token.key_id(), algorithm).await;
+        let keys = keys.map_err(|error| match error {
+            KeyError::Unknown => InvalidTokenReason::UnknownKey.into(),
+            KeyError::Unavailable => Error::IssuerUnavailable(self.name.clone()),
+        })?;
+        let key_id = token.key_id().map(str::to_owned);
+        Ok(token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?)
+    }
+
     /// Checks that `aud` has a configured audience (Kubernetes: `MatchAny`). For a token with
     /// several audiences, `azp`, if present, must be a configured one as well (OpenID Connect
     /// Core, section 3.1.3.7; Kubernetes does not check this).
@@ -184,6 +199,22 @@ impl OidcIssuer {
         match &self.interpretation {
             ClaimInterpretation::Mapped(mapping) => Ok((self.mapped(mapping, claims, times.expires_at)?, None)),
             ClaimInterpretation::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
+        }
+    }
+
+    /// Whom claims stand for that the issuer vouched for before, if they are still for us.
+    ///
+    /// # Errors
+    /// [`Error`]: they would be refused now.
+    pub(super) fn identity_of(
+        &self,
+        claims: Map<String, Value>,
+        expires_at: Option<i64>,
+    ) -> Result<VerifiedIdentity, Error> {
+        self.verifier.check_audience(&claims)?;
+        match &self.interpretation {
+            ClaimInterpretation::Mapped(mapping) => self.mapped(mapping, claims, expires_at),
+            ClaimInterpretation::Argocd { .. } => self.read(claims, expires_at),
         }
     }
 

@@ -114,6 +114,8 @@ struct KeyCacheState {
 
 #[derive(Debug)]
 pub(super) struct KeySet {
+    /// What the discovery document says besides.
+    pub(super) provider: ProviderMetadata,
     keys: Vec<VerificationKey>,
     fetched_at: Duration,
 }
@@ -179,7 +181,7 @@ impl KeyCache {
 
     /// Returns the current keys. Fetches them if there are none or they are too old; if they soon
     /// will be, fetches them in the background.
-    async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
+    pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
         let known = lock(&self.state).keys.clone();
         let age = known.as_ref().map(|keys| self.age(keys));
         if let (Some(keys), Some(age)) = (&known, age)
@@ -232,9 +234,14 @@ impl KeyCache {
         let now = self.clock.uptime();
         let mut state = lock(&self.state);
         match outcome {
-            Ok(keys) => {
+            Ok((keys, provider)) => {
                 state.failed_at = None;
-                state.keys = Some(Arc::new(KeySet { keys, fetched_at: now }));
+                let fetched_at = now;
+                state.keys = Some(Arc::new(KeySet {
+                    provider,
+                    keys,
+                    fetched_at,
+                }));
             }
             Err(error) => {
                 state.failed_at = Some(now);
@@ -244,7 +251,7 @@ impl KeyCache {
         }
     }
 
-    async fn fetch(&self) -> Result<Vec<VerificationKey>, FetchError> {
+    async fn fetch(&self) -> Result<(Vec<VerificationKey>, ProviderMetadata), FetchError> {
         let source = &self.source;
         let token = match &source.token_file {
             Some(file) => Some(fetch::read_token(file).await?),
@@ -267,7 +274,7 @@ impl KeyCache {
         if keys.is_empty() {
             return Err(FetchError::NoKeys { url: url.to_string() });
         }
-        Ok(keys)
+        Ok((keys, discovery.provider))
     }
 
     fn age(&self, keys: &KeySet) -> Duration {
@@ -295,6 +302,22 @@ impl KeySet {
 struct DiscoveryDocument {
     issuer: String,
     jwks_uri: String,
+    #[serde(flatten)]
+    provider: ProviderMetadata,
+}
+
+/// Where people sign in at an issuer, and sign out. API servers, whose tokens are verified too, have
+/// none of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct ProviderMetadata {
+    pub(super) authorization_endpoint: Option<String>,
+    pub(super) token_endpoint: Option<String>,
+    pub(super) end_session_endpoint: Option<String>,
+    #[serde(default)]
+    pub(super) token_endpoint_auth_methods_supported: Vec<String>,
+    /// Whether every answer names the issuer (RFC 9207).
+    #[serde(default)]
+    pub(super) authorization_response_iss_parameter_supported: bool,
 }
 
 #[derive(Deserialize)]

@@ -5,7 +5,7 @@
 
 use http::header::{HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 
 use super::Safety;
 use super::error::Error;
@@ -53,7 +53,7 @@ pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<
 /// Checks that the request names this machine as its host. Required of anonymous callers;
 /// otherwise any page could reach a loopback listener through a DNS name it owns.
 pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
-    let host = host(head).unwrap_or_default();
+    let host = host(&head.uri, &head.headers).unwrap_or_default();
     let name = split_port(host).0;
     let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     if name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback()) {
@@ -83,7 +83,9 @@ fn is_same_origin(head: &Parts, origin: &str) -> bool {
         "http" => "80",
         _ => return false,
     };
-    let Some(host) = host(head) else { return false };
+    let Some(host) = host(&head.uri, &head.headers) else {
+        return false;
+    };
     let (ours, our_port) = split_port(host);
     let (theirs, their_port) = split_port(authority);
     !ours.is_empty()
@@ -92,15 +94,15 @@ fn is_same_origin(head: &Parts, origin: &str) -> bool {
 }
 
 /// The authority of the request target (HTTP/2), else the only `Host` field.
-fn host(head: &Parts) -> Option<&str> {
-    match head.uri.authority() {
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    match uri.authority() {
         Some(authority) => Some(authority.as_str()),
-        None => sole(&head.headers, HOST.as_str()),
+        None => sole(headers, HOST.as_str()),
     }
 }
 
 /// Splits `host:port`; brackets of an IPv6 address stay with the host.
-fn split_port(authority: &str) -> (&str, Option<&str>) {
+pub(super) fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => (host, Some(port)),
         Some(_) | None => (authority, None),

@@ -3,6 +3,7 @@
 //! Security: a [`Principal`] contains no token. `Debug` shows no claim values except the names
 //! that are logged anyway.
 
+use crate::logins::ActiveLogin;
 use crate::revoked_tokens::TokenIds;
 use tollgate_core::principal::Kind;
 
@@ -26,12 +27,13 @@ pub enum CredentialTransport {
 }
 
 /// A caller whose credential was verified. Only this stage makes one.
-#[derive(PartialEq, derive_more::Debug)]
+#[derive(derive_more::Debug)]
 #[debug("Principal {{ kind: {:?}, issuer: {:?}, user_id: {:?}, presented: {transport:?}, .. }}", self.identity.kind, self.identity.issuer, self.identity.user_id)]
 pub struct Principal {
     pub(super) identity: VerifiedIdentity,
     transport: CredentialTransport,
     limit_key: u64,
+    login: Option<ActiveLogin>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -70,7 +72,26 @@ impl Principal {
             identity,
             transport,
             limit_key,
+            login: None,
         }
+    }
+
+    /// A caller who was verified by a login at the gateway.
+    pub(super) fn of_login(identity: VerifiedIdentity, transport: CredentialTransport, login: ActiveLogin) -> Self {
+        Self {
+            login: Some(login),
+            ..Self::new(identity, transport)
+        }
+    }
+
+    /// The login at the gateway by which the caller was verified, if it was one.
+    pub fn login(&self) -> Option<&ActiveLogin> {
+        self.login.as_ref()
+    }
+
+    /// The identity that the caller's issuer vouches for.
+    pub fn names(&self) -> &Identity {
+        &self.identity.names
     }
 
     /// The subject policies decide on: `federated_claims.user_id` if set, else `sub` (Argo CD);

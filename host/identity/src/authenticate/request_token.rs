@@ -44,7 +44,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
 }
 
 /// The token of the only `Authorization` field (RFC 6750, section 2.1).
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, MalformedCredential> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, MalformedCredential> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let Some(field) = fields.next() else { return Ok(None) };
     let more = fields.count();
@@ -95,7 +95,7 @@ fn chunk_count(text: &str) -> Result<usize, MalformedCredential> {
 
 /// The value of the cookie `name`, which must not occur twice. Other cookies are ignored,
 /// whatever their bytes.
-fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, MalformedCredential> {
+pub(super) fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, MalformedCredential> {
     let mut found = None;
     for field in headers.get_all(COOKIE) {
         let mut rest = field.as_bytes();

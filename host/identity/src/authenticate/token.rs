@@ -59,6 +59,15 @@ impl<'a> UnverifiedToken<'a> {
     /// The token's algorithm, if it is among `allowed` and the header requires nothing
     /// unsupported.
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
+        self.algorithm_of_kind(allowed, &["JWT", "at+jwt", "application/at+jwt"])
+    }
+
+    /// As [`UnverifiedToken::checked_algorithm`], for logout tokens.
+    pub(super) fn checked_logout_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
+        self.algorithm_of_kind(allowed, &["JWT", "logout+jwt", "application/logout+jwt"])
+    }
+
+    fn algorithm_of_kind(&self, allowed: &[Algorithm], kinds: &[&str]) -> Result<Algorithm, InvalidTokenReason> {
         let algorithm = self.header.alg.parse().ok();
         let Some(algorithm) = algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
             let allowed: Vec<_> = allowed.iter().map(|known| format!("`{known:?}`")).collect();
@@ -73,8 +82,7 @@ impl<'a> UnverifiedToken<'a> {
             return Err(InvalidTokenReason::HeaderField(field));
         }
         let kind = self.header.typ.as_deref().unwrap_or("JWT");
-        let known = ["JWT", "at+jwt", "application/at+jwt"];
-        if !known.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+        if !kinds.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
             return Err(InvalidTokenReason::Type);
         }
         Ok(algorithm)

@@ -3,7 +3,7 @@
 //! It records when exchanges begin and end, when sessions are revoked and when credentials expire,
 //! and yields the exchanges that must be ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -184,6 +184,17 @@ impl SessionTable {
     pub(super) fn end_all(&self, reason: EndReason, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
         self.each(|id, session| ended.extend(session.end(id, reason, now, |_| true)));
+        ended
+    }
+
+    /// Returns what people of these names have open, to be ended.
+    pub(super) fn end_people(&self, names: &HashSet<String>, now: Timestamp) -> Vec<EndedExchange> {
+        let mut ended = Vec::new();
+        self.each(|id, session| {
+            if session.uses.iter().any(|one| names.contains(&one.user.username)) {
+                ended.extend(session.end(id, EndReason::Revoked, now, |_| true));
+            }
+        });
         ended
     }
 

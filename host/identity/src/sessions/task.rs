@@ -81,7 +81,11 @@ async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut 
         // and after the process was suspended, each has its full time.
         let left = Some(end.saturating_sub(queried_at)).filter(|left| !left.is_zero());
         let limit = left.map_or(STORE_TIMEOUT, |left| left.min(STORE_TIMEOUT));
-        let result = with_timeout(limit, sessions.apply_new_revocations(&mut cursor)).await;
+        let queries = async {
+            sessions.apply_new_revocations(&mut cursor).await?;
+            sessions.apply_locks().await
+        };
+        let result = with_timeout(limit, queries).await;
         match &result {
             Ok(()) => {
                 known = queried_at;

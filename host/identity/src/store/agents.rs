@@ -79,7 +79,7 @@ pub struct StoredConnection {
 const CHANGED: &str = "UPDATE agent_changes SET version = version + 1 WHERE id = 1";
 
 fn key_value(key: &AgentKey) -> Value {
-    Value::Bytes(key.as_bytes().to_vec())
+    key.as_bytes().to_vec().into()
 }
 
 fn changed() -> Statement {
@@ -106,7 +106,7 @@ impl Store {
         let insert = Statement::new(
             "INSERT INTO agent_keys (public_key, server, join_token, joined_at) VALUES ($1, $2, $3, $4) \
              ON CONFLICT DO NOTHING",
-            [key_value(&key), server.into(), Value::Bytes(token.to_vec()), at.into()],
+            [key_value(&key), server.into(), token.to_vec().into(), at.into()],
         );
         let event = agent_event("agent.joined", at, None, details)?;
         if self.change_agents(insert, vec![], Some(event)).await? {
@@ -226,7 +226,7 @@ impl Store {
                 replica.id.into(),
                 lease.into(),
                 replica.url.as_str().into(),
-                Value::Bytes(replica.certificate.to_vec()),
+                replica.certificate.to_vec().into(),
             ];
             let insert = Statement::new(self.by_kind(INSERT), values);
             self.change_agents(insert, vec![], None).await?;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::change::Change;
 use super::database::Purpose;
 use super::query::{ROWS, SelectQuery, Value, agent_id, arguments, invalid_column, read, time, uuid};
-use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Store, Token, bounds};
+use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, Login, SessionOwner, Store, Token, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
@@ -191,10 +191,44 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Au
 pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &SessionOwner) -> Result<AuditRow, Error> {
     let action = match session.access_type() {
         AccessType::PersonalAccessToken => "token.revoked",
+        AccessType::Login => "login.revoked",
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
     };
     let details = json!({ "owner": owner.user.username, (OWNER): owner.user.id });
     event_row(action, (at, Some(by)), (Some(session), owner.agent_id), details)
+}
+
+pub(super) fn login_created(login: &Login) -> Result<AuditRow, Error> {
+    let id = SessionId::new(AccessType::Login, login.id.to_string());
+    let details = json!({
+        "owner": login.user.username,
+        (OWNER): login.user.id,
+        "kind": login.kind.as_ref(),
+        "issuer": login.issuer,
+        "client_name": login.client,
+        "client": login.address,
+        "expires_at": login.expires_at,
+    });
+    let by = Actor {
+        user_id: Some(login.user.id).filter(|id| *id > 0),
+        name: login.user.username.clone(),
+    };
+    event_row(
+        "login.created",
+        (login.created_at, Some(&by)),
+        (Some(&id), None),
+        details,
+    )
+}
+
+/// An event about a person whom somebody locked or unlocked.
+pub(super) fn person_event(
+    action: &str,
+    (name, reason): (&str, &str),
+    (at, by): (Timestamp, &Actor),
+) -> Result<AuditRow, Error> {
+    let details = json!({ "owner": name, "reason": reason });
+    event_row(action, (at, Some(by)), (None, None), details)
 }
 
 /// An event about the agent of a cluster.

@@ -25,6 +25,21 @@ pub const SERVER: usize = 2048;
 pub const TOKENS: u32 = 1_000;
 /// As [`TOKENS`], for browser sessions.
 pub const BROWSER_SESSIONS: u32 = 100;
+/// Most unexpired logins of one person. This is a number, not a length.
+pub const LOGINS: u32 = 100;
+/// Claims of a login, as JSON.
+pub const CLAIMS: usize = 64 * 1024;
+/// Name that the command line gives itself, such as `alice@laptop`.
+pub const CLIENT_NAME: usize = 255;
+/// Issuer, subject or `sid` of a login.
+pub const ISSUER: usize = 2048;
+/// Why a person is locked.
+pub const REASON: usize = 1024;
+/// Most people who are locked at once. This is a number, not a length.
+pub const LOCKS: usize = 1_000;
+/// Most logins of the command line that wait for a person, over all addresses and for one. These are
+/// numbers, not lengths.
+pub const LOGIN_REQUESTS: (i64, i64) = (10_000, 20);
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;
 

@@ -358,22 +358,23 @@ async fn connect_without_timeouts(
 }
 
 fn migrator(kind: DatabaseKind) -> Migrator {
-    let texts = match kind {
+    let migrations = match kind {
         DatabaseKind::Sqlite => [
-            include_str!("migrations/sqlite/0001_store.sql"),
-            include_str!("migrations/sqlite/0002_identity.sql"),
-            include_str!("migrations/sqlite/0003_pages.sql"),
-            include_str!("migrations/sqlite/0004_agents.sql"),
+            ("store", include_str!("migrations/sqlite/0001_store.sql")),
+            ("identity", include_str!("migrations/sqlite/0002_identity.sql")),
+            ("pages", include_str!("migrations/sqlite/0003_pages.sql")),
+            ("agents", include_str!("migrations/sqlite/0004_agents.sql")),
+            ("logins", include_str!("migrations/sqlite/0005_logins.sql")),
         ],
         DatabaseKind::Postgres => [
-            include_str!("migrations/postgres/0001_store.sql"),
-            include_str!("migrations/postgres/0002_identity.sql"),
-            include_str!("migrations/postgres/0003_pages.sql"),
-            include_str!("migrations/postgres/0004_agents.sql"),
+            ("store", include_str!("migrations/postgres/0001_store.sql")),
+            ("identity", include_str!("migrations/postgres/0002_identity.sql")),
+            ("pages", include_str!("migrations/postgres/0003_pages.sql")),
+            ("agents", include_str!("migrations/postgres/0004_agents.sql")),
+            ("logins", include_str!("migrations/postgres/0005_logins.sql")),
         ],
     };
-    let named = (1..).zip(["store", "identity", "pages", "agents"]).zip(texts);
-    let migrations = named.map(|((version, name), text)| {
+    let migrations = (1..).zip(migrations).map(|(version, (name, text))| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     });
     Migrator::with_migrations(migrations.collect())

@@ -90,7 +90,7 @@ pub struct AuditEvent {
     /// What happened: `token.created`, `token.revoked`, `session.created`,
     /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`, `agent.joined`,
     /// `agent.connected`, `agent.disconnected`, `agent.refused`, `agent.key_replaced`,
-    /// `agent.key_revoked`.
+    /// `agent.key_revoked`, `login.created`, `login.revoked`, `person.locked`, `person.unlocked`.
     pub action: String,
     /// Who did it; empty for unknown callers.
     pub user: String,

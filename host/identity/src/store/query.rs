@@ -23,7 +23,7 @@ pub(super) const ROWS: i64 = 1_000;
 pub(super) enum Value {
     Integer(Option<i64>),
     Text(Option<String>),
-    Bytes(Vec<u8>),
+    Bytes(Option<Vec<u8>>),
 }
 
 macro_rules! values_from {
@@ -44,8 +44,11 @@ values_from! {
     time: Option<Timestamp> => time.map(Timestamp::as_microsecond).into();
     text: &str => Self::Text(Some(text.to_owned()));
     text: Option<String> => Self::Text(text);
-    id: Uuid => Self::Bytes(id.as_bytes().to_vec());
-    hash: SecretHash => Self::Bytes(hash.0.to_vec());
+    bytes: Vec<u8> => Self::Bytes(Some(bytes));
+    id: Uuid => id.as_bytes().to_vec().into();
+    id: Option<Uuid> => Self::Bytes(id.map(|id| id.as_bytes().to_vec()));
+    hash: SecretHash => hash.0.to_vec().into();
+    hash: Option<SecretHash> => Self::Bytes(hash.map(|hash| hash.0.to_vec()));
 }
 
 pub(super) fn arguments<'v>(values: impl IntoIterator<Item = &'v Value>) -> Result<AnyArguments, sqlx::Error> {

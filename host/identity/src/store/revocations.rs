@@ -99,8 +99,8 @@ impl Store {
         self.execute(sql, [time.into()]).await.map(drop)
     }
 
-    /// Removes audit events and tokens that ended before `audit`, revocations and browser sessions
-    /// that have ended, and rows of sessions last active more than a day ago.
+    /// Removes audit events and tokens that ended before `audit`, revocations, browser sessions and
+    /// logins that have ended, and rows of sessions last active more than a day ago.
     ///
     /// Uses small transactions, so that other changes need not wait long. What is left after an
     /// error is removed the next time.
@@ -123,6 +123,24 @@ impl Store {
             (
                 "DELETE FROM revocations WHERE sequence IN \
                  (SELECT sequence FROM revocations WHERE until < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM logins WHERE id IN (SELECT id FROM logins WHERE expires_at < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM login_tokens WHERE hash IN \
+                 (SELECT hash FROM login_tokens WHERE expires_at < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM login_requests WHERE id IN \
+                 (SELECT id FROM login_requests WHERE expires_at < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM logout_tokens WHERE id IN (SELECT id FROM logout_tokens WHERE until < $1 LIMIT $2)",
                 now,
             ),
             (

@@ -93,6 +93,7 @@ pub fn resolve_resource(name: &str) -> &str {
         "extension" => "extensions",
         "gpgkey" | "key" => "gpgkeys",
         "log" => "logs",
+        "person" => "people",
         "proj" | "projs" | "project" => "projects",
         "repo" | "repos" | "repository" => "repositories",
         "session" => "sessions",

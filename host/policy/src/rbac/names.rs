@@ -29,10 +29,11 @@ pub(super) const RESOURCES: [(&str, &[&str]); 12] = [
 ];
 
 /// Resources that only the gateway checks, with their actions. Argo CD ignores their rows.
-pub(super) const OWN_RESOURCES: [(&str, &[&str]); 4] = [
+pub(super) const OWN_RESOURCES: [(&str, &[&str]); 5] = [
     ("credentials", &["get"]),
     ("tokens", &["create", "get", "delete"]),
     ("sessions", &["get", "delete"]),
+    ("people", &["lock"]),
     ("audit", &["get"]),
 ];
 

@@ -169,7 +169,7 @@ mod tests {
                 "`argocd.redis.serverName` has no effect",
             ),
             ("{server: 'redis://a', username: a}", "needs `passwordFile`"),
-            ("{server: 'redis://a', gracePeriod: 1s}", "not a duration of 2s to 300s"),
+            ("{server: 'redis://a', gracePeriod: 1s}", "not a duration of 2s to 5m"),
             (
                 "{server: 'redis://a', whenUnavailable: maybe}",
                 "`maybe` is not one of `deny`, `allow`",

@@ -25,6 +25,7 @@ fn grant_access(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs,
     let subject = CredentialSubject {
         person: agents.people().person_by_username(username),
         mapped: None,
+        vouched: None,
     };
     agents
         .grant(id(agent), subject, session())
@@ -97,7 +98,15 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let now = || {
         let person = agents.people().person_by_username("bob");
         agents
-            .grant(id(9999), CredentialSubject { person, mapped: None }, session())
+            .grant(
+                id(9999),
+                CredentialSubject {
+                    person,
+                    mapped: None,
+                    vouched: None,
+                },
+                session(),
+            )
             .unwrap()
     };
     let before = |change: &dyn Fn(&mut Agent, &mut User)| {
@@ -151,6 +160,7 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     let subject = |person| CredentialSubject {
         person: agents.people().person_by_username(person),
         mapped: Some(&identity),
+        vouched: None,
     };
     let granted = agents.grant(id(6), subject("nobody"), session()).unwrap();
     assert_eq!(granted.access_as, AccessAs::Mapped(identity.clone()));
@@ -179,6 +189,7 @@ fn a_mapped_agent_with_lists_also_requires_membership() {
         let subject = CredentialSubject {
             person: agents.people().person_by_username(person),
             mapped: Some(&identity),
+            vouched: None,
         };
         agents.grant(id(5), subject, session()).map(|granted| granted.user.id)
     };
@@ -190,6 +201,7 @@ fn a_mapped_agent_with_lists_also_requires_membership() {
     let subject = CredentialSubject {
         person: agents.people().person_by_username("bob"),
         mapped: Some(&identity),
+        vouched: None,
     };
     assert_eq!(
         agents.grant(id(9999), subject, session()).unwrap_err(),
@@ -307,6 +319,7 @@ fn agents_shared_with_a_user_are_those_they_may_use() {
         let subject = CredentialSubject {
             person: agents.people().person(user),
             mapped: Some(&identity),
+            vouched: None,
         };
         let of_members = agents.agents().filter(|agent| !agents.is_granted_by_claim(agent.id));
         of_members

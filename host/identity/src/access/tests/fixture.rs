@@ -112,6 +112,7 @@ pub(crate) fn settings() -> tollgate_config::Kubernetes {
             claim: "sub".to_owned(),
             key: UserLookupKey::Id,
         }],
+        memberships: Vec::new(),
         public_url: None,
         cookie_lifetime: Duration::from_secs(86_400),
         same_site: SameSite::Strict,

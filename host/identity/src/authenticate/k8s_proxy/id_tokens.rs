@@ -200,6 +200,9 @@ fn refusal(error: &Error) -> access::Error {
         | Error::Revoked(_)
         | Error::CrossSite { .. }
         | Error::RevocationsUnavailable
+        | Error::StoreUnavailable(_)
+        | Error::Scope(_)
+        | Error::Locked
         | Error::SessionUnusable(_) => AccessDenyReason::IdToken(error.to_string()).into(),
     }
 }

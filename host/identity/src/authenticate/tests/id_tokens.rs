@@ -38,6 +38,7 @@ impl Fixture {
             allowed_origins: Vec::new(),
             agent_claim: CLAIM.to_owned(),
             users: Vec::new(),
+            memberships: Vec::new(),
             public_url: None,
             cookie_lifetime: Duration::from_secs(1),
             same_site: SameSite::Strict,

@@ -28,6 +28,7 @@ pub(super) fn settings(url: &str) -> tollgate_config::Authentication {
         algorithms: vec!["RS256".to_owned()],
         jwks_max_age: Duration::from_secs(3600),
         jwks_token_file: None,
+        client: None,
         claim_validation: Vec::new(),
         username: claim("sub", "oidc:"),
         groups: Some(claim("groups", "corp:")),

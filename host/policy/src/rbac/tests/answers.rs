@@ -142,6 +142,7 @@ fn the_gateways_own_resources_have_actions() {
         ("credentials", &["get"][..], "create"),
         ("tokens", &["create", "get", "delete"], "update"),
         ("sessions", &["get", "delete"], "create"),
+        ("people", &["lock"], "delete"),
         ("audit", &["get"], "delete"),
     ] {
         for action in actions {

@@ -15,6 +15,7 @@ fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
         agent_claim: String::new(),
         issuers: Vec::new(),
         users: Vec::new(),
+        memberships: Vec::new(),
         public_url: public_url.map(|url| Url::parse(url).unwrap()),
         cookie_lifetime: Duration::from_secs(3_600),
         same_site,

@@ -1,0 +1,257 @@
+//! The section `console` of the settings file, and the `client` of an issuer: their written shape, and
+//! the checks that turn them into [`Console`] and [`OidcClient`].
+//!
+//! Security: codes and cookies travel over https only, or on loopback.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::SettingsValidator;
+use super::kubernetes::bounded_duration;
+use crate::{Console, ConsoleHost, DeviceLogin, Issuer, OidcClient, is_loopback};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Scopes that are requested unless the settings name others.
+const DEFAULT_SCOPES: [&str; 3] = ["openid", "profile", "email"];
+/// Longest name of a client, in bytes.
+const MAX_NAME_BYTES: usize = 63;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawConsole {
+    url: String,
+    #[serde(default)]
+    shares_argocd_host: bool,
+    idle: Option<String>,
+    lifetime: Option<String>,
+    #[serde(default)]
+    login: RawLogin,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLogin {
+    lifetime: Option<String>,
+    device: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawClient {
+    id: String,
+    secret_file: Option<PathBuf>,
+    scopes: Option<Vec<String>>,
+    name: Option<String>,
+}
+
+impl RawConsole {
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<Console> {
+        let url = Url::parse(&self.url).ok().filter(|url| {
+            let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url));
+            let has_user = !url.username().is_empty() || url.password().is_some();
+            is_safe && url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_user
+        });
+        let Some(url) = url else {
+            let message = format!(
+                "`{}` is not an https URL of a host alone, or http on loopback",
+                self.url
+            );
+            let hint = "such as `https://tollgate.example.com`; people reach `/console/` there";
+            validator.refuse("console.url", message, hint);
+            return None;
+        };
+        let mut duration =
+            |key: &str, text, bounds| bounded_duration(&format!("console.{key}"), text, bounds, validator);
+        Some(Console {
+            url,
+            host: match self.shares_argocd_host {
+                true => ConsoleHost::SharedWithArgocd,
+                false => ConsoleHost::Own,
+            },
+            idle: duration("idle", self.idle, (HOUR, 5 * MINUTE, DAY)),
+            lifetime: duration("lifetime", self.lifetime, (12 * HOUR, 5 * MINUTE, 7 * DAY)),
+            login_lifetime: duration(
+                "login.lifetime",
+                self.login.lifetime,
+                (12 * HOUR, 15 * MINUTE, 30 * DAY),
+            ),
+            device_login: match self.login.device {
+                Some(false) => DeviceLogin::Refused,
+                Some(true) | None => DeviceLogin::Allowed,
+            },
+        })
+    }
+}
+
+impl RawClient {
+    /// - `issuer`: URL of the issuer, whose host is the name if there is none.
+    pub(super) fn check(
+        self,
+        key: &str,
+        (issuer, audiences): (&str, &[String]),
+        validator: &mut SettingsValidator<'_>,
+    ) -> Option<OidcClient> {
+        if !audiences.contains(&self.id) {
+            let message = format!("`{key}.id`: `{}` is not among `issuer.audiences`", self.id);
+            validator.refuse(
+                &format!("{key}.id"),
+                message,
+                "add it there: the issuer's ID tokens name it as `aud`",
+            );
+            return None;
+        }
+        let scopes = self.scopes.unwrap_or_else(|| DEFAULT_SCOPES.map(str::to_owned).into());
+        if !scopes.iter().any(|scope| scope == "openid") {
+            validator.error_in(
+                &format!("{key}.scopes"),
+                "has no `openid`, without which there is no ID token",
+            );
+            return None;
+        }
+        let host = Url::parse(issuer).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+        let name = self.name.or(host).unwrap_or_default();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_segment = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_plain);
+        if !is_segment || name.starts_with('.') || name == "argocd" {
+            let message = format!(
+                "`{name}` is not 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`, or is `argocd`, which is taken"
+            );
+            validator.error_in(&format!("{key}.name"), message);
+            return None;
+        }
+        Some(OidcClient {
+            id: self.id,
+            secret_file: self.secret_file.map(|file| validator.base.join(file)),
+            scopes,
+            name,
+        })
+    }
+}
+
+/// Checks what the console and the issuers' clients need of each other.
+///
+/// - `has_argocd`: whether accounts of Argo CD can sign in.
+pub(super) fn check_together(
+    console: Option<&Console>,
+    issuers: &[Issuer],
+    has_argocd: bool,
+    validator: &mut SettingsValidator<'_>,
+) {
+    let clients: Vec<(usize, &OidcClient)> = issuers
+        .iter()
+        .enumerate()
+        .filter_map(|(index, issuer)| Some((index, issuer.client.as_ref()?)))
+        .collect();
+    if console.is_some() && clients.is_empty() && !has_argocd {
+        let hint = "give an entry of `authentication.jwt` a `client`, or set `argocd.server` and \
+                    `authentication.argocdSessions: true`";
+        validator.refuse("console", "`console` has nobody to sign in", hint);
+    }
+    if console.is_none()
+        && let Some((index, _)) = clients.first()
+    {
+        let key = format!("authentication.jwt[{index}].client");
+        let message = format!("`{key}` needs `console.url`, where the issuer sends people back");
+        validator.refuse(&key, message, "such as `console: {url: https://tollgate.example.com}`");
+    }
+    for (position, (index, client)) in clients.iter().enumerate() {
+        if clients
+            .iter()
+            .take(position)
+            .any(|(_, other)| other.name == client.name)
+        {
+            let key = format!("authentication.jwt[{index}].client.name");
+            let message = format!("`{key}`: `{}` is the name of another issuer's client, too", client.name);
+            validator.refuse(
+                &key,
+                message,
+                "each issuer needs a callback of its own, so that none answers for another",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use crate::raw::parse;
+    use crate::{ConsoleHost, DeviceLogin};
+
+    const ISSUER: &str = "authentication:\n  jwt:\n    - issuer: {url: https://idp.example.org, audiences: [tollgate]}\n      \
+                          claimMappings: {username: {claim: sub, prefix: ''}}\n";
+
+    fn read(text: &str) -> (Option<crate::Config>, Vec<String>) {
+        let text = format!("state: {{directory: s}}\npolicies: {{directory: p}}\n{text}\n");
+        let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+        let findings = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        (loaded.value, findings)
+    }
+
+    #[test]
+    fn the_url_alone_is_enough_with_a_client() {
+        let (config, findings) = read(&format!(
+            "console: {{url: https://tollgate.example.com}}\n{ISSUER}      client: {{id: tollgate}}"
+        ));
+        assert_eq!(findings, [""; 0]);
+        let authentication = config.unwrap().authentication;
+        let console = authentication.console.unwrap();
+        assert_eq!(
+            (console.host, console.device_login),
+            (ConsoleHost::Own, DeviceLogin::Allowed)
+        );
+        assert_eq!(console.lifetime, Duration::from_secs(12 * 60 * 60));
+        let client = authentication.issuers[0].client.clone().unwrap();
+        assert_eq!((&*client.name, client.secret_file), ("idp.example.org", None));
+        assert_eq!(client.scopes, ["openid", "profile", "email"]);
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        for (text, expected) in [
+            (
+                "console: {url: 'http://tollgate.example.com'}".to_owned(),
+                "t.yaml:3:16: error: `http://tollgate.example.com` is not an https URL of a host alone",
+            ),
+            (
+                "console: {url: 'https://tollgate.example.com/console'}".to_owned(),
+                "is not an https URL of a host alone, or http on loopback (such as `https://tollgate.example.com`",
+            ),
+            (
+                "console: {url: 'https://tollgate.example.com'}".to_owned(),
+                "error: `console` has nobody to sign in (give an entry of `authentication.jwt` a `client`, or set \
+                 `argocd.server` and `authentication.argocdSessions: true`)",
+            ),
+            (
+                format!("{ISSUER}      client: {{id: tollgate}}"),
+                "`authentication.jwt[0].client` needs `console.url`, where the issuer sends people back",
+            ),
+            (
+                format!("console: {{url: 'https://t.example.com'}}\n{ISSUER}      client: {{id: other}}"),
+                "`authentication.jwt[0].client.id`: `other` is not among `issuer.audiences`",
+            ),
+            (
+                format!(
+                    "console: {{url: 'https://t.example.com'}}\n{ISSUER}      client: {{id: tollgate, scopes: [email]}}"
+                ),
+                "has no `openid`, without which there is no ID token",
+            ),
+            (
+                format!("console: {{url: 'https://t.example.com', idle: 1m}}\n{ISSUER}      client: {{id: tollgate}}"),
+                "`console.idle`: `1m` is not a duration of 5m to 1d",
+            ),
+        ] {
+            let (_, findings) = read(&text);
+            assert!(
+                findings.iter().any(|found| found.contains(expected)),
+                "{expected}: {findings:#?}"
+            );
+        }
+    }
+}

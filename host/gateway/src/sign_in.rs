@@ -1,0 +1,215 @@
+//! People sign in to the gateway itself: in a browser at an OpenID Connect issuer or by an account of
+//! Argo CD, and from there on the command line.
+//!
+//! The pages are below `/console/` on the console's own host, and `tollgate login` uses `/api/v1/login`.
+//! A login ends with its time, by signing out here or at the issuer, and by whoever may end it.
+//!
+//! Security: whatever a browser sends by itself is accepted only from the console's own pages. A code
+//! makes one login, for whoever began it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, request};
+use moka::sync::Cache;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::pipeline::Gateway;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_core::user::User;
+use tollgate_identity::authenticate::login::is_for_console;
+use tollgate_identity::authenticate::sign_in::SignedIn;
+use tollgate_identity::authenticate::{self, Principal, Safety};
+use tollgate_identity::logins::{Logins, NewLogin};
+use tollgate_identity::store::LoginKind;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::server::Client;
+
+mod api;
+mod browser;
+mod command_line;
+mod cookies;
+mod error;
+pub(crate) mod pages;
+pub(crate) mod route;
+
+pub(crate) use api::is_public;
+pub(crate) use cookies::remove as remove_cookies;
+pub(crate) use error::Error;
+
+use route::ConsoleRoute;
+
+/// How long wrong codes of a device count.
+const TRIES_WINDOW: Duration = Duration::from_mins(10);
+/// Wrong codes of devices that one login may enter in that time.
+const MAX_TRIES: u32 = 5;
+
+/// The part of sign-in that outlives requests.
+#[derive(Debug)]
+pub(crate) struct SignInState {
+    pub(crate) logins: Arc<Logins>,
+    /// Wrong codes of devices, by the login that entered them.
+    tries: Cache<Uuid, u32>,
+}
+
+impl SignInState {
+    pub(crate) fn new(logins: Arc<Logins>) -> Self {
+        Self {
+            logins,
+            tries: Cache::builder().max_capacity(10_000).time_to_live(TRIES_WINDOW).build(),
+        }
+    }
+}
+
+/// A request about sign-in, with what it takes to answer it.
+pub(crate) struct SignIn<'a> {
+    pub(crate) gateway: &'a Gateway,
+    pub(crate) state: &'a SignInState,
+    pub(crate) client: &'a Client,
+    pub(crate) snapshot: &'a Arc<Snapshot>,
+    pub(crate) record: &'a mut OpenRecord,
+}
+
+impl SignIn<'_> {
+    /// Answers a page.
+    pub(crate) async fn page(
+        &mut self,
+        route: ConsoleRoute<'_>,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        self.record.note(|record| record.front = "console");
+        let console = self.state.logins.console();
+        if let ConsoleRoute::BackChannelLogout(method) = route {
+            return self.back_channel_logout(method, (head, body)).await;
+        }
+        if !is_for_console(&head.uri, &head.headers, console) {
+            let reads = head.method == http::Method::GET || head.method == http::Method::HEAD;
+            let target = head.uri.path_and_query().map_or("/console/", |target| target.as_str());
+            return match console.url.join(target) {
+                Ok(there) if reads => Ok(pages::redirect(there.as_str())?),
+                Ok(_) | Err(_) => Err(Rejection::NotFound),
+            };
+        }
+        match route {
+            ConsoleRoute::Style => Ok(pages::style()),
+            ConsoleRoute::Home => self.home(&head).await,
+            ConsoleRoute::SignIn => self.choose(&head, None),
+            ConsoleRoute::Begin(method) => self.begin(method, &head).await,
+            ConsoleRoute::Callback(method) => self.callback(method, &head).await,
+            ConsoleRoute::Password => self.password((head, body)).await,
+            ConsoleRoute::SignOut => self.sign_out(&head).await,
+            ConsoleRoute::SignedOut => self.signed_out(&head).await,
+            ConsoleRoute::Login => self.ask_for_login(&head).await,
+            ConsoleRoute::AnswerLogin => self.answer_login((head, body)).await,
+            ConsoleRoute::Device => self.ask_for_device(&head).await,
+            ConsoleRoute::AnswerDevice => self.answer_device((head, body)).await,
+            ConsoleRoute::BackChannelLogout(_) => Err(Rejection::NotFound),
+        }
+    }
+
+    /// Whoever is signed in to the console in this browser.
+    async fn session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Rejection> {
+        use authenticate::Error;
+        let found = self.snapshot.authenticator.authenticate(head, safety).await;
+        self.record.finish_stage(Stage::Authenticate);
+        match found {
+            Ok(principal) => {
+                let is_browser =
+                    |login: &tollgate_identity::logins::ActiveLogin| login.login.kind == LoginKind::Browser;
+                let principal = Some(principal).filter(|principal| principal.login().is_some_and(is_browser));
+                self.record.note(|record| record.principal.clone_from(&principal));
+                Ok(principal)
+            }
+            Err(Error::NoCredential | Error::Expired | Error::Revoked(_) | Error::Invalid(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the login of somebody who just signed in, and gives it to their browser.
+    async fn log_in(&mut self, signed_in: SignedIn, head: &request::Parts) -> Result<HeaderValue, Rejection> {
+        let SignedIn {
+            issuer,
+            subject,
+            sid,
+            claims,
+            latest_end,
+            principal,
+        } = signed_in;
+        self.record
+            .note(|record| record.principal = Some(Arc::clone(&principal)));
+        if self.snapshot.authenticator.is_locked(&principal) {
+            return Err(authenticate::Error::Locked.into());
+        }
+        let user = self.user_of(&principal, &issuer, &claims);
+        let logins = &self.state.logins;
+        // A browser has one login, so that signing out ends all of it.
+        if let Ok(Some(before)) = self.session(head, Safety::ByMethod).await
+            && let Some(login) = before.login()
+        {
+            let by = tollgate_identity::logins::actor(&login.login.user);
+            logins.end(&login.login, &by).await.map_err(Error::from)?;
+        }
+        let new = NewLogin {
+            kind: LoginKind::Browser,
+            issuer,
+            subject,
+            sid,
+            claims,
+            latest_end,
+            client: client_name(&head.headers),
+            address: self.client.address().to_string(),
+            user,
+        };
+        let refused = Error::creating(&new.user.username);
+        let (secret, _) = logins.create(new).await.map_err(refused)?;
+        Ok(cookies::session(logins.console(), &secret)?)
+    }
+
+    /// The person of the directory whom claims stand for; else one whom only the issuer knows.
+    fn user_of(&self, principal: &Principal, issuer: &str, claims: &Map<String, Value>) -> User {
+        let policies = &self.snapshot.policies;
+        let found = policies.kubernetes.as_ref().and_then(|front| {
+            let settings = policies.config.kubernetes.as_ref()?;
+            front.agents.user_of(&settings.users, issuer, claims)
+        });
+        found.map_or_else(
+            || User {
+                id: 0,
+                username: principal.username().to_owned(),
+            },
+            |person| person.user.clone(),
+        )
+    }
+}
+
+/// The name of a browser, as it gives itself.
+fn client_name(fields: &http::HeaderMap) -> String {
+    const LONGEST: usize = 200;
+    let agent = fields.get(http::header::USER_AGENT);
+    let text = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("a browser");
+    text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+/// The refusal of a request about logins while nobody can have one.
+pub(crate) fn no_console() -> Rejection {
+    Error::NoConsole.into()
+}
+
+/// A page about a refusal.
+pub(crate) fn refusal_page(title: &'static str, text: String, decision: Uuid) -> String {
+    use askama::Template as _;
+    let page = pages::MessagePage {
+        title,
+        text,
+        link: Some(("/console/sign-in".to_owned(), "Sign in again")),
+        decision: Some(decision.to_string()),
+        ..pages::MessagePage::default()
+    };
+    page.render().unwrap_or_else(|_| title.to_owned())
+}
+
+/// The status of a page that is shown with a problem.
+const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;

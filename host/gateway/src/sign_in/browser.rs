@@ -1,0 +1,315 @@
+//! What people do in a browser: sign in, see who they are, and sign out.
+
+use std::sync::Arc;
+
+use http::header::SET_COOKIE;
+use http::{Response, StatusCode, request};
+use secrecy::SecretString;
+use serde::Deserialize;
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::platform::api::content::buffer;
+use crate::rejection::Rejection;
+use crate::sign_in::pages::{HomePage, IssuerLink, MessagePage, SignInPage};
+use crate::sign_in::{Error, SignIn, cookies, pages};
+use tollgate_identity::authenticate::Safety;
+use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
+use tollgate_identity::logins::{Logins, actor};
+use tollgate_proxy::forward::Body;
+
+/// Longest content of a form, in bytes.
+pub(super) const FORM_BYTES: u64 = 16 * 1024;
+/// Where people go who did not say where.
+const HOME: &str = "/console/";
+
+#[derive(Deserialize)]
+struct PasswordForm {
+    username: String,
+    password: SecretString,
+    #[serde(rename = "return", default)]
+    return_to: String,
+}
+
+impl SignIn<'_> {
+    pub(super) async fn home(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+        let Some(principal) = self.session(head, Safety::ByMethod).await? else {
+            return Ok(to_sign_in(HOME)?);
+        };
+        let Some(login) = principal.login() else {
+            return Ok(to_sign_in(HOME)?);
+        };
+        let console = self.state.logins.console();
+        let page = HomePage {
+            user: principal.username(),
+            issuer: principal.issuer(),
+            groups: principal.groups(),
+            expires_at: login.expires_at,
+            server: console.url.as_str().trim_end_matches('/'),
+        };
+        Ok(pages::page(StatusCode::OK, &page)?)
+    }
+
+    /// Shows the ways to sign in.
+    pub(super) fn choose(
+        &mut self,
+        head: &request::Parts,
+        problem: Option<(String, &'static str)>,
+    ) -> Result<Response<Body>, Rejection> {
+        let (return_to, problem) = match problem {
+            Some((return_to, problem)) => (return_to, Some(problem)),
+            None => (parameter(head, "return").unwrap_or_default(), None),
+        };
+        let return_to = local_path(&return_to).to_owned();
+        let methods = self.snapshot.authenticator.sign_in_methods();
+        let query = |return_to: &str| {
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.append_pair("return", return_to).finish()
+        };
+        let issuers = methods.iter().filter(|method| method.issuer.is_some());
+        let page = SignInPage {
+            issuers: issuers
+                .map(|method| IssuerLink {
+                    name: method.name.clone(),
+                    path: format!("/console/sign-in/{}?{}", method.name, query(&return_to)),
+                })
+                .collect(),
+            accounts: methods.iter().any(|method| method.name == ARGOCD),
+            return_to,
+            problem,
+        };
+        let status = match page.problem {
+            Some(_) => super::PROBLEM,
+            None => StatusCode::OK,
+        };
+        Ok(pages::page(status, &page)?)
+    }
+
+    /// Sends the browser to an issuer.
+    pub(super) async fn begin(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+        let return_to = parameter(head, "return").unwrap_or_default();
+        let return_to = local_path(&return_to).to_owned();
+        let logins = &self.state.logins;
+        let callback = callback(logins, method)?;
+        let authenticator = &self.snapshot.authenticator;
+        let begun = authenticator.begin_sign_in(method, &callback, return_to).await;
+        let (url, attempt) = begun.map_err(Error::from)?;
+        let mut response = pages::redirect(url.as_str())?;
+        for field in cookies::attempt(logins.console(), &head.headers, &attempt)? {
+            response.headers_mut().append(SET_COOKIE, field);
+        }
+        Ok(response)
+    }
+
+    /// Takes an issuer's answer.
+    pub(super) async fn callback(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+        let query = head.uri.query().unwrap_or_default();
+        let answer = SignInAnswer {
+            code: parameter(head, "code"),
+            state: parameter(head, "state"),
+            iss: parameter(head, "iss"),
+            error: parameter(head, "error"),
+            error_description: parameter(head, "error_description").map(|text| text.chars().take(300).collect()),
+        };
+        if has_duplicates(query) {
+            return Err(Error::Request("names a parameter twice").into());
+        }
+        let logins = Arc::clone(&self.state.logins);
+        let state = answer.state.clone().unwrap_or_default();
+        let attempt = cookies::take_attempt(logins.console(), &head.headers, &state);
+        let (attempt, forget) = attempt.ok_or(SignInError::NoAttempt).map_err(Error::from)?;
+        let callback = callback(&logins, method)?;
+        let authenticator = Arc::clone(&self.snapshot.authenticator);
+        let signed_in = authenticator
+            .complete_sign_in(method, (&attempt, answer), &callback)
+            .await;
+        let cookie = match signed_in {
+            Ok(signed_in) => self.log_in(signed_in, head).await?,
+            Err(error) => return Err(Error::from(error).into()),
+        };
+        let mut response = pages::redirect(local_path(&attempt.return_to))?;
+        let fields = response.headers_mut();
+        fields.append(SET_COOKIE, forget);
+        fields.append(SET_COOKIE, cookie);
+        Ok(response)
+    }
+
+    /// Signs somebody in by an account of Argo CD.
+    pub(super) async fn password(&mut self, (head, body): (request::Parts, Body)) -> Result<Response<Body>, Rejection> {
+        self.snapshot.authenticator.check_same_origin(&head)?;
+        let content = Zeroizing::new(buffer(body, FORM_BYTES).await?.to_vec());
+        let form: PasswordForm = form(&content)?;
+        let authenticator = Arc::clone(&self.snapshot.authenticator);
+        let signed_in = authenticator
+            .sign_in_to_argocd(form.username.trim(), &form.password)
+            .await;
+        match signed_in {
+            Ok(signed_in) => {
+                let cookie = self.log_in(signed_in, &head).await?;
+                let mut response = pages::redirect(local_path(&form.return_to))?;
+                response.headers_mut().append(SET_COOKIE, cookie);
+                Ok(response)
+            }
+            Err(SignInError::Password) => {
+                let problem = "Argo CD does not accept this user name and password.";
+                self.choose(&head, Some((form.return_to, problem)))
+            }
+            Err(error) => Err(Error::from(error).into()),
+        }
+    }
+
+    /// Ends the browser's login, and goes on to sign out at the issuer.
+    pub(super) async fn sign_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+        let principal = self.session(head, Safety::Unsafe).await?;
+        let logins = &self.state.logins;
+        let mut issuer = String::new();
+        if let Some(login) = principal.as_ref().and_then(|principal| principal.login()) {
+            let ended = logins.end(&login.login, &actor(&login.login.user)).await;
+            ended.map_err(Error::from)?;
+            issuer.clone_from(&login.login.issuer);
+        }
+        // The browser follows this by itself: a form may not lead to another host.
+        let methods = self.snapshot.authenticator.sign_in_methods();
+        let method = methods.iter().find(|method| method.issuer.as_ref() == Some(&issuer));
+        let target = match method {
+            Some(method) => format!("/console/signed-out?from={}", method.name),
+            None => "/console/signed-out".to_owned(),
+        };
+        let mut response = pages::redirect(&target)?;
+        response
+            .headers_mut()
+            .append(SET_COOKIE, cookies::no_session(logins.console())?);
+        Ok(response)
+    }
+
+    pub(super) async fn signed_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+        let authenticator = &self.snapshot.authenticator;
+        let from = parameter(head, "from");
+        let methods = authenticator.sign_in_methods();
+        let method = methods.iter().find(|method| from.as_ref() == Some(&method.name));
+        let issuer = method.and_then(|method| method.issuer.clone());
+        let mut next = None;
+        if let Some(issuer) = issuer
+            && let Ok(back) = self.state.logins.console().url.join("/console/signed-out")
+        {
+            next = authenticator.end_session_url(&issuer, &back).await;
+        }
+        let page = MessagePage {
+            title: "Signed out",
+            text: match &next {
+                Some(_) => {
+                    "You are signed out here. You are now taken to your identity provider to sign out there, too."
+                }
+                None => "You are signed out, and what was open has ended.",
+            }
+            .to_owned(),
+            next: next.map(|url| url.to_string()),
+            link: Some(("/console/sign-in".to_owned(), "Sign in again")),
+            ..MessagePage::default()
+        };
+        Ok(pages::page(StatusCode::OK, &page)?)
+    }
+
+    /// Takes an issuer's word that somebody signed out there (Back-Channel Logout, section 2.5).
+    pub(super) async fn back_channel_logout(
+        &mut self,
+        method: &str,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        #[derive(Deserialize)]
+        struct LogoutForm {
+            logout_token: String,
+        }
+        let content = buffer(body, FORM_BYTES).await?;
+        let media_type = crate::platform::api::content::media_type(&head.headers);
+        if media_type != Some("application/x-www-form-urlencoded") {
+            return Err(Error::Request("is no form").into());
+        }
+        let form: LogoutForm = form(&content)?;
+        let authenticator = &self.snapshot.authenticator;
+        let ended = authenticator.verify_logout_token(method, &form.logout_token).await;
+        let ended = ended.map_err(Error::from)?;
+        let count = self.state.logins.end_with_issuer(&ended).await.map_err(Error::from)?;
+        tracing::info!(count, method, "an issuer ended logins");
+        let mut response = Response::new(Body::empty());
+        pages::protect(response.headers_mut());
+        Ok(response)
+    }
+}
+
+/// The callback of an issuer.
+fn callback(logins: &Logins, method: &str) -> Result<Url, Error> {
+    let path = format!("/console/callback/{method}");
+    logins.console().url.join(&path).map_err(|_| Error::Page)
+}
+
+/// Sends somebody to sign in, and back.
+pub(super) fn to_sign_in(return_to: &str) -> Result<Response<Body>, Error> {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    let query = query.append_pair("return", return_to).finish();
+    pages::redirect(&format!("/console/sign-in?{query}"))
+}
+
+/// A path of the console to return to; its start if the text is anything else.
+// SECURITY: `//host` and its like would lead to another site.
+pub(super) fn local_path(text: &str) -> &str {
+    let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\');
+    match is_local && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => text,
+        false => HOME,
+    }
+}
+
+/// A parameter of the query, decoded.
+pub(super) fn parameter(head: &request::Parts, name: &str) -> Option<String> {
+    let query = head.uri.query().unwrap_or_default();
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+}
+
+fn has_duplicates(query: &str) -> bool {
+    let mut names: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
+        .map(|(name, _)| name.into_owned())
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    names.len() != count
+}
+
+/// Reads the fields of a form.
+pub(super) fn form<T: serde::de::DeserializeOwned>(content: &[u8]) -> Result<T, Error> {
+    let pairs: serde_json::Map<String, serde_json::Value> = url::form_urlencoded::parse(content)
+        .map(|(name, value)| (name.into_owned(), value.into_owned().into()))
+        .collect();
+    serde_json::from_value(pairs.into()).map_err(|_| Error::Request("lacks a field of the form"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local_path;
+
+    #[test]
+    fn only_paths_of_the_console_are_returned_to() {
+        for path in [
+            "/console/",
+            "/console/device?user_code=A-B",
+            "/console/login?port=1&state=x",
+        ] {
+            assert_eq!(local_path(path), path);
+        }
+        for other in [
+            "",
+            "//evil.example",
+            "/console//evil.example",
+            "/console/\\evil.example",
+            "https://evil.example/console/",
+            "/consoles/",
+            "/api/v1/me",
+            "/console/\r\nSet-Cookie: a=b",
+            "javascript:alert(1)",
+        ] {
+            assert_eq!(local_path(other), "/console/", "{other}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The cookies of sign-in: the session, and one for each attempt.
+//!
+//! Security: scripts cannot read them, and over TLS no other host can set them (`__Host-`). An attempt
+//! is the browser's own: an answer that belongs to none of its attempts signs nobody in.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use crate::sign_in::Error;
+use tollgate_config::Console;
+use tollgate_identity::authenticate::login::cookie_name;
+use tollgate_identity::authenticate::sign_in::Attempt;
+
+/// How long an attempt may take, in seconds.
+const ATTEMPT_SECONDS: u64 = 600;
+/// Attempts that one browser may have open. Older ones are forgotten.
+const MAX_ATTEMPTS: usize = 15;
+/// Characters of the state that name an attempt's cookie.
+const NAME_CHARACTERS: usize = 16;
+
+/// The field that gives a browser its session.
+pub(super) fn session(console: &Console, secret: &SecretString) -> Result<HeaderValue, Error> {
+    let value = Zeroizing::new(secret.expose_secret().to_owned());
+    set((console, cookie_name(console)), &value, console.lifetime.as_secs())
+}
+
+/// The field that takes it away.
+pub(super) fn no_session(console: &Console) -> Result<HeaderValue, Error> {
+    set((console, cookie_name(console)), "", 0)
+}
+
+/// The fields that remember an attempt, and forget others if there are many.
+pub(super) fn attempt(console: &Console, fields: &HeaderMap, attempt: &Attempt) -> Result<Vec<HeaderValue>, Error> {
+    let json = serde_json::to_vec(attempt).map_err(|_| Error::Page)?;
+    let value = Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(json)));
+    let mut set_cookies = Vec::new();
+    let others: Vec<&str> = names(fields, &prefix(console)).collect();
+    if others.len() >= MAX_ATTEMPTS {
+        for name in others {
+            set_cookies.push(set((console, name), "", 0)?);
+        }
+    }
+    set_cookies.push(set((console, &name(console, &attempt.state)), &value, ATTEMPT_SECONDS)?);
+    Ok(set_cookies)
+}
+
+/// The attempt of this browser with this state, and the field that forgets it.
+pub(super) fn take_attempt(console: &Console, fields: &HeaderMap, state: &str) -> Option<(Attempt, HeaderValue)> {
+    let name = name(console, state);
+    let mut values = pairs(fields).filter(|(key, _)| *key == name).map(|(_, value)| value);
+    // A name that occurs twice may have been planted.
+    let (value, None) = (values.next()?, values.next()) else {
+        return None;
+    };
+    let json = Zeroizing::new(URL_SAFE_NO_PAD.decode(value).ok()?);
+    let attempt = serde_json::from_slice(&json).ok()?;
+    Some((attempt, set((console, &name), "", 0).ok()?))
+}
+
+/// Removes the console's cookies from a request that goes on to another server.
+pub(crate) fn remove(console: &Console, fields: &mut HeaderMap) {
+    let ours = cookie_name(console);
+    let is_ours = |pair: &str| {
+        let name = pair.trim().split('=').next().unwrap_or_default();
+        name.strip_prefix(ours)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("-attempt-"))
+    };
+    let lines: Vec<HeaderValue> = fields.get_all(COOKIE).into_iter().cloned().collect();
+    let has_ours = |line: &HeaderValue| line.to_str().is_ok_and(|line| line.split(';').any(is_ours));
+    if !lines.iter().any(has_ours) {
+        return;
+    }
+    fields.remove(COOKIE);
+    for line in lines {
+        let Ok(text) = line.to_str() else {
+            fields.append(COOKIE, line);
+            continue;
+        };
+        let kept: Vec<&str> = text.split(';').filter(|pair| !is_ours(pair)).map(str::trim).collect();
+        if let (false, Ok(mut kept)) = (kept.is_empty(), HeaderValue::from_str(&kept.join("; "))) {
+            kept.set_sensitive(line.is_sensitive());
+            fields.append(COOKIE, kept);
+        }
+    }
+}
+
+fn prefix(console: &Console) -> String {
+    format!("{}-attempt-", cookie_name(console))
+}
+
+fn name(console: &Console, state: &str) -> String {
+    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
+    let start: String = state.chars().filter(plain).take(NAME_CHARACTERS).collect();
+    format!("{}{start}", prefix(console))
+}
+
+fn names<'a>(fields: &'a HeaderMap, prefix: &str) -> impl Iterator<Item = &'a str> {
+    let prefix = prefix.to_owned();
+    pairs(fields)
+        .map(|(name, _)| name)
+        .filter(move |name| name.starts_with(&prefix))
+}
+
+fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = fields.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
+}
+
+// SameSite is Lax: a stricter cookie would not come with the issuer's redirect.
+fn set((console, name): (&Console, &str), value: &str, seconds: u64) -> Result<HeaderValue, Error> {
+    let secure = match console.url.scheme() {
+        "https" => "; Secure",
+        _ => "",
+    };
+    let text = Zeroizing::new(format!(
+        "{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
+    ));
+    let mut field = HeaderValue::from_str(&text).map_err(|_| Error::Page)?;
+    field.set_sensitive(true);
+    Ok(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::COOKIE;
+    use http::{HeaderMap, HeaderValue};
+    use url::Url;
+
+    use super::remove;
+    use tollgate_config::{Console, ConsoleHost, DeviceLogin};
+
+    fn console() -> Console {
+        Console {
+            url: Url::parse("https://tollgate.example.com").unwrap(),
+            host: ConsoleHost::SharedWithArgocd,
+            idle: std::time::Duration::from_secs(1),
+            lifetime: std::time::Duration::from_secs(1),
+            login_lifetime: std::time::Duration::from_secs(1),
+            device_login: DeviceLogin::Refused,
+        }
+    }
+
+    #[test]
+    fn argocd_server_sees_none_of_the_consoles_cookies() {
+        for (sent, expected) in [
+            ("argocd.token=a; __Host-tollgate=s; b=c", "argocd.token=a; b=c"),
+            ("__Host-tollgate=s", ""),
+            ("__Host-tollgate-attempt-x=s; a=b", "a=b"),
+            ("__Host-tollgates=s", "__Host-tollgates=s"),
+            ("a=b", "a=b"),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(COOKIE, HeaderValue::from_static(sent));
+            remove(&console(), &mut fields);
+            let left: Vec<&str> = fields
+                .get_all(COOKIE)
+                .iter()
+                .map(|line| line.to_str().unwrap())
+                .collect();
+            assert_eq!(left.join("|"), expected, "{sent}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The pages of sign-in, and the headers that every page has.
+//!
+//! Security: texts of issuers and clients are escaped by the templates. No page has a script, loads
+//! anything from elsewhere or can be framed.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::sign_in::Error;
+use tollgate_proxy::forward::Body;
+
+const STYLE: &str = include_str!("../../templates/style.css");
+
+/// What pages may do: use their style sheet and send their own forms.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
+                      frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Path of the style sheet, which changes with its content.
+pub(crate) static STYLE_PATH: LazyLock<String> = LazyLock::new(|| {
+    let digest = Sha256::digest(STYLE.as_bytes());
+    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("/console/style-{digest}.css")
+});
+
+/// A way to sign in at an issuer.
+pub(super) struct IssuerLink {
+    pub(super) name: String,
+    pub(super) path: String,
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+pub(super) struct SignInPage {
+    pub(super) issuers: Vec<IssuerLink>,
+    /// Whether accounts of Argo CD sign in.
+    pub(super) accounts: bool,
+    pub(super) return_to: String,
+    pub(super) problem: Option<&'static str>,
+}
+
+#[derive(Template)]
+#[template(path = "home.html")]
+pub(super) struct HomePage<'a> {
+    pub(super) user: &'a str,
+    pub(super) issuer: &'a str,
+    pub(super) groups: &'a [String],
+    pub(super) expires_at: Timestamp,
+    pub(super) server: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "approve.html")]
+pub(super) struct ApprovePage<'a> {
+    pub(super) client: &'a str,
+    pub(super) user: &'a str,
+    pub(super) address: &'a str,
+    /// The code to compare; `None` if the request came from this very browser.
+    pub(super) code: Option<String>,
+    pub(super) until: Timestamp,
+    pub(super) advice: &'static str,
+    pub(super) action: &'static str,
+    pub(super) fields: Vec<(&'static str, String)>,
+}
+
+#[derive(Template)]
+#[template(path = "device.html")]
+pub(super) struct DevicePage<'a> {
+    pub(super) code: &'a str,
+    pub(super) problem: Option<&'static str>,
+}
+
+#[derive(Default, Template)]
+#[template(path = "message.html")]
+pub(crate) struct MessagePage {
+    pub(crate) title: &'static str,
+    pub(crate) text: String,
+    /// A code to copy.
+    pub(crate) code: Option<String>,
+    /// Where the browser goes by itself.
+    pub(crate) next: Option<String>,
+    pub(crate) link: Option<(String, &'static str)>,
+    pub(crate) decision: Option<String>,
+}
+
+/// A page with the headers of all pages.
+///
+/// # Errors
+/// [`Error::Page`]: a bug in a template.
+pub(super) fn page(status: StatusCode, template: &impl Template) -> Result<Response<Body>, Error> {
+    let text = template.render().map_err(|_| Error::Page)?;
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    protect(fields);
+    Ok(response)
+}
+
+/// Sets the headers of every page.
+pub(crate) fn protect(fields: &mut http::HeaderMap) {
+    for (name, value) in [
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// The style sheet.
+pub(super) fn style() -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from_static(STYLE.as_bytes())));
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8"));
+    protect(fields);
+    // Its path has its digest.
+    let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
+    fields.insert(CACHE_CONTROL, immutable);
+    response
+}
+
+/// Sends the browser elsewhere by `GET`.
+///
+/// # Errors
+/// [`Error::Page`]: the address cannot be a header value.
+pub(super) fn redirect(to: &str) -> Result<Response<Body>, Error> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let fields = response.headers_mut();
+    fields.insert(LOCATION, HeaderValue::from_str(to).map_err(|_| Error::Page)?);
+    protect(fields);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use askama::Template as _;
+
+    use super::{MessagePage, SignInPage};
+
+    #[test]
+    fn texts_of_others_are_escaped() {
+        let hostile = "<script>alert(1)</script>\" onload=\"x";
+        let page = MessagePage {
+            title: "The sign-in failed",
+            text: hostile.to_owned(),
+            next: Some(format!("http://127.0.0.1:1/?{hostile}")),
+            ..MessagePage::default()
+        };
+        let sign_in = SignInPage {
+            issuers: Vec::new(),
+            accounts: true,
+            return_to: hostile.to_owned(),
+            problem: None,
+        };
+        for text in [page.render().unwrap(), sign_in.render().unwrap()] {
+            assert!(!text.contains("<script>") && !text.contains("\" onload"), "{text}");
+        }
+    }
+
+    /// A template that turns escaping off, or has scripts or styles in it, is refused here.
+    #[test]
+    fn templates_escape_everything_and_have_no_scripts() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "html") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for forbidden in ["|safe", "| safe", "escape=", "<script", "style=", " on", "javascript:"] {
+                let found = match forbidden {
+                    // Attributes such as `onclick=`; words of a text have no `=`.
+                    " on" => text.split(" on").skip(1).any(|rest| {
+                        let name: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
+                        rest.get(name.len()..).is_some_and(|rest| rest.starts_with('='))
+                    }),
+                    forbidden => text.contains(forbidden),
+                };
+                assert!(!found, "{} has `{forbidden}`", path.display());
+            }
+            // Without quotes a value could end its attribute and start another.
+            for unquoted in ["={{", "= {{"] {
+                assert!(
+                    !text.contains(unquoted),
+                    "{} has an attribute without quotes",
+                    path.display()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Ends logins with the session at the issuer: sends a person there to sign out, and takes the issuer's
+//! word that somebody signed out elsewhere.
+//!
+//! Sources: OpenID Connect RP-Initiated Logout 1.0, OpenID Connect Back-Channel Logout 1.0.
+
+use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+use super::{SignInError, endpoint_url, provider};
+use crate::authenticate::Authenticator;
+use crate::authenticate::error::{Error, InvalidTokenReason};
+use crate::authenticate::principal::{hash_parts, string_claim};
+use crate::authenticate::token::UnverifiedToken;
+use crate::logins::Logins;
+use crate::store::{self, Actor, Login, SecretHash};
+
+/// The event that makes a token a logout token.
+const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
+/// How old a logout token may be.
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whose session ended at an issuer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedAtIssuer {
+    /// `iss`.
+    issuer: String,
+    /// `sid`, if one session ended.
+    sid: Option<String>,
+    /// `sub`, if all of a person's did.
+    subject: Option<String>,
+    /// Identifies the token.
+    id: SecretHash,
+}
+
+/// Why a logout token ends nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum LogoutTokenError {
+    /// It is not acceptable. The issuer may see which rule it broke.
+    #[error("the logout token is refused: {0}")]
+    Token(Error),
+    /// It is not a logout token, or names nobody.
+    #[error("the logout token {0}")]
+    Content(&'static str),
+    /// No such way to sign in is set up.
+    #[error(transparent)]
+    Method(#[from] SignInError),
+    /// It came before.
+    #[error("the logout token was used before")]
+    Replayed,
+    /// The store does not answer.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+impl Authenticator {
+    /// Where a person signs out at the issuer of their login; `None` if it has no such place.
+    ///
+    /// - `back`: where the issuer sends them then.
+    pub async fn end_session_url(&self, issuer: &str, back: &Url) -> Option<Url> {
+        let issuer = self.issuers.get(issuer)?;
+        let client = issuer.client.as_ref()?;
+        let provider = provider(issuer).await.ok()?;
+        let endpoint = provider.end_session_endpoint?;
+        let mut url = endpoint_url(issuer, "end_session_endpoint", Some(&endpoint)).ok()?;
+        url.query_pairs_mut()
+            .append_pair("client_id", &client.settings.id)
+            .append_pair("post_logout_redirect_uri", back.as_str());
+        Some(url)
+    }
+
+    /// Verifies a logout token (Back-Channel Logout, section 2.6).
+    ///
+    /// # Errors
+    /// [`LogoutTokenError`].
+    pub async fn verify_logout_token(&self, method: &str, text: &str) -> Result<EndedAtIssuer, LogoutTokenError> {
+        let (issuer, client) = self.client(method)?;
+        let refused = |reason: InvalidTokenReason| LogoutTokenError::Token(reason.into());
+        let token = UnverifiedToken::parse(text).map_err(|error| LogoutTokenError::Token(error.into()))?;
+        if token.issuer() != issuer.verifier.name {
+            return Err(refused(InvalidTokenReason::UnknownIssuer));
+        }
+        let claims = issuer
+            .verifier
+            .logout_claims(token)
+            .await
+            .map_err(LogoutTokenError::Token)?;
+        let audience = claims.get("aud");
+        let is_ours = match audience {
+            Some(Value::String(audience)) => *audience == client.settings.id,
+            Some(Value::Array(audiences)) => audiences.iter().any(|one| one.as_str() == Some(&client.settings.id)),
+            _ => false,
+        };
+        if !is_ours {
+            return Err(refused(InvalidTokenReason::Audience));
+        }
+        let now = self.clock.now();
+        let issued = claims.get("iat").and_then(Value::as_i64);
+        let issued = issued.and_then(|seconds| Timestamp::from_second(seconds).ok());
+        let issued = issued.ok_or(LogoutTokenError::Content("has no `iat`"))?;
+        if now.duration_since(issued).abs() > MAX_AGE {
+            return Err(LogoutTokenError::Content(
+                "is more than 5 minutes old, or of the future",
+            ));
+        }
+        if claims
+            .get("exp")
+            .and_then(Value::as_i64)
+            .is_some_and(|end| end <= now.as_second())
+        {
+            return Err(LogoutTokenError::Token(Error::Expired));
+        }
+        if claims.contains_key("nonce") {
+            return Err(LogoutTokenError::Content("has a `nonce`: it is an ID token"));
+        }
+        if !claims
+            .get("events")
+            .is_some_and(|events| events.get(EVENT).is_some_and(Value::is_object))
+        {
+            return Err(LogoutTokenError::Content("has no logout event in `events`"));
+        }
+        let claim = |name: &str| Some(string_claim(&claims, name).to_owned()).filter(|text| !text.is_empty());
+        let (sid, subject) = (claim("sid"), claim("sub"));
+        if sid.is_none() && subject.is_none() {
+            return Err(LogoutTokenError::Content("has neither `sid` nor `sub`"));
+        }
+        let id = claim("jti").ok_or(LogoutTokenError::Content("has no `jti`"))?;
+        let id = hash_parts(&[&issuer.verifier.name, &id]);
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(EndedAtIssuer {
+            issuer: issuer.verifier.name.clone(),
+            sid,
+            subject,
+            id: SecretHash::of(&SecretString::from(id)),
+        })
+    }
+}
+
+impl Logins {
+    /// Ends the logins whose session ended at their issuer. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`LogoutTokenError::Replayed`], [`LogoutTokenError::Store`].
+    pub async fn end_with_issuer(&self, ended: &EndedAtIssuer) -> Result<usize, LogoutTokenError> {
+        let now = self.clock().now();
+        let until = now.checked_add(MAX_AGE * 2).unwrap_or(Timestamp::MAX);
+        if !self.store().use_logout_token(ended.id, until).await? {
+            return Err(LogoutTokenError::Replayed);
+        }
+        let logins: Vec<Login> = match (&ended.sid, &ended.subject) {
+            (Some(sid), subject) => {
+                let of_sid = self.store().logins_of_sid(&ended.issuer, sid, now).await?;
+                let is_of_subject = |login: &Login| subject.as_ref().is_none_or(|subject| login.subject == *subject);
+                of_sid.into_iter().filter(is_of_subject).collect()
+            }
+            (None, Some(subject)) => self.store().open_logins(&ended.issuer, subject, now).await?,
+            (None, None) => Vec::new(),
+        };
+        let by = Actor {
+            user_id: None,
+            name: ended.issuer.clone(),
+        };
+        for login in &logins {
+            self.end(login, &by).await?;
+        }
+        Ok(logins.len())
+    }
+}

@@ -1,0 +1,172 @@
+//! Logins of the command line that a person approves in a browser: the code of RFC 6749 or the device
+//! code of RFC 8628.
+//!
+//! Security: only hashes of the codes are stored, and each code makes one login at most.
+
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::database::Purpose;
+use super::query::{SelectQuery, Statement, invalid_column, number, read, time, uuid};
+use super::{Error, SecretHash, Store, bounds};
+
+const SELECT: &str = "SELECT id, challenge, client, address, login, state, created_at, expires_at FROM login_requests";
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
+pub enum LoginRequestState {
+    /// Nobody has answered it yet.
+    Pending,
+    /// The person of [`LoginRequest::login`] approved it.
+    Approved,
+    /// Somebody refused it.
+    Denied,
+}
+
+/// A login of the command line that is not made yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginRequest {
+    /// Its id.
+    pub id: Uuid,
+    /// PKCE challenge (S256) of the client; `None` for a device.
+    pub challenge: Option<String>,
+    /// The name that the client gives itself.
+    pub client: String,
+    /// The address that it came from.
+    pub address: String,
+    /// The login of the person who approved it.
+    pub login: Option<Uuid>,
+    /// What became of it.
+    pub state: LoginRequestState,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+impl Store {
+    /// Adds a request.
+    ///
+    /// - `code`: hash of the code for the client. `user_code`: hash of the one that a person types.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`] if too many wait already, [`Error::Exists`], [`Error::TooLong`],
+    /// [`Error::Character`].
+    pub async fn create_login_request(
+        &self,
+        request: &LoginRequest,
+        code: SecretHash,
+        user_code: Option<SecretHash>,
+    ) -> Result<(), Error> {
+        bounds::check("client", &request.client, bounds::CLIENT_NAME)?;
+        bounds::check(
+            "challenge",
+            request.challenge.as_deref().unwrap_or_default(),
+            bounds::CLIENT_NAME,
+        )?;
+        let (all, of_address) = bounds::LOGIN_REQUESTS;
+        let total = number(&self.database, "SELECT COUNT(*) AS number FROM login_requests").await?;
+        let here = SelectQuery::new("SELECT COUNT(*) AS number FROM login_requests")
+            .and("address =", Some(request.address.as_str()))
+            .and("expires_at >", Some(request.created_at));
+        let here = here.fetch((&self.database, Purpose::Lookup), "number", 1).await?;
+        let here = here
+            .first()
+            .map(|row| read::<i64>(row, "number"))
+            .transpose()?
+            .unwrap_or_default();
+        for (observed, allowed) in [(total, all), (here, of_address)] {
+            if observed >= allowed {
+                return Err(Error::LimitReached {
+                    what: "login request",
+                    observed: u32::try_from(observed).unwrap_or(u32::MAX),
+                    allowed: u32::try_from(allowed).unwrap_or(u32::MAX),
+                });
+            }
+        }
+        let insert = Statement::new(
+            "INSERT INTO login_requests (id, code, user_code, challenge, client, address, login, state, created_at, \
+             expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            [
+                request.id.into(),
+                code.into(),
+                user_code.into(),
+                request.challenge.clone().into(),
+                request.client.as_str().into(),
+                request.address.as_str().into(),
+                request.login.into(),
+                request.state.as_ref().into(),
+                request.created_at.into(),
+                request.expires_at.into(),
+            ],
+        );
+        let creation = Change::Creation {
+            what: "login request",
+            insert,
+            limit: None,
+            event: None,
+        };
+        self.writer.change(creation).await.map(drop)
+    }
+
+    /// Returns the request with this code of a client.
+    pub async fn login_request(&self, code: SecretHash) -> Result<Option<LoginRequest>, Error> {
+        self.one_request(SelectQuery::new(SELECT).and("code =", Some(code)))
+            .await
+    }
+
+    /// Returns the request with this code that a person typed.
+    pub async fn login_request_of_user(&self, user_code: SecretHash) -> Result<Option<LoginRequest>, Error> {
+        self.one_request(SelectQuery::new(SELECT).and("user_code =", Some(user_code)))
+            .await
+    }
+
+    /// Answers a pending request. Returns whether it was still pending.
+    ///
+    /// - `login`: the login of the person who approves it; `None` refuses it.
+    pub async fn answer_login_request(&self, id: Uuid, login: Option<Uuid>, now: Timestamp) -> Result<bool, Error> {
+        let rows = match login {
+            Some(login) => {
+                let sql = "UPDATE login_requests SET state = 'approved', login = $2 \
+                           WHERE id = $1 AND state = 'pending' AND expires_at > $3";
+                self.execute(sql, [id.into(), login.into(), now.into()]).await?
+            }
+            None => {
+                let sql = "UPDATE login_requests SET state = 'denied' \
+                           WHERE id = $1 AND state = 'pending' AND expires_at > $2";
+                self.execute(sql, [id.into(), now.into()]).await?
+            }
+        };
+        Ok(rows > 0)
+    }
+
+    /// Takes an approved request away, so that it makes a login only once. Returns whether it was
+    /// there.
+    pub async fn take_login_request(&self, id: Uuid) -> Result<bool, Error> {
+        let sql = "DELETE FROM login_requests WHERE id = $1 AND state = 'approved'";
+        Ok(self.execute(sql, [id.into()]).await? > 0)
+    }
+
+    async fn one_request(&self, query: SelectQuery) -> Result<Option<LoginRequest>, Error> {
+        let rows = query.fetch((&self.database, Purpose::Lookup), "id", 1).await?;
+        let request = |row: &AnyRow| {
+            let state: String = read(row, "state")?;
+            let login: Option<Vec<u8>> = read(row, "login")?;
+            let login = login.map(|bytes| Uuid::from_slice(&bytes).map_err(|_| invalid_column("login")));
+            Ok(LoginRequest {
+                id: uuid(row, "id")?,
+                challenge: read(row, "challenge")?,
+                client: read(row, "client")?,
+                address: read(row, "address")?,
+                login: login.transpose()?,
+                state: state.parse().map_err(|_| invalid_column("state"))?,
+                created_at: time(row, "created_at")?,
+                expires_at: time(row, "expires_at")?,
+            })
+        };
+        rows.first().map(request).transpose()
+    }
+}

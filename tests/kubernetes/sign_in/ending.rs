@@ -1,0 +1,150 @@
+//! Logins end: at the issuer, by somebody who locks the person, and with the store.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::command_line::Home;
+use super::{CLIENT, Site};
+use test_support::kubernetes::gateway::session;
+
+/// A second is how soon access ends; the rest is for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Opens a stream with a bearer token, and returns it with its first bytes read.
+async fn stream(site: &Site, bearer: &str) -> reqwest::Response {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("{}/api/v1/stream/applicationsets", site.console);
+    let answer = client.get(url).bearer_auth(bearer).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    answer
+}
+
+/// Waits until a stream ends.
+async fn end(mut stream: reqwest::Response) -> Duration {
+    let started = Instant::now();
+    let reading = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(SOON, reading).await.expect("the stream goes on");
+    started.elapsed()
+}
+
+async fn site() -> Site {
+    Site::start_with(|layout| {
+        layout.policies("applicationsets");
+        layout.settings(json!({"applicationSets": {}}));
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_back_channel_logout_ends_the_logins_of_that_session_and_what_they_have_open() {
+    let mut site = site().await;
+    let home = Home::new();
+    let mut browser = site.browser("ann").await;
+    let mut other = site.browser("ben").await;
+    home.log_in(&site, &mut browser).await;
+    let open = stream(&site, &home.credential()).await;
+    site.provider.ask(&format!("log-out {CLIENT} ann"));
+    end(open).await;
+    let me = format!("{}/api/v1/me", site.console);
+    // The browser, and the command line that it approved.
+    let (status, answer) = browser.api(&me).await;
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::UNAUTHORIZED, &json!("token_revoked"))
+    );
+    let refused = home.fail(&["whoami"]).await;
+    assert!(
+        refused.starts_with("tollgate: token_revoked: the token was revoked, sign in again"),
+        "{refused}"
+    );
+    assert_eq!(other.api(&me).await.0, StatusCode::OK);
+    let ended = site
+        .gateway
+        .decisions()
+        .into_iter()
+        .find(|record| record["ended"]["reason"] == "session_revoked");
+    assert!(ended.is_some());
+}
+
+/// Posts what a provider would to `url`: a form with a logout token. A JWT needs no encoding.
+async fn post_logout_token(client: &reqwest::Client, url: &str, token: &str) -> reqwest::Response {
+    client
+        .post(url)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(format!("logout_token={token}"))
+        .send()
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_logout_token_of_anybody_else_ends_nothing() {
+    let mut site = site().await;
+    let mut browser = site.browser("ann").await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("{}/console/back-channel-logout/{CLIENT}", site.console);
+    let id_token = site.provider.token("id-token ann");
+    for (token, status) in [("x", 400), (id_token.as_str(), 400), ("", 400)] {
+        let answer = post_logout_token(&client, &url, token).await;
+        assert_eq!(answer.status().as_u16(), status);
+    }
+    let unknown = url.replace("/corp", "/unknown");
+    let answer = post_logout_token(&client, &unknown, "x").await;
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert_eq!(
+        browser.api(&format!("{}/api/v1/me", site.console)).await.0,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn a_lock_ends_everything_of_a_person_until_it_is_gone() {
+    let site = site().await;
+    let (home, ben) = (Home::new(), Home::new());
+    let mut browser = site.browser("ann").await;
+    home.log_in(&site, &mut browser).await;
+    ben.log_in(&site, &mut site.browser("ben").await).await;
+    // Who may lock is RBAC's to say.
+    let refused = ben.fail(&["person", "lock", "sub:ann"]).await;
+    assert!(
+        refused.contains("permission_denied: not permitted: `people, lock` of `sub:ann`"),
+        "{refused}"
+    );
+    let open = stream(&site, &home.credential()).await;
+    let kept = stream(&site, &ben.credential()).await;
+    let root = Home::new();
+    root.token(&site, &session("root"));
+    let locked = root
+        .run(&["person", "lock", "sub:ann", "--reason", "laptop stolen"])
+        .await;
+    assert!(locked.starts_with("sub:ann is locked;"), "{locked}");
+    end(open).await;
+    let me = format!("{}/api/v1/me", site.console);
+    let (status, answer) = browser.api(&me).await;
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::FORBIDDEN, &json!("person_locked"))
+    );
+    let refused = home.fail(&["whoami"]).await;
+    assert!(refused.contains("person_locked: you are locked"), "{refused}");
+    // A new sign-in is refused as well.
+    let mut again = super::Browser::new();
+    let start = format!("{}/console/sign-in/{CLIENT}", site.console);
+    let callback = again.callback_of(&start, "ann").await;
+    let visited = again.open(callback.as_str()).await;
+    assert!(
+        visited.status == StatusCode::FORBIDDEN && visited.text.contains("(person_locked)"),
+        "{}",
+        visited.text
+    );
+    let listed: Value = serde_json::from_str(&root.run(&["person", "list", "-o", "json"]).await).unwrap();
+    assert_eq!(listed["items"][0]["reason"], "laptop stolen");
+    // Others are not touched.
+    assert_eq!(ben.run(&["whoami"]).await.lines().next(), Some("User    sub:ben"));
+    drop(kept);
+    root.run(&["person", "unlock", "sub:ann"]).await;
+    // What was in force before is again; what was open stays ended.
+    assert_eq!(browser.api(&me).await.0, StatusCode::OK);
+}
