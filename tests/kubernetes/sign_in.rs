@@ -6,9 +6,11 @@ use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::oidc::Provider;
 
 mod browsing;
+mod chromium;
 mod command_line;
 mod ending;
 mod flows;
+mod kubectl;
 
 use browsing::Browser;
 

@@ -8,6 +8,7 @@
     reason = "as in tests, a failure ends the program; the output is for people"
 )]
 
+use base64::Engine as _;
 use serde_json::json;
 
 use test_support::kubernetes::argocd::{
@@ -46,6 +47,7 @@ impl World {
         with_dex(&mut settings, &format!("http://{listen}"));
         let mut argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
         ArgoCd::permit(&cluster, &format!("g, {PERSON}, role:admin\n")).await;
+        add_cluster(&cluster).await;
         println!("starting the gateway …");
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
         for front in ["argocd", "applicationsets"] {
@@ -81,6 +83,8 @@ impl World {
              Decisions: {decisions}\n\
              Straight to argocd-server: {direct}\n\
              kubectl: KUBECONFIG={kubeconfig}\n\n\
+             A gateway of your own in front of the same Argo CD:\n\
+             \x20 tollgate init gate --kubeconfig {kubeconfig} --argocd-server {server}\n\n\
              Ctrl-C ends it and removes everything.\n",
             program = program().display(),
             password = self.argocd.password(),
@@ -88,9 +92,29 @@ impl World {
             policy = policies.join("policy.rego").display(),
             decisions = self.gateway.path("decisions.jsonl").display(),
             direct = self.argocd.address(),
+            server = self.argocd.url(),
             kubeconfig = self.cluster.admin().kubeconfig().display(),
         )
     }
+}
+
+/// Gives Argo CD a Secret for its own cluster, as `argocd cluster add` does. A gateway that runs in no
+/// pod of a cluster enters it by such a Secret.
+async fn add_cluster(cluster: &Cluster) {
+    let pair = cluster.certificate("argocd-manager", Some("system:masters"));
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let config = json!({"tlsClientConfig": {
+        "caData": encoded(cluster.authority()), "certData": encoded(&pair.certificate), "keyData": encoded(&pair.key),
+    }});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": "cluster-world", "namespace": NAMESPACE,
+            "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        },
+        "stringData": {"name": "world", "server": cluster.url(), "config": config.to_string()},
+    });
+    cluster.admin().apply(&secret.to_string()).await;
 }
 
 #[tokio::main]

@@ -64,6 +64,21 @@ pub const CHROMIUM: Tool = Tool {
     program: "chromium",
     package: "chromium",
 };
+
+/// Message bus and keyring of a desktop, in which `tollgate login` keeps credentials.
+const DBUS: Tool = Tool {
+    program: "dbus-daemon",
+    package: "dbus-daemon",
+};
+const DBUS_SEND: Tool = Tool {
+    program: "dbus-send",
+    package: "dbus-bin",
+};
+const KEYRING: Tool = Tool {
+    program: "gnome-keyring-daemon",
+    package: "gnome-keyring",
+};
+
 /// Oldest Go release that builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -84,7 +99,7 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
-    packages(&[CHROMIUM, FAKETIME, GIT, IPROUTE, NGINX, REDIS])?;
+    packages(&[CHROMIUM, DBUS, DBUS_SEND, FAKETIME, GIT, IPROUTE, KEYRING, NGINX, REDIS])?;
     kubernetes::build(root)?;
     argocd::build(root).map(drop)
 }

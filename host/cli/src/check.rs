@@ -2,6 +2,7 @@
 //! what there is. It opens no listener and changes nothing.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -35,11 +36,14 @@ impl CheckArgs {
     /// Runs the command: loads everything once, and tries the files and the store that
     /// the settings name, as a starting gateway would.
     pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
-        let written = self.checked().and_then(|(found, inventory)| {
-            out.write_all(render(&found, &inventory, self.output)?.as_bytes())?;
-            Ok(exit_code(&found, self.deny_warnings))
-        });
-        written.unwrap_or_else(|failure| super::to_exit_code(Err(failure)))
+        self.write(out)
+            .unwrap_or_else(|failure| super::to_exit_code(Err(failure)))
+    }
+
+    fn write(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+        let (found, inventory) = self.checked()?;
+        out.write_all(render(&found, &inventory, self.output)?.as_bytes())?;
+        Ok(exit_code(&found, self.deny_warnings))
     }
 
     /// The findings, and what the configuration has if it can be used.
@@ -60,6 +64,18 @@ impl CheckArgs {
         let inventory = loaded.value.map(|snapshot| inventory(&config, &snapshot));
         Ok((found, inventory.unwrap_or_default()))
     }
+}
+
+/// Checks these settings as `tollgate check --config` does.
+pub(crate) fn run_on(settings: &Path, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+    let check = CheckArgs {
+        settings: SettingsArgs {
+            config: settings.to_owned(),
+        },
+        output: ReportFormat::Table,
+        deny_warnings: false,
+    };
+    check.write(out)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -26,7 +26,7 @@ use tollgate_state::ObjectName;
 
 mod application;
 mod file;
-mod merge;
+pub(crate) mod merge;
 
 /// Path of the Kubernetes front below the gateway's URL.
 const KUBERNETES_PATH: &str = "k8s-proxy/";

@@ -24,6 +24,7 @@ mod context;
 mod credential;
 mod decisions;
 mod format;
+mod init;
 mod input;
 mod install;
 mod kubeconfig;
@@ -73,6 +74,15 @@ enum Command {
     /// Loads the settings and all that they name (state, policies, plugins, the store), and prints
     /// what is wrong. Opens no listener and changes nothing.
     Check(check::CheckArgs),
+    /// Read an Argo CD, and write settings, policies and objects with which a gateway runs
+    ///
+    /// Reads the cluster that kubectl's kubeconfig names, or a folder. Writes into a new folder only, and
+    /// no secret of Argo CD. Checks what it wrote, and prints what to do next.
+    #[command(
+        after_help = "Examples:\n  tollgate init\n  tollgate init gate --argocd-server https://localhost:8443 \
+                      --context staging\n  tollgate init gate --state argocd-objects"
+    )]
+    Init(init::Init),
     /// Sign in to a gateway
     ///
     /// Opens a browser, or with --device or --no-browser works without one. Keeps the credential in the
@@ -190,6 +200,7 @@ pub fn main() -> ExitCode {
             command.run()
         }
         Command::Check(command) => command.run(&mut out),
+        Command::Init(command) => command.run(&mut out),
         Command::Login(command) => to_exit_code(command.run(&mut out)),
         Command::Logout(command) => to_exit_code(command.run(&mut out)),
         Command::Whoami(command) => to_exit_code(command.run(&mut out)),

@@ -310,6 +310,18 @@ impl Logins {
         self.sessions.revoke(&session_id(login.id), &owner, by).await.map(drop)
     }
 
+    /// Ends the logins of everybody with this name, which is a username or a subject. Returns how many.
+    ///
+    /// # Errors
+    /// The store does not answer; some may have ended then.
+    pub async fn end_of_name(&self, name: &str, by: &Actor) -> Result<usize, store::Error> {
+        let logins = self.store.logins_of_name(name, self.clock.now()).await?;
+        for login in &logins {
+            self.end(login, by).await?;
+        }
+        Ok(logins.len())
+    }
+
     /// Whether a login was ended, or cannot be told to be in force.
     pub fn is_ended(&self, id: Uuid) -> bool {
         self.sessions.is_store_unavailable() || self.sessions.is_revoked(&session_id(id))

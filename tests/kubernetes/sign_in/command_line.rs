@@ -50,8 +50,8 @@ impl Home {
     }
 
     /// Uses a token in place of a login.
-    pub(super) fn token(&self, site: &Site, token: &str) {
-        let variables = format!("TOLLGATE_SERVER={}\nTOLLGATE_AUTH_TOKEN={token}\n", site.console);
+    pub(super) fn token(&self, console: &str, token: &str) {
+        let variables = format!("TOLLGATE_SERVER={console}\nTOLLGATE_AUTH_TOKEN={token}\n");
         std::fs::write(self.path("environment"), variables).unwrap();
     }
 
@@ -73,10 +73,13 @@ impl Home {
     /// Starts `tollgate login`, and returns it with the address that it asks to open.
     pub(super) async fn start_login(
         &self,
-        site: &Site,
+        console: &str,
         more: &[&str],
     ) -> (Child, Url, BufReader<tokio::process::ChildStderr>) {
-        let mut command = self.command(&["login", "--server", &site.console, "--store", "file"]);
+        let mut command = self.command(&["login", "--server", console]);
+        if !more.contains(&"--store") {
+            command.args(["--store", "file"]);
+        }
         command
             .args(more)
             .env("BROWSER", "true")
@@ -93,7 +96,7 @@ impl Home {
                     panic!("no address: {seen}");
                 }
                 seen.push_str(&line);
-                if let Some(address) = line.split_whitespace().find(|word| word.starts_with("http://")) {
+                if let Some(address) = line.split_whitespace().find(|word| word.starts_with("http")) {
                     return Url::parse(address).unwrap();
                 }
             }
@@ -103,11 +106,16 @@ impl Home {
     }
 
     /// Signs in by a browser that is signed in to the console.
-    pub(super) async fn log_in(&self, site: &Site, browser: &mut Browser) -> String {
-        let (process, address, _errors) = self.start_login(site, &[]).await;
+    pub(super) async fn log_in(&self, console: &str, browser: &mut Browser) -> String {
+        self.log_in_with(console, browser, &[]).await
+    }
+
+    /// The same, with further arguments of `tollgate login`.
+    pub(super) async fn log_in_with(&self, console: &str, browser: &mut Browser, more: &[&str]) -> String {
+        let (process, address, _errors) = self.start_login(console, more).await;
         let page = browser.open(address.as_str()).await;
         assert_eq!(page.status, StatusCode::OK, "{page:?}");
-        let approved = approve(browser, site, "login", &page.text).await;
+        let approved = approve(browser, console, "login", &page.text).await;
         let back = refresh(&approved.text);
         assert!(back.starts_with("http://127.0.0.1:"), "{back}");
         let end = browser.open(&back).await;
@@ -128,16 +136,14 @@ impl Home {
 }
 
 /// Presses the button of a page that asks whether to sign in.
-pub(super) async fn approve(browser: &mut Browser, site: &Site, path: &str, page: &str) -> super::browsing::Visited {
+pub(super) async fn approve(browser: &mut Browser, console: &str, path: &str, page: &str) -> super::browsing::Visited {
     let mut fields = hidden(page);
     fields.push(("answer".to_owned(), "approve".to_owned()));
     let fields: Vec<(&str, &str)> = fields
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    browser
-        .submit(&format!("{}/console/{path}", site.console), &fields)
-        .await
+    browser.submit(&format!("{console}/console/{path}"), &fields).await
 }
 
 /// The hidden fields of a form.
@@ -161,17 +167,17 @@ fn hidden(page: &str) -> Vec<(String, String)> {
 /// Where a page goes on to by itself.
 fn refresh(page: &str) -> String {
     let rest = page
-        .split_once("content=\"0; url=")
+        .split_once("content=\"0; url='")
         .unwrap_or_else(|| panic!("{page}"))
         .1;
-    rest.split('"')
+    rest.split('\'')
         .next()
         .unwrap()
         .replace("&#38;", "&")
         .replace("&amp;", "&")
 }
 
-async fn finished(process: Child) -> String {
+pub(super) async fn finished(process: Child) -> String {
     let output = tokio::time::timeout(PATIENCE, process.wait_with_output())
         .await
         .unwrap()
@@ -192,7 +198,7 @@ async fn a_browser_here_signs_the_command_line_in_and_out() {
         "{refused}"
     );
     let mut browser = site.browser("ann").await;
-    let output = home.log_in(&site, &mut browser).await;
+    let output = home.log_in(&site.console, &mut browser).await;
     let host = site.console.trim_start_matches("http://");
     assert!(
         output.starts_with(&format!("signed in to {} as sub:ann until ", site.console)),
@@ -241,7 +247,7 @@ async fn a_browser_here_signs_the_command_line_in_and_out() {
 async fn a_login_that_is_denied_makes_none() {
     let site = Site::start().await;
     let home = Home::new();
-    let (process, address, _errors) = home.start_login(&site, &[]).await;
+    let (process, address, _errors) = home.start_login(&site.console, &[]).await;
     let mut browser = site.browser("ann").await;
     let page = browser.open(address.as_str()).await;
     let mut fields = hidden(&page.text);
@@ -266,10 +272,10 @@ async fn a_login_that_is_denied_makes_none() {
 async fn a_code_that_is_pasted_signs_in_once() {
     let site = Site::start().await;
     let home = Home::new();
-    let (mut process, address, _errors) = home.start_login(&site, &["--no-browser"]).await;
+    let (mut process, address, _errors) = home.start_login(&site.console, &["--no-browser"]).await;
     let mut browser = site.browser("ann").await;
     let page = browser.open(address.as_str()).await;
-    let approved = approve(&mut browser, &site, "login", &page.text).await;
+    let approved = approve(&mut browser, &site.console, "login", &page.text).await;
     let code = approved
         .text
         .split_once("<code>")
@@ -301,7 +307,7 @@ async fn a_code_that_is_pasted_signs_in_once() {
 async fn a_device_code_signs_in_after_its_code_was_typed() {
     let site = Site::start().await;
     let home = Home::new();
-    let (process, address, mut errors) = home.start_login(&site, &["--device"]).await;
+    let (process, address, mut errors) = home.start_login(&site.console, &["--device"]).await;
     assert_eq!(address.path(), "/console/device");
     let code = loop {
         let mut line = String::new();
@@ -322,7 +328,7 @@ async fn a_device_code_signs_in_after_its_code_was_typed() {
         "{}",
         page.text
     );
-    let approved = approve(&mut browser, &site, "device", &page.text).await;
+    let approved = approve(&mut browser, &site.console, "device", &page.text).await;
     assert!(
         approved.text.contains("The command line is signed in within seconds"),
         "{}",

@@ -7,15 +7,17 @@ use serde_json::{Value, json};
 
 use super::command_line::Home;
 use super::{CLIENT, Site};
+use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::session;
+use test_support::postgres::shared;
 
 /// A second is how soon access ends; the rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Opens a stream with a bearer token, and returns it with its first bytes read.
-async fn stream(site: &Site, bearer: &str) -> reqwest::Response {
+async fn stream(server: &str, bearer: &str) -> reqwest::Response {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let url = format!("{}/api/v1/stream/applicationsets", site.console);
+    let url = format!("{server}/api/v1/stream/applicationsets");
     let answer = client.get(url).bearer_auth(bearer).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     answer
@@ -43,8 +45,8 @@ async fn a_back_channel_logout_ends_the_logins_of_that_session_and_what_they_hav
     let home = Home::new();
     let mut browser = site.browser("ann").await;
     let mut other = site.browser("ben").await;
-    home.log_in(&site, &mut browser).await;
-    let open = stream(&site, &home.credential()).await;
+    home.log_in(&site.console, &mut browser).await;
+    let open = stream(&site.console, &home.credential()).await;
     site.provider.ask(&format!("log-out {CLIENT} ann"));
     end(open).await;
     let me = format!("{}/api/v1/me", site.console);
@@ -104,18 +106,18 @@ async fn a_lock_ends_everything_of_a_person_until_it_is_gone() {
     let site = site().await;
     let (home, ben) = (Home::new(), Home::new());
     let mut browser = site.browser("ann").await;
-    home.log_in(&site, &mut browser).await;
-    ben.log_in(&site, &mut site.browser("ben").await).await;
+    home.log_in(&site.console, &mut browser).await;
+    ben.log_in(&site.console, &mut site.browser("ben").await).await;
     // Who may lock is RBAC's to say.
     let refused = ben.fail(&["person", "lock", "sub:ann"]).await;
     assert!(
         refused.contains("permission_denied: not permitted: `people, lock` of `sub:ann`"),
         "{refused}"
     );
-    let open = stream(&site, &home.credential()).await;
-    let kept = stream(&site, &ben.credential()).await;
+    let open = stream(&site.console, &home.credential()).await;
+    let kept = stream(&site.console, &ben.credential()).await;
     let root = Home::new();
-    root.token(&site, &session("root"));
+    root.token(&site.console, &session("root"));
     let locked = root
         .run(&["person", "lock", "sub:ann", "--reason", "laptop stolen"])
         .await;
@@ -125,10 +127,10 @@ async fn a_lock_ends_everything_of_a_person_until_it_is_gone() {
     let (status, answer) = browser.api(&me).await;
     assert_eq!(
         (status, &answer["reason"]),
-        (StatusCode::FORBIDDEN, &json!("person_locked"))
+        (StatusCode::UNAUTHORIZED, &json!("token_revoked"))
     );
     let refused = home.fail(&["whoami"]).await;
-    assert!(refused.contains("person_locked: you are locked"), "{refused}");
+    assert!(refused.contains("token_revoked: the token was revoked"), "{refused}");
     // A new sign-in is refused as well.
     let mut again = super::Browser::new();
     let start = format!("{}/console/sign-in/{CLIENT}", site.console);
@@ -145,6 +147,66 @@ async fn a_lock_ends_everything_of_a_person_until_it_is_gone() {
     assert_eq!(ben.run(&["whoami"]).await.lines().next(), Some("User    sub:ben"));
     drop(kept);
     root.run(&["person", "unlock", "sub:ann"]).await;
-    // What was in force before is again; what was open stays ended.
-    assert_eq!(browser.api(&me).await.0, StatusCode::OK);
+    // Her logins are gone for good: the laptop may still be somebody else's.
+    let (status, answer) = browser.api(&me).await;
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::UNAUTHORIZED, &json!("token_revoked"))
+    );
+    assert_eq!(site.browser("ann").await.api(&me).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_lock_at_one_replica_ends_what_is_open_at_the_other() {
+    let url = shared().database().await;
+    let mut other = None;
+    let site = Site::start_with(|layout| {
+        layout.policies("applicationsets");
+        layout.settings(json!({"applicationSets": {}, "store": {"url": url}}));
+        let mut replica = layout.replica();
+        replica.settings(json!({"listen": "127.0.0.1:0"}));
+        other = Some(replica);
+    })
+    .await;
+    let other = other.unwrap().start().await;
+    let (home, ben, root) = (Home::new(), Home::new(), Home::new());
+    home.log_in(&site.console, &mut site.browser("ann").await).await;
+    ben.log_in(&site.console, &mut site.browser("ben").await).await;
+    // A login that one replica made counts at the other.
+    let open = stream(&other.url(), &home.credential()).await;
+    let kept = stream(&other.url(), &ben.credential()).await;
+    root.token(&site.console, &session("root"));
+    root.run(&["person", "lock", "sub:ann"]).await;
+    let took = end(open).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let refused = reqwest::Client::builder().no_proxy().build().unwrap();
+    let refused = refused
+        .get(format!("{}/api/v1/me", other.url()))
+        .bearer_auth(home.credential());
+    let (status, answer) = {
+        let answer = refused.send().await.unwrap();
+        (answer.status(), answer.json::<Value>().await.unwrap())
+    };
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::UNAUTHORIZED, &json!("token_revoked"))
+    );
+    // Nothing of anybody else ends.
+    let goes_on = tokio::time::timeout(Duration::from_millis(500), end(kept)).await;
+    assert!(goes_on.is_err(), "the stream of another person ended");
+    // Unlocked, she has to sign in again.
+    root.run(&["person", "unlock", "sub:ann"]).await;
+    assert!(home.fail(&["whoami"]).await.contains("token_revoked"));
+    home.log_in(&site.console, &mut site.browser("ann").await).await;
+    let (url, credential) = (other.url(), home.credential());
+    eventually("the other replica has heard of it", async || {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client
+            .get(format!("{url}/api/v1/me"))
+            .bearer_auth(&credential)
+            .send()
+            .await;
+        (answer.unwrap().status() == StatusCode::OK).then_some(())
+    })
+    .await;
 }

@@ -42,7 +42,7 @@ async fn people_sign_in_at_an_issuer_and_out_of_it() {
         (visited.url.path(), visited.status),
         ("/console/signed-out", StatusCode::OK)
     );
-    let end_session = format!("url={}/session/end?client_id=corp", site.provider.issuer);
+    let end_session = format!("url='{}/session/end?client_id=corp", site.provider.issuer);
     assert!(visited.text.contains(&end_session), "{}", visited.text);
     // The cookie is good for nothing, even where it was kept.
     *browser.cookies(&site.console) = cookies;

@@ -1,7 +1,10 @@
 //! Headless Chromium, controlled by the DevTools protocol.
 
 use std::fs;
+use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -115,6 +118,20 @@ impl Page {
         timeout(PATIENCE, waiting)
             .await
             .unwrap_or_else(|_| panic!("{expression} did not become true"));
+    }
+
+    /// Takes a picture of the page in a theme, 1000 pixels wide, and writes it as PNG.
+    ///
+    /// - `theme`: `light` or `dark`, which the page sees as `prefers-color-scheme`.
+    pub async fn picture(&mut self, theme: &str, file: &Path) {
+        let size = json!({"width": 1000, "height": 700, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", &size).await;
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
+        self.call("Emulation.setEmulatedMedia", &features).await;
+        let picture = self.call("Page.captureScreenshot", &json!({"format": "png"})).await;
+        let data = picture["data"].as_str().unwrap();
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, STANDARD.decode(data).unwrap()).unwrap();
     }
 
     async fn call(&mut self, method: &str, parameters: &Value) -> Value {

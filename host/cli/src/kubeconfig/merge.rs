@@ -163,7 +163,7 @@ fn merge(
 
 /// The file that kubectl writes: the first of `KUBECONFIG` that exists, else its first, else
 /// `~/.kube/config`.
-fn path() -> Result<PathBuf, Failure> {
+pub(crate) fn path() -> Result<PathBuf, Failure> {
     if let Some(list) = std::env::var_os("KUBECONFIG") {
         let files: Vec<PathBuf> = std::env::split_paths(&list)
             .filter(|path| !path.as_os_str().is_empty())

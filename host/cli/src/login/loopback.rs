@@ -102,7 +102,8 @@ async fn serve(mut stream: TcpStream, state: &str) -> Answer {
     };
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\">\
-         <title>tollgate login</title><p>{message}</p></html>\n"
+         <title>tollgate login</title><style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;\
+         margin:3rem auto;padding:0 1rem}}</style><h1>tollgate login</h1><p>{message}</p></html>\n"
     );
     let response = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\

@@ -151,6 +151,12 @@ fn callers(config: &Config) -> String {
         let issuers = kubernetes.issuers.iter().map(|entry| &entry.issuer.url);
         accepted.extend(issuers.map(|url| format!("{url} (for agents)")));
     }
+    accepted.extend(
+        authentication
+            .console
+            .as_ref()
+            .map(|console| format!("logins at {}console/", console.url)),
+    );
     if authentication.anonymous {
         accepted.push("callers without a credential".to_owned());
     }

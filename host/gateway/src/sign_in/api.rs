@@ -155,7 +155,12 @@ impl SignIn<'_> {
                     .lock_person(name, &new.reason, &by)
                     .await
                     .map_err(Error::from)?;
-                Ok(answer(StatusCode::OK, &json!({ "locked": name, "new": is_new })))
+                // From here on nothing of theirs is accepted, and none of their logins will be again.
+                let ended = self.state.logins.end_of_name(name, &by).await.map_err(Error::from)?;
+                Ok(answer(
+                    StatusCode::OK,
+                    &json!({ "locked": name, "new": is_new, "endedLogins": ended }),
+                ))
             }
             LoginRoute::Unlock(name) => {
                 let by = self.require_lock(principal, name)?;

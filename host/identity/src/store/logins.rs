@@ -161,6 +161,19 @@ impl Store {
         self.logins_of(query).await
     }
 
+    /// Returns the logins of everybody with this name that are in force at a time: the mapped username, or
+    /// the issuer's subject. At most 1,000 of each.
+    pub async fn logins_of_name(&self, name: &str, now: Timestamp) -> Result<Vec<Login>, Error> {
+        let named = |column| {
+            let query = SelectQuery::new(SELECT).and(column, Some(name));
+            query.and("revoked_at IS NULL AND expires_at >", Some(now))
+        };
+        let mut logins = self.logins_of(named("username =")).await?;
+        let others = self.logins_of(named("subject =")).await?;
+        logins.extend(others.into_iter().filter(|login| login.user.username != name));
+        Ok(logins)
+    }
+
     /// Returns a page of logins, newest first. They are for all agents, so `filter` applies by person
     /// only.
     ///

@@ -1,0 +1,86 @@
+//! The objects by which people reach clusters: an Agent for each cluster, and a UserDirectory.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::found::Found;
+
+/// The file that they are in.
+pub(super) const FILE: &str = "agents.yaml";
+
+/// What the API server needs to know of the two kinds. A folder ignores it.
+const DEFINITIONS: [&str; 2] = [
+    include_str!("../../../../deploy/kubernetes/crds/agents.yaml"),
+    include_str!("../../../../deploy/kubernetes/crds/userdirectories.yaml"),
+];
+
+/// The objects; `None` if there is no cluster to reach.
+pub(super) fn agents(found: &Found) -> Option<String> {
+    if found.clusters.is_empty() {
+        return None;
+    }
+    let namespace = &found.namespace;
+    let mut text = "# Who reaches which cluster with kubectl, and as whom: docs/kubernetes-access.md. First the\n\
+                    # definitions of the two kinds, then the objects.\n"
+        .to_owned();
+    for definition in DEFINITIONS {
+        text.push_str("---\n");
+        text.push_str(definition.trim_end());
+        text.push('\n');
+    }
+    let _ = write!(
+        text,
+        "---\n\
+         # The people, and their roles in groups and projects. Those of an issuer's groups need no entry:\n\
+         # `kubernetes.memberships` of tollgate.yaml.\n\
+         apiVersion: tollgate.dev/v1alpha1\n\
+         kind: UserDirectory\n\
+         metadata: {{name: people, namespace: {namespace}}}\n\
+         spec:\n  users:\n"
+    );
+    let members = (101..).zip(&found.accounts);
+    for (id, name) in members.clone() {
+        let _ = writeln!(text, "    - {{id: {id}, username: {}}}", quoted(name));
+    }
+    text.push_str(
+        "  groups:\n\
+         \x20   # `developer` is the lowest role that reaches clusters. `state: blocked` of a user ends all.\n\
+         \x20   - id: 1\n\
+         \x20     path: people\n\
+         \x20     members:\n",
+    );
+    for (_, name) in members {
+        let role = if name == "admin" { "maintainer" } else { "guest" };
+        let _ = writeln!(text, "        - {{username: {}, role: {role}}}", quoted(name));
+    }
+    for (id, cluster) in (1..).zip(&found.clusters) {
+        let _ = write!(
+            text,
+            "---\n\
+             # The cluster sees `gitlab:user:NAME` and groups such as `gitlab:group_role:1:developer`\n\
+             # (policies/kubernetes/impersonation.cel.yaml). Its own RBAC decides what they may do:\n\
+             #   kubectl create clusterrolebinding people-view --clusterrole=view \\\n\
+             #     --group=gitlab:group_role:1:developer\n\
+             apiVersion: tollgate.dev/v1alpha1\n\
+             kind: Agent\n\
+             metadata: {{name: {agent}, namespace: {namespace}}}\n\
+             spec:\n\
+             \x20 id: {id}\n\
+             \x20 configProject: {{id: 1}}\n\
+             \x20 cluster: {name}\n\
+             \x20 config:\n\
+             \x20   user_access:\n\
+             \x20     access_as: {{user: {{}}}}\n\
+             \x20     groups: [{{id: people}}]\n",
+            agent = cluster.agent,
+            name = quoted(&cluster.name),
+        );
+    }
+    Some(text)
+}
+
+/// A text in YAML's notation of JSON.
+pub(super) fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
