@@ -72,7 +72,7 @@ pub(crate) type Hint = fn(&str) -> Option<&'static str>;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: String,
-    message: String,
+    pub(crate) message: String,
     hint: Option<String>,
     /// Everything that was refused, one line each.
     pub(crate) details: Vec<String>,

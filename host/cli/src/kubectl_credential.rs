@@ -191,7 +191,7 @@ fn early(end: Timestamp) -> Timestamp {
 }
 
 /// Kubernetes reads whole seconds.
-fn whole_seconds(time: Timestamp) -> String {
+pub(super) fn whole_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 

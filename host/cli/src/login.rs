@@ -20,6 +20,7 @@ use url::Url;
 use super::client::{Failure, Server, print};
 use super::context::{Context, Contexts, StoreChoice};
 use super::format::Format;
+use super::kubectl_credential::whole_seconds;
 use super::list_output::{aligned, text_at};
 use tollgate_identity::access::secret;
 
@@ -147,7 +148,8 @@ impl Login {
             contexts.current = Some(name.clone());
         }
         contexts.save()?;
-        let (user, end, place) = (credential.user, credential.expires_at, store.describe(&name));
+        let (user, place) = (credential.user, store.describe(&name));
+        let end = whole_seconds(credential.expires_at);
         print(
             &format!("signed in to {server} as {user} until {end}; the credential is {place}"),
             out,

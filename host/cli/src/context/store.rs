@@ -59,7 +59,7 @@ impl StoreChoice {
             }
             Self::Auto => match CredentialStore::Keyring.save(context, credential) {
                 Ok(()) => return Ok(CredentialStore::Keyring),
-                Err(failure) => print_error(format_args!("no keyring is used: {failure}")),
+                Err(failure) => print_error(format_args!("the credential is kept in a file: {}", failure.message)),
             },
         }
         CredentialStore::File.save(context, credential)?;
@@ -151,6 +151,12 @@ fn file(context: &str) -> Result<PathBuf, Failure> {
     Ok(folder()?.join("credentials").join(name))
 }
 
+/// The last of the causes. The libraries repeat each in those above it.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
 /// Uses an entry of the keyring, for a limited time: one that is locked waits for its user.
 fn with_keyring<T: Send + 'static>(
     context: &str,
@@ -175,10 +181,7 @@ fn with_keyring<T: Send + 'static>(
                 .with_hint(format!("sign in again with `tollgate login --context {context}`")))
         }
         Ok(Err(error)) => {
-            let message = format!(
-                "the keyring cannot be used: {}",
-                tollgate_core::diagnostic::with_causes(&error)
-            );
+            let message = format!("the keyring cannot be used: {}", root_cause(&error));
             Err(Failure::new("credential.keyring", message).with_hint(hint))
         }
         Err(_) => {
