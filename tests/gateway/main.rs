@@ -39,6 +39,7 @@ mod reload;
 mod revoked_tokens;
 mod streaming;
 mod terminal;
+mod tracing;
 mod unread;
 mod wire;
 mod withdrawal;

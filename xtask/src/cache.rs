@@ -30,6 +30,9 @@ pub const ARGOCD_MODULE: &str = "tests/argocd";
 /// in the checkout.
 pub const METRICS_MODULE: &str = "tests/metrics";
 
+/// Go module of the tests' OpenTelemetry Collector, as a path in the checkout.
+pub const COLLECTOR_MODULE: &str = "tests/collector";
+
 /// Go module of the tests' Dex, as a path in the checkout.
 pub const DEX_MODULE: &str = "tests/dex";
 
@@ -213,6 +216,16 @@ pub fn crds(root: &Path) -> Result<PathBuf> {
 pub fn metrics(root: &Path) -> Result<PathBuf> {
     let files = ["go.mod", "go.sum", "main.go"];
     Ok(folder()?.join(format!("metrics-for-tests-{}", digest(root, METRICS_MODULE, &files)?)))
+}
+
+/// Path of the OpenTelemetry Collector, for the checkout at `root`, whether built yet or not.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn collector(root: &Path) -> Result<PathBuf> {
+    let files = ["go.mod", "go.sum", "main.go"];
+    let digest = digest(root, COLLECTOR_MODULE, &files)?;
+    Ok(folder()?.join(format!("collector-for-tests-{digest}")))
 }
 
 /// What the tests use of Argo CD.

@@ -1,7 +1,7 @@
 //! Puts into the cache what the tests need for a real Kubernetes API server: etcd,
 //! kube-apiserver, kubectl, kube-controller-manager, helm, a fake kubelet, the CustomResourceDefinitions
 //! of Argo CD, the Gateway API and the Prometheus Operator, and a program with Prometheus' parser. The Go
-//! modules `tests/kubernetes/{build,controllers,helm,kubelet,crds}` and `tests/metrics` pin the releases.
+//! modules `tests/kubernetes/{build,controllers,helm,kubelet,crds}`, `tests/metrics` and `tests/collector` pin the releases.
 //! If `KUBEBUILDER_ASSETS` is set, the control plane in that folder is used instead of a build.
 //!
 //! Security: everything is downloaded as Go modules, which have checksums.
@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::go;
-use xtask::cache::{CONTROLLERS_MODULE, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, METRICS_MODULE};
+use xtask::cache::{
+    COLLECTOR_MODULE, CONTROLLERS_MODULE, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, METRICS_MODULE,
+};
 use xtask::cache::{CRDS, Kubernetes, OPTIONAL_CRDS};
-use xtask::cache::{controller_manager, crds, helm, kubelet, metrics};
+use xtask::cache::{collector, controller_manager, crds, helm, kubelet, metrics};
 
 /// Go module of Argo CD.
 pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
@@ -30,6 +32,7 @@ pub fn build(root: &Path) -> Result<Kubernetes> {
     let programs = [
         (kubelet(root)?, KUBELET_MODULE, ".", "-s -w"),
         (metrics(root)?, METRICS_MODULE, ".", "-s -w"),
+        (collector(root)?, COLLECTOR_MODULE, ".", "-s -w"),
         (
             controllers,
             CONTROLLERS_MODULE,

@@ -24,6 +24,7 @@ mod kubernetes;
 mod proxies;
 pub mod raw;
 mod state;
+mod telemetry;
 
 pub use admission::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCertificate};
 pub use agents::{AgentSettings, PeerSettings};
@@ -40,6 +41,7 @@ pub use kubernetes::{
 };
 pub use proxies::{NetworkError, ProxyProtocol, TrustedProxies};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
+pub use telemetry::Telemetry;
 
 /// All settings of one gateway process.
 #[derive(Clone, Debug)]
@@ -94,6 +96,8 @@ pub struct Config {
     pub limits: RequestLimits,
     /// Where decision records go.
     pub decisions: DecisionLog,
+    /// Where traces go; none are made when absent.
+    pub telemetry: Option<Telemetry>,
     /// How long requests may keep running after a stop signal.
     pub drain: Duration,
 }

@@ -31,6 +31,7 @@ mod plugins;
 mod proxies;
 mod state;
 mod syntax;
+mod telemetry;
 mod typed;
 
 #[derive(Debug, Deserialize)]
@@ -71,6 +72,7 @@ struct RawConfig {
     limits: RawLimits,
     #[serde(default)]
     decisions: RawDecisions,
+    telemetry: Option<telemetry::RawTelemetry>,
     drain: Option<String>,
 }
 
@@ -321,6 +323,7 @@ impl<'a> SettingsValidator<'a> {
             store: raw.store.check(self),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
+            telemetry: raw.telemetry.and_then(|raw| raw.check(self)),
             decisions: DecisionLog {
                 capacity: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1..=1_000_000),
                 file: raw.decisions.file.map(|file| self.base.join(file)),

@@ -36,7 +36,7 @@ use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
-use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage, trace_id};
+use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
@@ -381,16 +381,17 @@ pub(crate) fn open_record(
         record.generation = snapshot.generation;
         record.client = Some(client.address());
         record.peer = Some(client.peer_address());
-        record.trace_id = head.and_then(|head| trace_id(&head.headers));
     });
+    record.trace(head.map(|head| &head.headers));
     record
 }
 
 impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.current.load_full();
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let record = self.open_record(Some(&head), (client, &snapshot));
+        record.continue_trace(&mut head.headers);
         let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
         let is_beside_console = front_kind.is_beside_console(&snapshot, &head);

@@ -48,6 +48,7 @@ use tollgate_state::watch::{FileEvents, Timing, watch};
 
 pub mod inputs;
 pub mod inventory;
+mod telemetry;
 
 /// Time limit for writing the last lines of the decision file.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -94,7 +95,13 @@ impl RunningGateway {
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
         let decisions = &config.decisions;
-        let recorder = Recorder::start(decisions.capacity, decisions.file.as_deref(), Arc::clone(&metrics))?;
+        let tracing = config.telemetry.as_ref().map(telemetry::tracing).transpose()?;
+        let recorder = Recorder::start(
+            decisions.capacity,
+            decisions.file.as_deref(),
+            Arc::clone(&metrics),
+            tracing,
+        )?;
         let cache_settings = cache::Settings {
             renew_after: config.renew_after,
             ..cache::Settings::default()

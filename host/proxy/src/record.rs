@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -29,12 +29,13 @@ use tollgate_state::ObjectName;
 
 mod file;
 mod render;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod trace;
 
 pub use file::FileError;
-pub use trace::trace_id;
+pub use spans::{TraceContext, Tracing};
 
 use file::WriterMessage;
 
@@ -224,9 +225,13 @@ pub struct Record {
     /// Notes the policy asked to record.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<String, String>,
-    /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
+    /// Id of the trace: that of the caller's `traceparent` (W3C Trace Context), or the decision's own if
+    /// traces are sent and the caller brought none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+    /// Its place in the trace, if traces are sent.
+    #[serde(skip)]
+    pub trace: Option<TraceContext>,
     /// Time of each stage, in pipeline order.
     #[serde(rename = "duration_microseconds", serialize_with = "render::durations")]
     pub stage_durations: [Duration; 4],
@@ -239,6 +244,7 @@ pub struct Recorder {
     capacity: usize,
     lines: Option<mpsc::Sender<WriterMessage>>,
     metrics: Arc<crate::metrics::Metrics>,
+    tracing: Option<Tracing>,
 }
 
 #[derive(Debug, Default)]
@@ -262,6 +268,9 @@ pub struct OpenRecord {
 /// Most decision-file lines that may wait for the disk.
 const FILE_QUEUE: usize = 16_384;
 
+/// How long the last spans may take.
+const SPANS_FLUSH: Duration = Duration::from_secs(2);
+
 /// Most bytes of a path in a record. Unknown callers choose paths, and thousands of records stay
 /// in memory.
 const PATH_BYTES: usize = 1_024;
@@ -275,7 +284,7 @@ const PAGE: usize = 1_024;
 
 impl Recorder {
     /// Starts a recorder that keeps the latest `capacity` records in memory and, if a file is
-    /// named, appends each as a JSON line.
+    /// named, appends each as a JSON line. With `tracing` it sends spans of each.
     ///
     /// # Errors
     /// [`FileError`] when the file cannot be opened.
@@ -283,6 +292,7 @@ impl Recorder {
         capacity: usize,
         file: Option<&Path>,
         metrics: Arc<crate::metrics::Metrics>,
+        tracing: Option<Tracing>,
     ) -> Result<Arc<Self>, FileError> {
         let lines = match file {
             None => None,
@@ -297,6 +307,7 @@ impl Recorder {
             capacity,
             lines,
             metrics,
+            tracing,
         }))
     }
 
@@ -375,6 +386,10 @@ impl Recorder {
 
     /// Waits until every record closed before is in the decision file.
     pub async fn flush(&self) {
+        if let Some(tracing) = self.tracing.clone() {
+            // A panic there is of no concern here.
+            let _ = tokio::task::spawn_blocking(move || tracing.shutdown(SPANS_FLUSH)).await;
+        }
         let Some(lines) = &self.lines else { return };
         let (done, written) = oneshot::channel();
         if lines.send(WriterMessage::Flush(done)).await.is_ok() {
@@ -399,6 +414,9 @@ impl Recorder {
     fn close(&self, record: Record) {
         let record = Arc::new(record);
         self.metrics.count_decision(&record);
+        if let Some(tracing) = &self.tracing {
+            tracing.send(&record);
+        }
         if matches!(record.outcome, Outcome::Allowed) {
             tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = record.reason, status = record.status);
         } else {
@@ -483,6 +501,36 @@ impl OpenRecord {
     /// When the request head was complete. `None` once the record is written or lent.
     pub fn at(&self) -> Option<jiff::Timestamp> {
         self.record.as_ref().map(|record| record.at)
+    }
+
+    /// Records the place of a request with these fields in a trace.
+    pub fn trace(&mut self, headers: Option<&HeaderMap>) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        record.trace = self
+            .recorder
+            .tracing
+            .as_ref()
+            .map(|tracing| tracing.context(headers, record.id));
+        record.trace_id = match &record.trace {
+            Some(context) => Some(context.trace_id()),
+            None => headers.and_then(trace::trace_id),
+        };
+    }
+
+    /// Tells the upstream its place in the trace, if traces are sent.
+    pub fn continue_trace(&self, headers: &mut HeaderMap) {
+        let Some((record, context)) = self.record.as_ref().and_then(|record| Some((record, record.trace?))) else {
+            return;
+        };
+        if let Some(value) = context.traceparent(record.id) {
+            headers.insert(spans::TRACEPARENT, value);
+        }
+        if !context.has_caller() {
+            // It belongs to a trace that the caller did not name.
+            headers.remove("tracestate");
+        }
     }
 
     /// Records what a stage found.

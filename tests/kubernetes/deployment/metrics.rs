@@ -61,7 +61,7 @@ fn health() -> Health {
 /// Metrics with a series in every family, because families without one are left out of the text.
 fn filled() -> Arc<Metrics> {
     let metrics = Arc::new(Metrics::default());
-    let recorder = Recorder::start(1, None, Arc::clone(&metrics)).unwrap();
+    let recorder = Recorder::start(1, None, Arc::clone(&metrics), None).unwrap();
     drop(recorder.open(Method::GET, "/"));
 
     let object = json!({

@@ -13,7 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::store_url;
+use super::{store_url, telemetry};
 use crate::argocd;
 use tollgate_config::raw::SettingLocations;
 use tollgate_config::{AdmissionTls, Config, StoreUrl, Tls, WhenUnavailable};
@@ -89,6 +89,12 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         let key = "kubernetes.platformSecretFile";
         let text = format!("`{key}`: {}", with_causes(&error));
         found.push(Diagnostic::error(locations.locate(key), text));
+    }
+    if let Some(file) = config.telemetry.as_ref().and_then(|settings| settings.ca.as_deref())
+        && let Err(error) = telemetry::authorities(file)
+    {
+        let text = format!("`telemetry.ca`: `{}`: {error:#}", file.display());
+        found.push(Diagnostic::error(locations.locate("telemetry.ca"), text));
     }
     if config.needs_store() {
         store(&config.store.url, locations, &mut found).await;

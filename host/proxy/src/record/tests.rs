@@ -5,13 +5,14 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, Recorder, trace_id};
+use super::trace::trace_id;
+use super::{Outcome, Recorder};
 use crate::metrics::Metrics;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
-    Recorder::start(keep, None, Arc::new(Metrics::default())).unwrap()
+    Recorder::start(keep, None, Arc::new(Metrics::default()), None).unwrap()
 }
 
 fn close(recorder: &Arc<Recorder>, path: &str) -> uuid::Uuid {
@@ -117,7 +118,7 @@ async fn a_flushed_file_is_complete_and_private() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("decisions.jsonl");
-    let recorder = Recorder::start(10, Some(&path), Arc::new(Metrics::default())).unwrap();
+    let recorder = Recorder::start(10, Some(&path), Arc::new(Metrics::default()), None).unwrap();
     let ids: Vec<_> = (0..100).map(|_| close(&recorder, "/").to_string()).collect();
     recorder.flush().await;
     let text = std::fs::read_to_string(&path).unwrap();

@@ -1,0 +1,92 @@
+//! The section `telemetry` of the settings file: its written shape, and the checks that turn it into
+//! [`Telemetry`].
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::SettingsValidator;
+use crate::Telemetry;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawTelemetry {
+    endpoint: String,
+    ca: Option<PathBuf>,
+    ratio: Option<f64>,
+}
+
+impl RawTelemetry {
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<Telemetry> {
+        let endpoint = Url::parse(&self.endpoint).ok().filter(|url| {
+            let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
+            let is_bare = url.username().is_empty() && url.password().is_none();
+            is_http && is_bare && url.query().is_none() && url.fragment().is_none()
+        });
+        let Some(endpoint) = endpoint else {
+            let message = format!("`{}` is not an http or https URL without user and query", self.endpoint);
+            let hint = "such as `http://otel-collector.monitoring.svc:4318`; `/v1/traces` is added";
+            validator.refuse("telemetry.endpoint", message, hint);
+            return None;
+        };
+        if endpoint.scheme() == "http" && self.ca.is_some() {
+            validator.error(
+                "telemetry.ca",
+                "has no effect, because `telemetry.endpoint` is not https",
+            );
+        }
+        let ratio = self.ratio.unwrap_or(1.0);
+        if !(0.0..=1.0).contains(&ratio) {
+            validator.error_in("telemetry.ratio", format_args!("`{ratio}` is not a number from 0 to 1"));
+            return None;
+        }
+        Some(Telemetry {
+            endpoint,
+            ca: self.ca.map(|file| validator.base.join(file)),
+            ratio,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::raw::parse;
+
+    #[test]
+    fn an_endpoint_is_enough_and_mistakes_say_what_to_write() {
+        for (text, expected) in [
+            ("{endpoint: 'http://c:4318'}", None),
+            ("{endpoint: 'https://c/otlp/', ca: ca.pem, ratio: 0.1}", None),
+            (
+                "{endpoint: 'c:4318'}",
+                Some("`c:4318` is not an http or https URL without user and query (such as `http://otel-collector"),
+            ),
+            (
+                "{endpoint: 'http://user@c'}",
+                Some("is not an http or https URL without user"),
+            ),
+            (
+                "{endpoint: 'http://c', ca: ca.pem}",
+                Some("`telemetry.ca` has no effect"),
+            ),
+            (
+                "{endpoint: 'http://c', ratio: 10}",
+                Some("`telemetry.ratio`: `10` is not a number from 0 to 1"),
+            ),
+        ] {
+            let text = format!("state: {{directory: s}}\npolicies: {{directory: p}}\ntelemetry: {text}\n");
+            let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+            let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            match expected {
+                None => assert!(
+                    findings.is_empty() && loaded.value.unwrap().telemetry.is_some(),
+                    "{findings:?}"
+                ),
+                Some(expected) => assert!(findings.iter().any(|found| found.contains(expected)), "{findings:?}"),
+            }
+        }
+    }
+}

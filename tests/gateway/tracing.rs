@@ -1,0 +1,167 @@
+//! Traces, with a real OpenTelemetry Collector.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use test_support::backend::{Backend, Reply};
+use test_support::client::PATIENCE;
+use test_support::world::{Setup, checkout};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+/// A collector that writes what it gets to a file.
+struct Collector {
+    _process: Child,
+    folder: tempfile::TempDir,
+    endpoint: String,
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let address = format!("127.0.0.1:{port}");
+        let settings = json!({
+            "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+            "exporters": {"debug": {"verbosity": "detailed"}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["debug"]}},
+            },
+        });
+        let config = folder.path().join("collector.yaml");
+        std::fs::write(&config, settings.to_string()).unwrap();
+        let program = test_support::programs::collector(&checkout()).unwrap();
+        let output = std::fs::File::create(folder.path().join("output")).unwrap();
+        let process = Command::new(&program)
+            .arg(format!("--config=file:{}", config.display()))
+            .stdout(Stdio::null())
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}: run `cargo xtask kubernetes`", program.display()));
+        let collector = Self {
+            _process: process,
+            folder,
+            endpoint: format!("http://{address}"),
+        };
+        collector.until("Everything is ready").await;
+        collector
+    }
+
+    /// Waits until its output has a text, and returns all of it.
+    async fn until(&self, text: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let output = read(&self.folder.path().join("output"));
+            if output.contains(text) {
+                return output;
+            }
+            assert!(Instant::now() < end, "no `{text}`: {output}");
+            sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The value of a line of a span, such as `Parent ID      : b7ad…`.
+fn field<'a>(span: &'a str, name: &str) -> &'a str {
+    let line = span.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then_some(value.trim())
+    });
+    line.unwrap_or_else(|| panic!("no {name}: {span}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stages_of_a_request_are_spans_of_its_callers_trace() {
+    let collector = Collector::start().await;
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup.settings = json!({"telemetry": {"endpoint": collector.endpoint}});
+    let world = setup.start().await;
+    let traceparent = format!("00-{TRACE}-{PARENT}-01");
+    let answer = world
+        .get("alice", "/x")
+        .header("traceparent", &traceparent)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    let decision = world.decision(&answer).await;
+    assert_eq!(decision["trace_id"], TRACE);
+    let denied = world
+        .get("bob", "/x")
+        .header("traceparent", &traceparent)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(denied.status(), 403);
+
+    // The span of the second request is the last one.
+    let output = collector.until("tollgate.outcome: Str(denied)").await;
+    let spans: Vec<&str> = output.split("\nSpan #").skip(1).collect();
+    let named = |name: &str| -> Vec<&str> {
+        let mut found = spans.clone();
+        found.retain(|span| field(span, "Name") == name);
+        found
+    };
+    let requests = named("GET extensions");
+    assert_eq!(requests.len(), 2, "{output}");
+    for request in &requests {
+        assert_eq!(
+            (
+                field(request, "Trace ID"),
+                field(request, "Parent ID"),
+                field(request, "Kind")
+            ),
+            (TRACE, PARENT, "Server")
+        );
+    }
+    let request = requests[0];
+    assert!(request.contains(&format!(
+        "tollgate.decision_id: Str({})",
+        decision["decision_id"].as_str().unwrap()
+    )));
+    assert!(
+        request.contains("http.response.status_code: Int(200)") && request.contains("tollgate.reason: Str(allowed)")
+    );
+    // What the record keeps of the person stays there.
+    assert!(!output.contains("alice") && !output.contains("bob"), "{output}");
+    let forwards = named("forward");
+    assert_eq!(forwards.len(), 1, "what is denied is not forwarded: {output}");
+    assert_eq!(field(forwards[0], "Parent ID"), field(request, "ID"));
+    for stage in ["authenticate", "authorize", "headers"] {
+        assert!(!named(stage).is_empty(), "no {stage}: {output}");
+    }
+    // The backend's spans are below the stage that called it.
+    let seen = backend.seen();
+    assert_eq!(seen.len(), 1);
+    let expected = format!("00-{TRACE}-{}-01", field(forwards[0], "ID"));
+    assert_eq!(seen[0].values("traceparent"), [expected.as_str()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_holds_nothing_up() {
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup.settings = json!({"telemetry": {"endpoint": "http://127.0.0.1:9"}});
+    let world = setup.start().await;
+    let answer = world.get("alice", "/x").send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let decision = world.decision(&answer).await;
+    let trace = decision["decision_id"].as_str().unwrap().replace('-', "");
+    assert_eq!(decision["trace_id"], trace.as_str());
+    assert!(backend.seen()[0].values("traceparent")[0].starts_with(&format!("00-{trace}-")));
+}
