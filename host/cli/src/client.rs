@@ -164,7 +164,14 @@ impl<'a> ApiRequest<'a> {
         }
         let mut answer = request.send().await.map_err(|error| {
             let server = format!("the gateway at `{}`", gateway.url);
-            unreachable(&server, &error, "--server", Some("--certificate-authority"))
+            let failure = unreachable(&server, &error, "--server", Some("--certificate-authority"));
+            match self.server.server.is_none() && gateway.context.is_none() {
+                true => failure.with_hint(
+                    "nobody is signed in here: sign in with `tollgate login --server URL`, or name the gateway with \
+                     `--server`",
+                ),
+                false => failure,
+            }
         })?;
         let status = answer.status();
         let decision = answer.headers().get("tollgate-decision-id").cloned();

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use clap::Args;
 use serde_json::Value;
 
-use super::answer::SettingsArgs;
+use super::answer::{SETTINGS_FILE, SettingsArgs};
 use super::client::{Failure, runtime, unreachable};
 use super::format::Format;
 use super::list_output::{render, text_at, whole_seconds};
@@ -19,7 +19,8 @@ const DEFAULT_ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOC
 
 #[derive(Debug, Args)]
 pub(crate) struct Decisions {
-    /// ID of a decision to show, from the response header `Tollgate-Decision-Id`; if omitted, the latest
+    /// ID of a decision to show, which refusals name (kubectl calls it `Trace ID`; header
+    /// `Tollgate-Decision-Id`); if omitted, the latest
     id: Option<uuid::Uuid>,
     /// URL of the gateway's admin listener; if omitted, `admin.listen` of the settings
     #[arg(long, env = "TOLLGATE_ADMIN")]
@@ -40,26 +41,25 @@ pub(crate) struct Decisions {
 impl Decisions {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let records = runtime()?.block_on(self.fetch())?;
-        let head = [
-            "TIME",
-            "OUTCOME",
-            "STATUS",
-            "USER",
-            "EXTENSION",
-            "REASON",
-            "DECISION",
-            "ROW",
-        ];
+        let head = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
         let table = |records: &Vec<Value>| render(&head, records.iter().map(row));
         Ok(self.output.show(&records, table, out)?)
     }
 
     /// Where this machine reaches the admin listener.
-    fn admin_url(&self) -> String {
+    ///
+    /// # Errors
+    /// A settings file is named and not there.
+    fn admin_url(&self) -> Result<String, Failure> {
         if let Some(url) = &self.admin {
-            return url.clone();
+            return Ok(url.clone());
         }
-        let config = raw::load(&self.settings.config).value;
+        let file = &self.settings.config;
+        if !file.exists() && *file != std::path::Path::new(SETTINGS_FILE) {
+            let failure = Failure::new("settings.file", format_args!("`{}` does not exist", file.display()));
+            return Err(failure.with_hint("name the settings with `--config`, or the admin listener with `--admin`"));
+        }
+        let config = raw::load(file).value;
         let mut address = config.map_or(DEFAULT_ADMIN, |config| config.admin_listen);
         if address.ip().is_unspecified() {
             address.set_ip(match address {
@@ -67,11 +67,11 @@ impl Decisions {
                 SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             });
         }
-        format!("http://{address}")
+        Ok(format!("http://{address}"))
     }
 
     async fn fetch(&self) -> Result<Vec<Value>, Failure> {
-        let base = self.admin_url();
+        let base = self.admin_url()?;
         let base = base.trim_end_matches('/');
         let client = reqwest::Client::new();
         let request = match self.id {
@@ -104,22 +104,69 @@ impl Decisions {
     }
 }
 
-fn row(record: &Value) -> [String; 8] {
+fn row(record: &Value) -> [String; 7] {
     let text = |pointer: &str| terminal::escape_line(&text_at(record, pointer)).into_owned();
-    // The last check decided; it has no rule if no row matched.
-    let checks = record.get("checks").and_then(Value::as_array);
-    let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());
+    let user = match text("/principal/username") {
+        nobody if nobody == "-" => text("/kubernetes/user/username"),
+        user => user,
+    };
     [
         whole_seconds(&text("/timestamp")),
         text("/outcome"),
         text("/status"),
-        text("/principal/username"),
-        text("/extension"),
-        match text("/detail") {
-            detail if detail == "-" => text("/reason"),
-            detail => detail,
-        },
+        user,
+        terminal::escape_line(&request(record)).into_owned(),
+        terminal::escape_line(&reason(record)).into_owned(),
         text("/decision_id"),
-        terminal::escape_line(rule.unwrap_or("-")).into_owned(),
     ]
+}
+
+/// What was asked for: what a cluster, an extension or Argo CD's API was asked, else method and path.
+fn request(record: &Value) -> String {
+    let text = |pointer: &str| {
+        record
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    if let Some(resource) = text("/kubernetes/attributes/resource") {
+        let of = |key: &str| text(&format!("/kubernetes/attributes/{key}"));
+        let mut words = vec![of("verb").unwrap_or("-").to_owned()];
+        words.push(match of("subresource") {
+            Some(subresource) => format!("{resource}/{subresource}"),
+            None => resource.to_owned(),
+        });
+        words.extend(of("name").map(str::to_owned));
+        words.extend(of("namespace").map(|namespace| format!("-n {namespace}")));
+        words.extend(text("/destination/name").map(|cluster| format!("in {cluster}")));
+        return words.join(" ");
+    }
+    let method = text("/method").unwrap_or("-");
+    match text("/api_method") {
+        Some(api_method) => api_method.to_owned(),
+        None => format!("{method} {}", text("/path").unwrap_or_default()),
+    }
+}
+
+/// Why, with the row of `policy.csv` that decided. What was let in and refused behind the gateway says so.
+fn reason(record: &Value) -> String {
+    let text = |pointer: &str| {
+        record
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let reason = text("/detail").or_else(|| text("/reason")).unwrap_or("-");
+    let status = record.get("status").and_then(Value::as_u64).unwrap_or_default();
+    if text("/outcome") == Some("allowed") && matches!(status, 401 | 403) {
+        let whose =
+            text("/destination/name").map_or_else(|| "the upstream".to_owned(), |name| format!("cluster `{name}`"));
+        return format!("allowed here, refused by {whose}");
+    }
+    // The last check decided; it has no rule if no row matched.
+    let checks = record.get("checks").and_then(Value::as_array);
+    match checks.and_then(|checks| checks.last()?.get("rule")?.as_str()) {
+        Some(rule) => format!("{reason} ({rule})"),
+        None => reason.to_owned(),
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Init {
     #[arg(long, default_value = "argocd")]
     namespace: String,
     /// URL at which this machine reaches argocd-server; if omitted, `url` of `argocd-cm` if it is https
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
     argocd_server: Option<Url>,
     /// Address and port for the gateway
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443")]
@@ -245,11 +245,22 @@ impl Init {
         }
         writeln!(
             out,
-            "  tollgate kubeconfig --agent {agent} --write\n  kubectl --context {agent} get pods",
-            agent = cluster.agent
+            "  tollgate kubeconfig --agent {agent} --write\n\
+             \x20 kubectl --context {agent} get pods   # `Forbidden` until the cluster grants it: see {folder}/{file}\n\
+             \x20 tollgate decisions --config {folder}/tollgate.yaml   # why something was refused\n\n\
+             In a browser: https://localhost:{port}/ to sign in here, https://127.0.0.1:{port}/ for Argo CD.",
+            agent = cluster.agent,
+            file = objects::FILE,
         )?;
         Ok(())
     }
+}
+
+fn server_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    url.ok_or_else(|| "write it with `https://` or `http://` in front, such as `https://argocd.example.com`".to_owned())
 }
 
 fn public(path: &'static str, purpose: &'static str, content: String) -> NewFile {

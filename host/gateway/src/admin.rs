@@ -238,7 +238,9 @@ async fn decisions(State(admin): State<AdminState>, Query(query): Query<Decision
     let records = admin.recorder.latest(limit, |record| {
         let is_user = |user: &String| {
             let principal = record.principal.as_ref();
+            let of_agent = record.kubernetes.as_ref().and_then(|note| note.user.as_ref());
             principal.is_some_and(|principal| principal.user_id() == user || principal.username() == user)
+                || of_agent.is_some_and(|person| person.username == *user)
         };
         let is_outcome = |outcome: &String| outcome == record.outcome.as_ref();
         let is_noted = |wanted: bool| record.notes.contains_key("would_refuse") == wanted;

@@ -304,6 +304,10 @@ impl<'a> KubernetesRequest<'a> {
             }),
             Err(error) => error.credential_owner().cloned(),
         };
+        // A login's token has the form of a personal access token; its session says what it is.
+        if let Some(owner) = &audit_context.bearer {
+            audit_context.access_type = Some(owner.session.access_type());
+        }
         audit_context.access = access.as_ref().ok().cloned();
         context.record.note(|record| {
             if let Some(note) = &mut record.kubernetes {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use http::uri::Authority;
-use http::{HeaderValue, Request, Response, request};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
@@ -24,7 +24,7 @@ use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
 use crate::sign_in::route::is_console;
-use crate::sign_in::{self, SignIn, SignInState};
+use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_config::Config;
@@ -136,7 +136,11 @@ impl Gateway {
             .await;
         match outcome {
             Ok(Ok(response)) => {
-                record.close(Outcome::Allowed, response.status(), "allowed");
+                let (outcome, reason) = match response.extensions().get::<RefusedPage>() {
+                    Some(RefusedPage(reason)) => (Outcome::Denied, *reason),
+                    None => (Outcome::Allowed, "allowed"),
+                };
+                record.close(outcome, response.status(), reason);
                 response
             }
             Ok(Err(rejection)) => {
@@ -395,7 +399,17 @@ impl Handler for Gateway {
         let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
         let is_beside_console = front_kind.is_beside_console(&snapshot, &head);
+        let is_root = head.uri.path() == "/" && head.method == Method::GET;
         let mut response = match front_kind.cors(&snapshot, &head) {
+            // People type the host name alone.
+            _ if is_beside_console && is_root => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::SEE_OTHER;
+                let there = HeaderValue::from_static("/console/");
+                response.headers_mut().insert(http::header::LOCATION, there);
+                record.close(Outcome::Allowed, response.status(), "to_console");
+                response
+            }
             Some(Err(error)) => {
                 let rejection = Rejection::Origin(error);
                 self.audit_early_refusal(&rejection, (client, decision)).await;

@@ -177,7 +177,13 @@ impl RunningGateway {
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
-        tracing::info!(listen = %address, admin = %admin_address, "listening");
+        let console = config.authentication.console.as_ref();
+        tracing::info!(
+            listen = %address,
+            admin = %admin_address,
+            console = console.map(|console| tracing::field::display(&console.url)),
+            "listening"
+        );
 
         if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {
             let current = Arc::clone(&current);

@@ -42,6 +42,10 @@ pub(crate) use error::Error;
 
 use route::ConsoleRoute;
 
+/// Marks a page that says that something was refused, with the reason for the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusedPage(pub(crate) &'static str);
+
 /// How long wrong codes of a device count.
 const TRIES_WINDOW: Duration = Duration::from_mins(10);
 /// Wrong codes of devices that one login may enter in that time.

@@ -490,12 +490,21 @@ impl Loader {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let before = reported.insert(part, texts).unwrap_or_default();
         drop(reported);
+        let mut errors = 0_usize;
         for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
             if finding.is_error() {
+                errors = errors.saturating_add(1);
                 tracing::error!(part = <&str>::from(part), "{finding}");
             } else {
                 tracing::warn!(part = <&str>::from(part), "{finding}");
             }
+        }
+        if errors > 0 {
+            tracing::error!(
+                part = <&str>::from(part),
+                errors,
+                "what was loaded is refused: what was in force before stays in force, less what was taken away"
+            );
         }
         self.metrics
             .count_load(part, !findings.iter().any(Diagnostic::is_error));

@@ -82,7 +82,7 @@ impl Helper {
     }
 
     fn kubectl_command(&self, arguments: &[&str]) -> Command {
-        let program = PathBuf::from(test_support::tollgate());
+        let program = test_support::tollgate();
         let programs = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
         let person = self.home.command(&[]);
         let mut command = self.kubectl.command(arguments);

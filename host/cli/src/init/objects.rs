@@ -60,6 +60,7 @@ pub(super) fn agents(found: &Found) -> Option<String> {
             "---\n\
              # The cluster sees `gitlab:user:NAME` and groups such as `gitlab:group_role:1:developer`\n\
              # (policies/kubernetes/impersonation.cel.yaml). Its own RBAC decides what they may do:\n\
+             # Grant it with your administrator's kubeconfig, as not everybody may:\n\
              #   kubectl create clusterrolebinding people-view --clusterrole=view \\\n\
              #     --group=gitlab:group_role:1:developer\n\
              apiVersion: tollgate.dev/v1alpha1\n\

@@ -13,6 +13,10 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use url::Url;
+
 use super::{store_url, telemetry};
 use crate::argocd;
 use tollgate_config::raw::SettingLocations;
@@ -24,6 +28,9 @@ use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::server::{Certificates, TlsError};
+
+/// How long a server may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(3);
 
 /// A certificate with less time left causes a warning.
 const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
@@ -73,6 +80,16 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
     if let Some(Err(error)) = config.argocd.as_ref().map(argocd::backend) {
         found.push(Diagnostic::error(locations.locate("argocd"), format!("{error:#}")));
     }
+    if let Some(settings) = &config.argocd
+        && let Err(error) = reachable(&settings.server).await
+    {
+        let text = format!(
+            "`argocd.server`: `{}` cannot be reached: {error}",
+            settings.server.origin().ascii_serialization()
+        );
+        let hint = "until it is, its pages and sign-in by its accounts answer 502";
+        found.push(Diagnostic::warning(locations.locate("argocd.server"), text).with_hint(hint));
+    }
     if let Some(settings) = &config.argocd_redis
         && let Err(error) = revoked_tokens::probe(settings).await
     {
@@ -100,6 +117,19 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         store(&config.store.url, locations, &mut found).await;
     }
     found
+}
+
+/// Connects to a server, and says nothing to it.
+async fn reachable(url: &Url) -> Result<(), String> {
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Err("it has no host".to_owned());
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match timeout(CONNECT, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no connection within {CONNECT:?}")),
+    }
 }
 
 /// An error about a file, with a hint if a folder or a permission is missing.

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
 use crate::sign_in::pages::{HomePage, IssuerLink, MessagePage, SignInPage};
-use crate::sign_in::{Error, SignIn, cookies, pages};
+use crate::sign_in::{Error, RefusedPage, SignIn, cookies, pages};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
 use tollgate_identity::logins::{Logins, actor};
@@ -152,7 +152,9 @@ impl SignIn<'_> {
             }
             Err(SignInError::Password) => {
                 let problem = "Argo CD does not accept this user name and password.";
-                self.choose(&head, Some((form.return_to, problem)))
+                let mut response = self.choose(&head, Some((form.return_to, problem)))?;
+                response.extensions_mut().insert(RefusedPage("wrong_password"));
+                Ok(response)
             }
             Err(error) => Err(Error::from(error).into()),
         }
