@@ -7,6 +7,7 @@ mod audit;
 mod bounds;
 mod forget;
 mod kill;
+mod logins;
 mod lost;
 mod opening;
 mod replicas;
