@@ -162,12 +162,6 @@ impl Authenticator {
         self.unrevoked(principal)
     }
 
-    /// Refuses the tokens of this list from now on.
-    #[must_use]
-    pub fn with_revoked_tokens(self, revoked: Option<Arc<RevokedTokens>>) -> Self {
-        Self { revoked, ..self }
-    }
-
     /// Recognizes logins, and refuses revoked tokens and people who are locked, from now on.
     #[must_use]
     pub fn with_registries(self, registries: Registries) -> Self {

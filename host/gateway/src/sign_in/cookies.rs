@@ -128,9 +128,11 @@ fn set((console, name): (&Console, &str), value: &str, seconds: u64) -> Result<H
 mod tests {
     use http::header::COOKIE;
     use http::{HeaderMap, HeaderValue};
+    use secrecy::SecretString;
+    use serde_json::json;
     use url::Url;
 
-    use super::remove;
+    use super::{Attempt, no_session, remove, session, take_attempt};
     use tollgate_config::{Console, ConsoleHost, DeviceLogin};
 
     fn console() -> Console {
@@ -163,5 +165,46 @@ mod tests {
                 .collect();
             assert_eq!(left.join("|"), expected, "{sent}");
         }
+    }
+
+    #[test]
+    fn a_session_is_for_one_host_and_no_script() {
+        let secret = SecretString::from("s3cret");
+        let field = session(&console(), &secret).unwrap();
+        assert_eq!(
+            field,
+            "__Host-tollgate=s3cret; Path=/; HttpOnly; SameSite=Lax; Max-Age=1; Secure"
+        );
+        assert!(field.is_sensitive() && !format!("{field:?}").contains("s3cret"));
+        let ended = no_session(&console()).unwrap();
+        assert_eq!(
+            ended,
+            "__Host-tollgate=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure"
+        );
+        // Without TLS, which is loopback alone, browsers take no such name.
+        let mut local = console();
+        local.url = Url::parse("http://127.0.0.1:8080").unwrap();
+        assert_eq!(
+            session(&local, &secret).unwrap(),
+            "tollgate=s3cret; Path=/; HttpOnly; SameSite=Lax; Max-Age=1"
+        );
+    }
+
+    #[test]
+    fn an_attempt_that_may_have_been_planted_does_not_count() {
+        let attempt: Attempt = serde_json::from_value(json!({
+            "state": "0123456789abcdefghij", "nonce": "n", "verifier": "v", "method": "corp", "return_to": "/console/",
+        }))
+        .unwrap();
+        let set = super::attempt(&console(), &HeaderMap::new(), &attempt).unwrap();
+        let [set] = set.as_slice() else { panic!("{set:?}") };
+        let pair = set.to_str().unwrap().split(';').next().unwrap().to_owned();
+        let fields = |line: &str| HeaderMap::from_iter([(COOKIE, HeaderValue::from_str(line).unwrap())]);
+        let taken = |line: &str, state: &str| take_attempt(&console(), &fields(line), state).is_some();
+        assert!(taken(&pair, &attempt.state));
+        assert!(!taken(&pair, "another-state-than-that"));
+        assert!(!taken(&format!("{pair}; {pair}"), &attempt.state), "it is there twice");
+        assert!(!taken("__Host-tollgate-attempt-0123456789abcdef=!", &attempt.state));
+        assert!(!taken("", &attempt.state));
     }
 }
