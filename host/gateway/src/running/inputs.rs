@@ -77,18 +77,17 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
             found.push(Diagnostic::error(locations.locate("extensions.assertion.key"), text));
         }
     }
-    if let Some(Err(error)) = config.argocd.as_ref().map(argocd::backend) {
-        found.push(Diagnostic::error(locations.locate("argocd"), format!("{error:#}")));
-    }
-    if let Some(settings) = &config.argocd
-        && let Err(error) = reachable(&settings.server).await
-    {
-        let text = format!(
-            "`argocd.server`: `{}` cannot be reached: {error}",
-            settings.server.origin().ascii_serialization()
-        );
-        let hint = "until it is, its pages and sign-in by its accounts answer 502";
-        found.push(Diagnostic::warning(locations.locate("argocd.server"), text).with_hint(hint));
+    if let Some(settings) = &config.argocd {
+        if let Err(error) = argocd::backend(settings) {
+            found.push(Diagnostic::error(locations.locate("argocd"), format!("{error:#}")));
+        } else if let Err(error) = reachable(&settings.server).await {
+            let text = format!(
+                "`argocd.server`: `{}` cannot be reached: {error}",
+                settings.server.origin().ascii_serialization()
+            );
+            let hint = "until it is, its pages and sign-in by its accounts answer 502";
+            found.push(Diagnostic::warning(locations.locate("argocd.server"), text).with_hint(hint));
+        }
     }
     if let Some(settings) = &config.argocd_redis
         && let Err(error) = revoked_tokens::probe(settings).await

@@ -194,3 +194,17 @@ async fn authorities_of_argocd_server_are_checked() {
         );
     }
 }
+
+#[tokio::test]
+async fn an_argocd_server_that_nobody_reaches_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let settings = format!("argocd: {{server: 'http://{}'}}\n", listener.local_addr().unwrap());
+    assert_eq!(found(folder.path(), &settings).await, [""; 0]);
+    drop(listener);
+    let text = found(folder.path(), &settings).await;
+    assert!(
+        matches!(text.as_slice(), [one] if one.starts_with("tollgate.yaml:3:18: warning: `argocd.server`")),
+        "{text:?}"
+    );
+}
