@@ -20,9 +20,6 @@ use super::{Outcome, Record, Stage};
 /// Name of the header field.
 pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// The bits of a decision's id that are random, and therefore decide whether a trace is sent.
-const RANDOM_BITS: u64 = (1 << 62) - 1;
-
 /// The stages, as spans call them.
 const STAGES: [(Stage, &str, SpanKind); 4] = [
     (Stage::Authenticate, "authenticate", SpanKind::Internal),
@@ -63,8 +60,9 @@ impl Tracing {
                 is_sampled: caller.is_sampled,
             };
         }
-        #[expect(clippy::cast_precision_loss, reason = "a share of traces need not be exact")]
-        let position = (decision.as_u64_pair().1 & RANDOM_BITS) as f64 / RANDOM_BITS as f64;
+        // Only the last 32 bits are random: those before them count the ids of a millisecond.
+        let [.., a, b, c, d] = *decision.as_bytes();
+        let position = f64::from(u32::from_be_bytes([a, b, c, d])) / (f64::from(u32::MAX) + 1.0);
         TraceContext {
             trace: TraceId::from(decision.as_u128()),
             parent: SpanId::INVALID,
