@@ -31,10 +31,11 @@ use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 use tollgate_core::user::{Identity, User};
 
-pub use agents::{AgentShare, Agents, ConfigurationStatus, Sharer};
+pub use agents::{AgentShare, Agents, ConfigurationStatus, issuer_only_user};
 pub use authorizer::Authorizer;
 pub(crate) use error::AccessDenyReason;
 pub use error::{CredentialOwner, Error};
+pub use membership::Member;
 pub use remote::{ConfigurationReporter, SetupError};
 
 /// A query to the platform: whether a credential gives access to an agent.

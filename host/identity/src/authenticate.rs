@@ -41,6 +41,7 @@ mod verified_tokens;
 #[cfg(test)]
 mod tests;
 
+pub use argocd_token::ISSUER as ARGOCD_ISSUER;
 pub use author::{AuthorError, AuthorKey, AuthoredSet, KUBERNETES_ISSUER};
 pub use error::{Error, InvalidTokenReason};
 pub use principal::{CredentialTransport, Principal};
@@ -120,10 +121,7 @@ impl Authenticator {
             Some(principal) => principal,
             None => self.by_token(head, safety).await?,
         };
-        match self.is_locked(&principal) {
-            true => Err(Error::Locked),
-            false => Ok(principal),
-        }
+        self.unlocked(principal)
     }
 
     /// As [`Authenticator::authenticate`], for servers that know no login of the gateway: whoever has one
@@ -137,10 +135,7 @@ impl Authenticator {
             return Err(Error::Scope("Argo CD knows no login of Tollgate; use `argocd login`"));
         }
         let principal = self.by_token(head, Safety::ByMethod).await?;
-        match self.is_locked(&principal) {
-            true => Err(Error::Locked),
-            false => Ok(principal),
-        }
+        self.unlocked(principal)
     }
 
     async fn by_token(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {

@@ -22,7 +22,6 @@ use crate::sessions::SessionRegistry;
 use crate::store::{self, Actor, Login, LoginKind, LoginToken, SecretHash, SessionOwner, Store};
 use tollgate_config::Console;
 use tollgate_core::agent::AgentId;
-use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{Identity, User};
 
 /// How long a login that was found is remembered.
@@ -244,7 +243,7 @@ impl Logins {
         };
         // INVARIANT: these are checked on every request, so that what is remembered outlives nothing.
         let now = self.clock.now();
-        if found.login.revoked_at.is_some() || self.sessions.is_revoked(&session_id(found.login.id)) {
+        if found.login.revoked_at.is_some() || self.sessions.is_revoked(&found.login.session()) {
             return Err(Error::Revoked);
         }
         let used_at = Timestamp::from_microsecond(found.used_at.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN);
@@ -307,7 +306,7 @@ impl Logins {
             user: login.user.clone(),
             agent_id: None,
         };
-        self.sessions.revoke(&session_id(login.id), &owner, by).await.map(drop)
+        self.sessions.revoke(&login.session(), &owner, by).await.map(drop)
     }
 
     /// Ends the logins of everybody with this name, which is a username or a subject. Returns how many.
@@ -323,20 +322,7 @@ impl Logins {
     }
 
     /// Whether a login was ended, or cannot be told to be in force.
-    pub fn is_ended(&self, id: Uuid) -> bool {
-        self.sessions.is_store_unavailable() || self.sessions.is_revoked(&session_id(id))
-    }
-}
-
-/// The session of a login.
-pub fn session_id(id: Uuid) -> SessionId {
-    SessionId::new(AccessType::Login, id.to_string())
-}
-
-/// The person themselves, as whoever does something.
-pub fn actor(user: &User) -> Actor {
-    Actor {
-        user_id: Some(user.id).filter(|id| *id > 0),
-        name: user.username.clone(),
+    pub fn is_ended(&self, login: &Login) -> bool {
+        self.sessions.is_store_unavailable() || self.sessions.is_revoked(&login.session())
     }
 }

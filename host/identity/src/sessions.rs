@@ -173,8 +173,8 @@ pub struct SessionRegistry {
     is_store_unavailable: AtomicBool,
     /// The names of people who are locked.
     locked: ArcSwap<HashSet<String>>,
-    /// Counts what may end logins or lock people.
-    withdrawals: watch::Sender<u64>,
+    /// Changes whenever a login may have ended, or a person may have been locked.
+    withdrawals: watch::Sender<()>,
 }
 
 impl SessionRegistry {
@@ -201,7 +201,7 @@ impl SessionRegistry {
             on_closed: OnceLock::new(),
             is_store_unavailable: AtomicBool::new(false),
             locked: ArcSwap::default(),
-            withdrawals: watch::Sender::new(0),
+            withdrawals: watch::Sender::new(()),
         });
         let mut cursor = Cursor::default();
         sessions.apply_new_revocations(&mut cursor).await?;
@@ -263,8 +263,8 @@ impl SessionRegistry {
         self.locked.load().contains(name)
     }
 
-    /// Receives a new number whenever a login may have ended, or a person may have been locked.
-    pub fn withdrawals(&self) -> watch::Receiver<u64> {
+    /// Changes whenever a login may have ended, or a person may have been locked.
+    pub fn withdrawals(&self) -> watch::Receiver<()> {
         self.withdrawals.subscribe()
     }
 
@@ -287,15 +287,14 @@ impl SessionRegistry {
     async fn apply_locks(&self) -> Result<(), store::Error> {
         let locks = self.store.person_locks().await?;
         let names: HashSet<String> = locks.into_iter().map(|lock| lock.name).collect();
-        let before = self.locked.load_full();
-        if *before == names {
+        if **self.locked.load() == names {
             return Ok(());
         }
-        self.locked.store(Arc::new(names));
-        let locked = self.locked.load_full();
-        let ended = self.table.end_people(&locked, self.clock.now());
+        let names = Arc::new(names);
+        self.locked.store(Arc::clone(&names));
+        let ended = self.table.end_people(&names, self.clock.now());
         self.close(ended);
-        self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
+        self.withdrawals.send_replace(());
         Ok(())
     }
 
@@ -310,7 +309,7 @@ impl SessionRegistry {
         self.is_store_unavailable.store(true, Ordering::SeqCst);
         let ended = self.table.end_all(EndReason::StoreUnavailable, self.clock.now());
         self.close(ended);
-        self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
+        self.withdrawals.send_replace(());
     }
 
     /// Whether a session was revoked, as far as this process knows.
@@ -419,7 +418,7 @@ impl SessionRegistry {
         }
         let closed = self.close(self.table.revoke(session, until, self.clock.now()));
         if session.access_type() == AccessType::Login {
-            self.withdrawals.send_modify(|count| *count = count.wrapping_add(1));
+            self.withdrawals.send_replace(());
         }
         closed
     }

@@ -1,5 +1,6 @@
 //! Logins, the requests that lead to them, their tokens, and locked people.
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tollgate_core::user::Identity;
 use tollgate_identity::store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
@@ -11,6 +12,7 @@ on_both!(
     is_found_by_its_secret_alone,
     is_listed_while_it_is_in_force,
     has_a_limit_for_each_person,
+    has_a_limit_for_those_made_at_once,
     is_requested_answered_and_taken_once,
     cannot_be_requested_without_limit,
     has_tokens_for_an_agent,
@@ -119,6 +121,15 @@ async fn has_a_limit_for_each_person(backend: Backend) {
     // Those that are over do not count, and nobody else's.
     store.create_login(&login(8, 100), hash("other")).await.unwrap();
     store.create_login(&login(7, 1_050), hash("later")).await.unwrap();
+}
+
+async fn has_a_limit_for_those_made_at_once(backend: Backend) {
+    let store = backend.open().await;
+    let made = join_all((0..120).map(|_| async {
+        let one = login(7, 0);
+        store.create_login(&one, hash(one.id.to_string())).await.is_ok()
+    }));
+    assert_eq!(made.await.into_iter().filter(|made| *made).count(), 100);
 }
 
 async fn is_requested_answered_and_taken_once(backend: Backend) {

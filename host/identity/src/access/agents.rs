@@ -97,21 +97,12 @@ pub(super) struct CredentialSubject<'a> {
 impl<'a> CredentialSubject<'a> {
     fn member(self) -> Member<'a> {
         Member {
-            user: self.person.map(|person| person.user.id),
+            user_id: self.person.map(|person| person.user.id),
             groups: self
                 .vouched
                 .map(|(issuer, identity)| (issuer, identity.groups.as_slice())),
         }
     }
-}
-
-/// Somebody who may have agents: a person of the directory, or one whom an issuer vouches for.
-#[derive(Clone, Copy, Debug)]
-pub struct Sharer<'a> {
-    /// Number in the directory, if they are in it.
-    pub user_id: Option<i64>,
-    /// Issuer and groups of their token or login.
-    pub groups: Option<(&'a str, &'a [String])>,
 }
 
 impl Agents {
@@ -233,6 +224,17 @@ impl Agents {
         self.agents.get(&id).map(|entry| &entry.agent)
     }
 
+    /// Finds an agent by number if the text is one, or else by name.
+    ///
+    /// SECURITY: a number is never looked up as a name, so that an agent whose name is a number
+    /// cannot be mistaken for the agent of that number.
+    pub fn find(&self, text: &str) -> Option<&Arc<Agent>> {
+        match text.parse::<i64>() {
+            Ok(_) => self.agent(AgentId::parse(text)?),
+            Err(_) => self.named(text).map(|entry| &entry.agent),
+        }
+    }
+
     /// Returns every agent, ordered by number.
     pub fn agents(&self) -> impl Iterator<Item = &Arc<Agent>> {
         self.agents.values().map(|entry| &entry.agent)
@@ -245,14 +247,11 @@ impl Agents {
     }
 
     /// Returns how an agent is shared with a person, who may be blocked; `None` if it is not.
-    pub fn share(&self, id: AgentId, person: Sharer<'_>) -> Option<AgentShare> {
+    pub fn share(&self, id: AgentId, person: Member<'_>) -> Option<AgentShare> {
         let SharingState::Open { access_mode, lists } = &self.agents.get(&id)?.shared else {
             return None;
         };
-        let (projects, groups) = lists.memberships_of(Member {
-            user: person.user_id,
-            groups: person.groups,
-        });
+        let (projects, groups) = lists.memberships_of(person);
         let is_member = !projects.is_empty() || !groups.is_empty();
         is_member.then_some(AgentShare {
             access_mode: *access_mode,
@@ -377,7 +376,8 @@ impl Agents {
     }
 }
 
-pub(super) fn issuer_only_user(identity: &Identity) -> User {
+/// A person whom only an issuer knows, as a user who is in no directory.
+pub fn issuer_only_user(identity: &Identity) -> User {
     User {
         id: 0,
         username: identity.username.clone(),

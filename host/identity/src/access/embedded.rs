@@ -181,7 +181,7 @@ impl EmbeddedPlatform {
             mapped: token.is_mapped.then_some(&token.identity),
             vouched: Some((&*login.issuer, &token.identity)),
         };
-        let session = SessionId::new(AccessType::Login, login.id.to_string());
+        let session = login.session();
         let expires_at = token.expires_at.min(login.expires_at);
         let result = self.check(login.revoked_at, expires_at).and_then(|()| {
             let (for_agent, identity) = token.agent.as_ref().ok_or(AccessDenyReason::OtherAgent)?;

@@ -38,13 +38,13 @@ struct GroupRole {
     role: Role,
 }
 
-/// Whom memberships are computed for.
+/// Somebody who may have roles: a person of the directory, or one whom an issuer vouches for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member<'a> {
+pub struct Member<'a> {
     /// Number in the directory, if they are in it.
-    pub(super) user: Option<i64>,
-    /// Issuer and groups, if a token of an issuer said so.
-    pub(super) groups: Option<(&'a str, &'a [String])>,
+    pub user_id: Option<i64>,
+    /// Issuer and groups of their token or login.
+    pub groups: Option<(&'a str, &'a [String])>,
 }
 
 impl ListedNamespaces {
@@ -116,7 +116,7 @@ impl ListedNamespace {
 
     /// The roles from reporter up to the highest one, if that is at least developer.
     fn membership(&self, member: Member<'_>) -> Option<Membership> {
-        let user = member.user;
+        let user = member.user_id;
         let direct = self.members.iter().filter_map(|members| members.get(&user?));
         let by_group = self.group_roles.iter().filter_map(|one| {
             let (issuer, groups) = member.groups?;

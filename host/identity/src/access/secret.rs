@@ -78,6 +78,11 @@ pub fn generate_session_secret() -> Result<SecretString, RandomError> {
     Ok(SecretString::from(random()?.as_str()))
 }
 
+/// The PKCE challenge of a verifier (RFC 7636, section 4.2, method `S256`).
+pub fn pkce_challenge(verifier: &str) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
+}
+
 /// 32 random bytes.
 pub fn random_bytes() -> Result<Zeroizing<[u8; 32]>, RandomError> {
     let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);

@@ -23,7 +23,8 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
 use tollgate_state::{Project, Resources};
 
-pub(super) const ISSUER: &str = "argocd";
+/// The issuer of identities that Argo CD itself vouches for.
+pub const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
 pub(super) const SECRET_NAME: &str = "argocd-secret";
 pub(super) const SIGNING_KEY: &str = "server.secretkey";
@@ -91,27 +92,7 @@ impl ArgocdTokenVerifier {
             id: string_claim(&claims, "jti").to_owned(),
             at: issued_at,
         };
-        let (kind, user_id) = self.check(&issued)?;
-        let token_ids = match kind {
-            // A project lists its tokens; Argo CD does not look for them on the other list.
-            Kind::ProjectToken => TokenIds::default(),
-            Kind::Local | Kind::Oidc | Kind::Anonymous | Kind::Kubernetes => TokenIds::of(&claims),
-        };
-        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
-        Ok(VerifiedIdentity {
-            kind,
-            issuer: ISSUER.to_owned(),
-            names: Identity {
-                username: user_id.clone(),
-                groups: scope_values(&claims, &self.scopes),
-                ..Identity::default()
-            },
-            user_id,
-            claims,
-            expires_at: times.expires_at,
-            issued: Some(issued),
-            token_ids,
-        })
+        self.identity(issued, claims, times.expires_at)
     }
 
     /// Whom a login stands for that began with a token of an account.
@@ -134,7 +115,23 @@ impl ArgocdTokenVerifier {
             id: string_claim(&claims, "jti").to_owned(),
             at: claims.get("iat").and_then(Value::as_i64).unwrap_or_default(),
         };
+        self.identity(issued, claims, expires_at)
+    }
+
+    /// Whom a token with these claims, whose signature was verified, stands for now.
+    fn identity(
+        &self,
+        issued: ArgocdTokenRef,
+        mut claims: Map<String, Value>,
+        expires_at: Option<i64>,
+    ) -> Result<VerifiedIdentity, Error> {
         let (kind, user_id) = self.check(&issued)?;
+        let token_ids = match kind {
+            // A project lists its tokens; Argo CD does not look for them on the other list.
+            Kind::ProjectToken => TokenIds::default(),
+            Kind::Local | Kind::Oidc | Kind::Anonymous | Kind::Kubernetes => TokenIds::of(&claims),
+        };
+        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
         Ok(VerifiedIdentity {
             kind,
             issuer: ISSUER.to_owned(),
@@ -144,10 +141,10 @@ impl ArgocdTokenVerifier {
                 ..Identity::default()
             },
             user_id,
-            token_ids: TokenIds::of(&claims),
             claims,
             expires_at,
             issued: Some(issued),
+            token_ids,
         })
     }
 

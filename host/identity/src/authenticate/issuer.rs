@@ -129,13 +129,7 @@ impl Verifier {
         clock: &Clock,
     ) -> Result<(Map<String, Value>, TokenTimes), Error> {
         let algorithm = token.checked_algorithm(&self.algorithms)?;
-        let keys = self.keys.find(token.key_id(), algorithm).await;
-        let keys = keys.map_err(|error| match error {
-            KeyError::Unknown => InvalidTokenReason::UnknownKey.into(),
-            KeyError::Unavailable => Error::IssuerUnavailable(self.name.clone()),
-        })?;
-        let key_id = token.key_id().map(str::to_owned);
-        let claims = token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
+        let claims = self.signed_claims(token, algorithm).await?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
         // has expired.
         let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
@@ -149,6 +143,15 @@ impl Verifier {
     /// The claims of a logout token, whose signature alone was verified.
     pub(super) async fn logout_claims(&self, token: UnverifiedToken<'_>) -> Result<Map<String, Value>, Error> {
         let algorithm = token.checked_logout_algorithm(&self.algorithms)?;
+        self.signed_claims(token, algorithm).await
+    }
+
+    /// The claims of a token that a key of the issuer signed; nothing else is checked.
+    async fn signed_claims(
+        &self,
+        token: UnverifiedToken<'_>,
+        algorithm: Algorithm,
+    ) -> Result<Map<String, Value>, Error> {
         let keys = self.keys.find(token.key_id(), algorithm).await;
         let keys = keys.map_err(|error| match error {
             KeyError::Unknown => InvalidTokenReason::UnknownKey.into(),

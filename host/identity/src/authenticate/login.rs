@@ -14,7 +14,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::error::{Error, InvalidTokenReason, RevocationReason};
-use super::principal::{CredentialTransport, Principal, VerifiedIdentity, hash_parts};
+use super::principal::{CredentialTransport, Principal, VerifiedIdentity, hash_parts_hex};
 use super::request_token::{PresentedToken, bearer, sole};
 use super::verified_tokens::sha256;
 use super::{Authenticator, Safety, argocd_token, origin};
@@ -102,7 +102,14 @@ impl Authenticator {
     /// As for a request by the login.
     pub fn principal_of(&self, login: &Login) -> Result<Arc<Principal>, Error> {
         let identity = self.identity_of(login)?;
-        let principal = Arc::new(Principal::new(identity, CredentialTransport::Bearer));
+        self.unlocked(Arc::new(Principal::new(identity, CredentialTransport::Bearer)))
+    }
+
+    /// A caller, unless they are locked.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub fn unlocked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
         match self.is_locked(&principal) {
             true => Err(Error::Locked),
             false => Ok(principal),
@@ -120,7 +127,7 @@ impl Authenticator {
     /// Whether a login is in force, for a caller who was verified by it.
     pub(super) fn is_login_in_force(&self, active: &ActiveLogin) -> bool {
         let logins = self.logins.as_ref();
-        logins.is_some_and(|logins| !logins.is_ended(active.login.id))
+        logins.is_some_and(|logins| !logins.is_ended(&active.login))
     }
 
     /// Whether a caller is locked, by any of their names.
@@ -155,8 +162,7 @@ pub(super) fn take_argocd_reference(claims: &mut Map<String, Value>) -> Option<(
 
 /// Hash of a signing key, in hex.
 pub(super) fn key_hash(key: &str) -> String {
-    let hash = hash_parts(&["tollgate login", key]);
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    hash_parts_hex(&["tollgate login", key])
 }
 
 fn presented<'a>(head: &'a Parts, logins: &Logins) -> Result<Option<PresentedToken<'a>>, Error> {

@@ -154,6 +154,15 @@ impl RelyingParty {
         let http = fetch::client(&base, issuer.certificate_authority.as_deref(), None)?;
         Ok(Self { settings, http })
     }
+
+    /// Whether a token with these claims is for this client.
+    fn is_audience_of(&self, claims: &Map<String, Value>) -> bool {
+        match claims.get("aud") {
+            Some(Value::String(audience)) => *audience == self.settings.id,
+            Some(Value::Array(audiences)) => audiences.iter().any(|one| one.as_str() == Some(&self.settings.id)),
+            _ => false,
+        }
+    }
 }
 
 impl Attempt {
@@ -166,10 +175,6 @@ impl Attempt {
             method: method.to_owned(),
             return_to,
         })
-    }
-
-    fn challenge(&self) -> String {
-        URL_SAFE_NO_PAD.encode(Sha256::digest(self.verifier.as_bytes()))
     }
 }
 
@@ -217,7 +222,7 @@ impl Authenticator {
             .append_pair("scope", &client.settings.scopes.join(" "))
             .append_pair("state", &attempt.state)
             .append_pair("nonce", &attempt.nonce)
-            .append_pair("code_challenge", &attempt.challenge())
+            .append_pair("code_challenge", &secret::pkce_challenge(&attempt.verifier))
             .append_pair("code_challenge_method", "S256");
         Ok((url, attempt))
     }
@@ -319,12 +324,7 @@ impl Authenticator {
         let verified = issuer.verifier.claims(token, &self.clock).await;
         let (claims, _) = verified.map_err(SignInError::Token)?;
         // The token of another client of the issuer is not ours, even if its audience is accepted.
-        let is_ours = match claims.get("aud") {
-            Some(Value::String(audience)) => *audience == client.settings.id,
-            Some(Value::Array(audiences)) => audiences.iter().any(|one| one.as_str() == Some(&client.settings.id)),
-            _ => false,
-        };
-        if !is_ours {
+        if !client.is_audience_of(&claims) {
             return Err(SignInError::NotForAttempt("`aud` is not this client"));
         }
         if !is_same(string_claim(&claims, "nonce"), &attempt.nonce) {

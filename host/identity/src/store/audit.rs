@@ -199,7 +199,6 @@ pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &Se
 }
 
 pub(super) fn login_created(login: &Login) -> Result<AuditRow, Error> {
-    let id = SessionId::new(AccessType::Login, login.id.to_string());
     let details = json!({
         "owner": login.user.username,
         (OWNER): login.user.id,
@@ -209,16 +208,9 @@ pub(super) fn login_created(login: &Login) -> Result<AuditRow, Error> {
         "client": login.address,
         "expires_at": login.expires_at,
     });
-    let by = Actor {
-        user_id: Some(login.user.id).filter(|id| *id > 0),
-        name: login.user.username.clone(),
-    };
-    event_row(
-        "login.created",
-        (login.created_at, Some(&by)),
-        (Some(&id), None),
-        details,
-    )
+    let by = Actor::from(&login.user);
+    let about = (Some(&login.session()), None);
+    event_row("login.created", (login.created_at, Some(&by)), about, details)
 }
 
 /// An event about a person whom somebody locked or unlocked.

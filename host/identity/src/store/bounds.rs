@@ -39,7 +39,7 @@ pub const REASON: usize = 1024;
 pub const LOCKS: usize = 1_000;
 /// Most logins of the command line that wait for a person, over all addresses and for one. These are
 /// numbers, not lengths.
-pub const LOGIN_REQUESTS: (i64, i64) = (10_000, 20);
+pub const LOGIN_REQUESTS: (u32, u32) = (10_000, 20);
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;
 

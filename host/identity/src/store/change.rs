@@ -19,10 +19,10 @@ pub(super) const ROWS_PER_TRANSACTION: i64 = 2_000;
 /// One change, which takes effect as a whole or not at all.
 pub(super) enum Change {
     Creation {
-        /// `token` or `session`, for errors.
+        /// What is created, for errors.
         what: &'static str,
         insert: Statement,
-        limit: Option<PerUserLimit>,
+        limits: Vec<Limit>,
         event: Option<AuditRow>,
     },
     Revocation {
@@ -63,10 +63,10 @@ impl Change {
             Self::Creation {
                 what,
                 insert,
-                limit,
+                limits,
                 event,
             } => {
-                if let Some(limit) = limit {
+                for limit in limits {
                     let (observed, allowed) = (limit.count(connection, kind).await?, limit.allowed);
                     if observed >= allowed {
                         return Ok(Err(Error::LimitReached {
@@ -110,25 +110,26 @@ impl Change {
     }
 }
 
-pub(super) struct PerUserLimit {
-    /// Counts what a person has that expires after a time.
-    pub(super) count: &'static str,
-    pub(super) user: i64,
-    pub(super) now: Timestamp,
+/// How many there may be of what a change creates.
+pub(super) struct Limit {
+    /// Counts those that there are.
+    pub(super) count: Statement,
+    /// Whose limit it is. Replicas that create something for the same one wait for each other.
+    pub(super) owner: String,
     pub(super) allowed: u32,
 }
 
-impl PerUserLimit {
-    /// Counts what the person has, within the transaction that adds one.
+impl Limit {
+    /// Counts within the transaction that adds one.
     async fn count(&self, connection: &mut AnyConnection, kind: DatabaseKind) -> Result<u32, sqlx::Error> {
         if kind == DatabaseKind::Postgres {
             // INVARIANT: two replicas cannot both find the last place free. SQLite has only one
             // writer.
-            let lock = Statement::new("SELECT 1 FROM pg_advisory_xact_lock($1)", [self.user.into()]);
+            let lock = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
+            let lock = Statement::new(lock, [self.owner.as_str().into()]);
             lock.execute(connection).await?;
         }
-        let count = Statement::new(self.count, [self.user.into(), self.now.into()]);
-        Ok(u32::try_from(count.number(connection).await?).unwrap_or(u32::MAX))
+        Ok(u32::try_from(self.count.number(connection).await?).unwrap_or(u32::MAX))
     }
 }
 

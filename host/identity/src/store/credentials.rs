@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 use uuid::Uuid;
 
 use super::audit::{session_created, token_created};
-use super::change::{Change, PerUserLimit, ROWS_PER_TRANSACTION};
+use super::change::{Change, Limit, ROWS_PER_TRANSACTION};
 use super::database::Purpose;
 use super::query::{
     SelectQuery, Statement, Value, agent, invalid_column, number, page_limit, read, time, time_opt, user, uuid,
@@ -106,16 +106,18 @@ impl Store {
             ],
         );
         // Tokens of another platform were made under its own limits.
-        let limit = by.map(|_| PerUserLimit {
-            count: "SELECT COUNT(*) FROM tokens WHERE user_id = $1 AND expires_at > $2",
-            user: token.user.id,
-            now: token.created_at,
+        let limit = by.map(|_| Limit {
+            count: Statement::new(
+                "SELECT COUNT(*) FROM tokens WHERE user_id = $1 AND expires_at > $2",
+                [token.user.id.into(), token.created_at.into()],
+            ),
+            owner: format!("user {}", token.user.id),
             allowed: bounds::TOKENS,
         });
         let creation = Change::Creation {
             what: "token",
             insert,
-            limit,
+            limits: limit.into_iter().collect(),
             event: by.map(|by| token_created(token, by)).transpose()?,
         };
         self.writer.change(creation).await.map(drop)
@@ -166,16 +168,18 @@ impl Store {
                 session.revoked_at.into(),
             ],
         );
-        let limit = PerUserLimit {
-            count: "SELECT COUNT(*) FROM browser_sessions WHERE user_id = $1 AND expires_at > $2",
-            user: session.user.id,
-            now: session.created_at,
+        let limit = Limit {
+            count: Statement::new(
+                "SELECT COUNT(*) FROM browser_sessions WHERE user_id = $1 AND expires_at > $2",
+                [session.user.id.into(), session.created_at.into()],
+            ),
+            owner: format!("user {}", session.user.id),
             allowed: bounds::BROWSER_SESSIONS,
         };
         let creation = Change::Creation {
             what: "session",
             insert,
-            limit: Some(limit),
+            limits: vec![limit],
             event: Some(session_created(session, by)?),
         };
         self.writer.change(creation).await.map(drop)

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use uuid::Uuid;
 
-use super::change::Change;
+use super::change::{Change, Limit};
 use super::database::Purpose;
-use super::query::{SelectQuery, Statement, invalid_column, number, read, time, uuid};
+use super::query::{SelectQuery, Statement, invalid_column, read, time, uuid};
 use super::{Error, SecretHash, Store, bounds};
 
 const SELECT: &str = "SELECT id, challenge, client, address, login, state, created_at, expires_at FROM login_requests";
@@ -68,25 +68,16 @@ impl Store {
             bounds::CLIENT_NAME,
         )?;
         let (all, of_address) = bounds::LOGIN_REQUESTS;
-        let total = number(&self.database, "SELECT COUNT(*) AS number FROM login_requests").await?;
-        let here = SelectQuery::new("SELECT COUNT(*) AS number FROM login_requests")
-            .and("address =", Some(request.address.as_str()))
-            .and("expires_at >", Some(request.created_at));
-        let here = here.fetch((&self.database, Purpose::Lookup), "number", 1).await?;
-        let here = here
-            .first()
-            .map(|row| read::<i64>(row, "number"))
-            .transpose()?
-            .unwrap_or_default();
-        for (observed, allowed) in [(total, all), (here, of_address)] {
-            if observed >= allowed {
-                return Err(Error::LimitReached {
-                    what: "login request",
-                    observed: u32::try_from(observed).unwrap_or(u32::MAX),
-                    allowed: u32::try_from(allowed).unwrap_or(u32::MAX),
-                });
-            }
-        }
+        let limit = |count, allowed| Limit {
+            count,
+            owner: "login requests".to_owned(),
+            allowed,
+        };
+        let total = Statement::new("SELECT COUNT(*) FROM login_requests", []);
+        let here = Statement::new(
+            "SELECT COUNT(*) FROM login_requests WHERE address = $1 AND expires_at > $2",
+            [request.address.as_str().into(), request.created_at.into()],
+        );
         let insert = Statement::new(
             "INSERT INTO login_requests (id, code, user_code, challenge, client, address, login, state, created_at, \
              expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -106,7 +97,7 @@ impl Store {
         let creation = Change::Creation {
             what: "login request",
             insert,
-            limit: None,
+            limits: vec![limit(total, all), limit(here, of_address)],
             event: None,
         };
         self.writer.change(creation).await.map(drop)

@@ -5,13 +5,12 @@ use sqlx::any::AnyRow;
 use uuid::Uuid;
 
 use super::audit::login_created;
-use super::change::Change;
+use super::change::{Change, Limit};
 use super::database::Purpose;
-use super::query::{
-    ROWS, SelectQuery, Statement, agent_id, invalid_column, page_limit, read, time, time_opt, user, uuid,
-};
-use super::{CreationCursor, CredentialFilter, Error, Page, SecretHash, Store, bounds};
+use super::query::{ROWS, SelectQuery, Statement, agent_id, invalid_column, read, time, time_opt, user, uuid};
+use super::{Error, SecretHash, Store, bounds};
 use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{Identity, User};
 
 const SELECT: &str = "SELECT id, kind, issuer, subject, sid, username, user_id, claims, client, address, created_at, \
@@ -75,6 +74,13 @@ pub struct LoginToken {
     pub expires_at: Timestamp,
 }
 
+impl Login {
+    /// The session that everything done by it belongs to.
+    pub fn session(&self) -> SessionId {
+        SessionId::new(AccessType::Login, self.id.to_string())
+    }
+}
+
 impl Store {
     /// Adds a login together with the audit event `login.created`.
     ///
@@ -90,17 +96,6 @@ impl Store {
         bounds::check("username", &login.user.username, bounds::USERNAME)?;
         bounds::check("claims", &claims, bounds::CLAIMS)?;
         bounds::check("client", &login.client, bounds::CLIENT_NAME)?;
-        let open = self
-            .open_logins(&login.issuer, &login.subject, login.created_at)
-            .await?;
-        let observed = u32::try_from(open.len()).unwrap_or(u32::MAX);
-        if observed >= bounds::LOGINS {
-            return Err(Error::LimitReached {
-                what: "login",
-                observed,
-                allowed: bounds::LOGINS,
-            });
-        }
         let insert = Statement::new(
             "INSERT INTO logins (id, hash, kind, issuer, subject, sid, username, user_id, claims, client, address, \
              created_at, used_at, expires_at, revoked_at) \
@@ -123,10 +118,23 @@ impl Store {
                 login.revoked_at.into(),
             ],
         );
+        let limit = Limit {
+            count: Statement::new(
+                "SELECT COUNT(*) FROM logins \
+                 WHERE issuer = $1 AND subject = $2 AND revoked_at IS NULL AND expires_at > $3",
+                [
+                    login.issuer.as_str().into(),
+                    login.subject.as_str().into(),
+                    login.created_at.into(),
+                ],
+            ),
+            owner: format!("login {} {}", login.issuer, login.subject),
+            allowed: bounds::LOGINS,
+        };
         let creation = Change::Creation {
             what: "login",
             insert,
-            limit: None,
+            limits: vec![limit],
             event: Some(login_created(login)?),
         };
         self.writer.change(creation).await.map(drop)
@@ -144,54 +152,25 @@ impl Store {
 
     /// Returns the logins of a person that are in force at a time, at most 1,000.
     pub async fn open_logins(&self, issuer: &str, subject: &str, now: Timestamp) -> Result<Vec<Login>, Error> {
-        let query = SelectQuery::new(SELECT)
-            .and("issuer =", Some(issuer))
-            .and("subject =", Some(subject))
-            .and("revoked_at IS NULL AND expires_at >", Some(now));
-        self.logins_of(query).await
+        let query = SelectQuery::new(SELECT).and("issuer =", Some(issuer));
+        self.in_force(query.and("subject =", Some(subject)), now).await
     }
 
     /// Returns the logins that began with a session at the issuer and are in force at a time, at most
     /// 1,000.
     pub async fn logins_of_sid(&self, issuer: &str, sid: &str, now: Timestamp) -> Result<Vec<Login>, Error> {
-        let query = SelectQuery::new(SELECT)
-            .and("issuer =", Some(issuer))
-            .and("sid =", Some(sid))
-            .and("revoked_at IS NULL AND expires_at >", Some(now));
-        self.logins_of(query).await
+        let query = SelectQuery::new(SELECT).and("issuer =", Some(issuer));
+        self.in_force(query.and("sid =", Some(sid)), now).await
     }
 
     /// Returns the logins of everybody with this name that are in force at a time: the mapped username, or
     /// the issuer's subject. At most 1,000 of each.
     pub async fn logins_of_name(&self, name: &str, now: Timestamp) -> Result<Vec<Login>, Error> {
-        let named = |column| {
-            let query = SelectQuery::new(SELECT).and(column, Some(name));
-            query.and("revoked_at IS NULL AND expires_at >", Some(now))
-        };
-        let mut logins = self.logins_of(named("username =")).await?;
-        let others = self.logins_of(named("subject =")).await?;
+        let named = |column| SelectQuery::new(SELECT).and(column, Some(name));
+        let mut logins = self.in_force(named("username ="), now).await?;
+        let others = self.in_force(named("subject ="), now).await?;
         logins.extend(others.into_iter().filter(|login| login.user.username != name));
         Ok(logins)
-    }
-
-    /// Returns a page of logins, newest first. They are for all agents, so `filter` applies by person
-    /// only.
-    ///
-    /// - `open_at`: returns only those in force at this time.
-    pub async fn logins(
-        &self,
-        filter: &CredentialFilter,
-        open_at: Timestamp,
-        page: &Page<CreationCursor>,
-    ) -> Result<Vec<Login>, Error> {
-        let query = SelectQuery::new(SELECT)
-            .and("user_id =", filter.user_id)
-            .and("username =", filter.username.as_deref())
-            .and_after("(created_at, id) <", page.after)
-            .and("revoked_at IS NULL AND expires_at >", Some(open_at));
-        let order = "created_at DESC, id DESC";
-        let rows = query.fetch((&self.database, Purpose::List), order, page_limit(page));
-        rows.await?.iter().map(login).collect()
     }
 
     /// Records when a login was used. A time older than the recorded one is ignored.
@@ -226,7 +205,7 @@ impl Store {
         let creation = Change::Creation {
             what: "token",
             insert,
-            limit: None,
+            limits: Vec::new(),
             event: None,
         };
         self.writer.change(creation).await.map(drop)
@@ -266,7 +245,8 @@ impl Store {
         rows.first().map(login).transpose()
     }
 
-    async fn logins_of(&self, query: SelectQuery) -> Result<Vec<Login>, Error> {
+    async fn in_force(&self, query: SelectQuery, now: Timestamp) -> Result<Vec<Login>, Error> {
+        let query = query.and("revoked_at IS NULL AND expires_at >", Some(now));
         let rows = query.fetch((&self.database, Purpose::Lookup), "created_at", ROWS);
         rows.await?.iter().map(login).collect()
     }

@@ -20,6 +20,16 @@ pub struct Actor {
     pub name: String,
 }
 
+impl From<&User> for Actor {
+    /// The person themselves; [`User::id`] is 0 for one who is not in the directory.
+    fn from(user: &User) -> Self {
+        Self {
+            user_id: Some(user.id).filter(|id| *id > 0),
+            name: user.username.clone(),
+        }
+    }
+}
+
 /// A personal access token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Token {

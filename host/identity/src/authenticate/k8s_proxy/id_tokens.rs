@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::super::error::{Error, InvalidTokenReason};
 use super::super::issuer::{ValidationProfile, Verifier};
 use super::super::mapping::CompiledClaimMappings;
-use super::super::principal::{hash_parts, string_claim};
+use super::super::principal::{hash_parts_hex, string_claim};
 use super::super::token::UnverifiedToken;
 use super::super::verified_tokens::{VerifiedTokens, sha256};
 use crate::access::{self, AccessDenyReason, IdToken};
@@ -161,16 +161,16 @@ impl IdTokenIssuer {
 fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId {
     let (sid, jti) = (string_claim(claims, "sid"), string_claim(claims, "jti"));
     if !sid.is_empty() {
-        return SessionId::new(AccessType::OidcIdToken, digest(&[issuer, "sid", sid]));
+        return SessionId::new(AccessType::OidcIdToken, hash_parts_hex(&[issuer, "sid", sid]));
     }
     if let Some([person, client, time]) = sign_in(claims) {
-        let hash = digest(&[issuer, "auth_time", &person, &client, &time]);
+        let hash = hash_parts_hex(&[issuer, "auth_time", &person, &client, &time]);
         return SessionId::new(AccessType::OidcIdToken, hash);
     }
     let hash = if jti.is_empty() {
-        digest(&[issuer, "token", token])
+        hash_parts_hex(&[issuer, "token", token])
     } else {
-        digest(&[issuer, "jti", jti])
+        hash_parts_hex(&[issuer, "jti", jti])
     };
     SessionId::for_single_token(&hash)
 }
@@ -184,10 +184,6 @@ fn sign_in(claims: &Map<String, Value>) -> Option<[Cow<'_, str>; 3]> {
         client => client.into(),
     };
     Some([person.into(), client, time.to_string().into()])
-}
-
-fn digest(parts: &[&str]) -> String {
-    hash_parts(parts).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn refusal(error: &Error) -> access::Error {

@@ -11,7 +11,7 @@ use url::Url;
 use super::{SignInError, endpoint_url, provider};
 use crate::authenticate::Authenticator;
 use crate::authenticate::error::{Error, InvalidTokenReason};
-use crate::authenticate::principal::{hash_parts, string_claim};
+use crate::authenticate::principal::{hash_parts_hex, string_claim};
 use crate::authenticate::token::UnverifiedToken;
 use crate::logins::Logins;
 use crate::store::{self, Actor, Login, SecretHash};
@@ -86,13 +86,7 @@ impl Authenticator {
             .logout_claims(token)
             .await
             .map_err(LogoutTokenError::Token)?;
-        let audience = claims.get("aud");
-        let is_ours = match audience {
-            Some(Value::String(audience)) => *audience == client.settings.id,
-            Some(Value::Array(audiences)) => audiences.iter().any(|one| one.as_str() == Some(&client.settings.id)),
-            _ => false,
-        };
-        if !is_ours {
+        if !client.is_audience_of(&claims) {
             return Err(refused(InvalidTokenReason::Audience));
         }
         let now = self.clock.now();
@@ -126,8 +120,7 @@ impl Authenticator {
             return Err(LogoutTokenError::Content("has neither `sid` nor `sub`"));
         }
         let id = claim("jti").ok_or(LogoutTokenError::Content("has no `jti`"))?;
-        let id = hash_parts(&[&issuer.verifier.name, &id]);
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hash_parts_hex(&[&issuer.verifier.name, &id]);
         Ok(EndedAtIssuer {
             issuer: issuer.verifier.name.clone(),
             sid,
