@@ -21,7 +21,7 @@ use tollgate_config::is_loopback;
 
 mod unreachable;
 
-pub(crate) use unreachable::unreachable;
+pub(crate) use unreachable::{root_cause, unreachable};
 
 /// Longest wait for the complete response. The gateway waits up to 15 s for a new credential, and
 /// generates for up to 30 s by default.

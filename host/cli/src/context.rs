@@ -212,11 +212,6 @@ const FILE: &str = "config.yaml";
 /// The folder of contexts and credentials: `$TOLLGATE_HOME`, else `tollgate` in the user's folder of
 /// settings.
 pub(crate) fn folder() -> Result<PathBuf, Failure> {
-    let variable = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     let folder = variable("TOLLGATE_HOME")
         .or_else(|| Some(variable("XDG_CONFIG_HOME")?.join("tollgate")))
         .or_else(|| Some(variable("HOME")?.join(".config/tollgate")));
@@ -224,6 +219,12 @@ pub(crate) fn folder() -> Result<PathBuf, Failure> {
         Failure::new("context.folder", "there is no folder for settings: `HOME` is not set")
             .with_hint("set `TOLLGATE_HOME`")
     })
+}
+
+/// The path in an environment variable, unless it is empty.
+pub(crate) fn variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
 }
 
 /// Makes a folder that only its owner may enter.

@@ -187,7 +187,7 @@ fn hint(reason: &str) -> Option<&'static str> {
 /// The protocol version that client-go requests; the latest if the command is called by hand.
 ///
 /// Source: Kubernetes, client authentication plugins: `KUBERNETES_EXEC_INFO`.
-fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
+pub(crate) fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
     let Some(info) = info.filter(|info| !info.is_empty()) else {
         return Ok(ExecCredentialVersion::default());
     };
@@ -196,8 +196,11 @@ fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
     let text = text.ok_or_else(|| Failure::new("exec.info", "`KUBERNETES_EXEC_INFO` names no `apiVersion`"))?;
     ExecCredentialVersion::try_from(text).map_err(|_| {
         let [v1, beta] = [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1].map(<&str>::from);
-        Failure::new("exec.version", format_args!("`apiVersion: {text}` is not supported"))
-            .with_hint(format!("write `apiVersion: {v1}` or `{beta}` in the kubeconfig"))
+        Failure::new(
+            "exec.version",
+            format_args!("`apiVersion` of `KUBERNETES_EXEC_INFO`: `{text}` is not one of `{v1}`, `{beta}`"),
+        )
+        .with_hint("write one of them as `apiVersion` of `exec` in the kubeconfig")
     })
 }
 

@@ -123,12 +123,7 @@ fn row(record: &Value) -> [String; 7] {
 
 /// What was asked for: what a cluster, an extension or Argo CD's API was asked, else method and path.
 fn request(record: &Value) -> String {
-    let text = |pointer: &str| {
-        record
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
+    let text = |pointer: &str| filled(record, pointer);
     if let Some(resource) = text("/kubernetes/attributes/resource") {
         let of = |key: &str| text(&format!("/kubernetes/attributes/{key}"));
         let mut words = vec![of("verb").unwrap_or("-").to_owned()];
@@ -148,14 +143,15 @@ fn request(record: &Value) -> String {
     }
 }
 
+/// The text at a JSON pointer, unless it is empty.
+fn filled<'a>(record: &'a Value, pointer: &str) -> Option<&'a str> {
+    let text = record.pointer(pointer).and_then(Value::as_str);
+    text.filter(|text| !text.is_empty())
+}
+
 /// Why, with the row of `policy.csv` that decided. What was let in and refused behind the gateway says so.
 fn reason(record: &Value) -> String {
-    let text = |pointer: &str| {
-        record
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
+    let text = |pointer: &str| filled(record, pointer);
     let reason = text("/detail").or_else(|| text("/reason")).unwrap_or("-");
     let status = record.get("status").and_then(Value::as_u64).unwrap_or_default();
     if text("/outcome") == Some("allowed") && matches!(status, 401 | 403) {

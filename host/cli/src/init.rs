@@ -31,6 +31,7 @@ mod policies;
 mod settings;
 
 use found::Found;
+use settings::Source;
 
 /// What a file is for, and whether only its owner may read it.
 struct NewFile {
@@ -75,8 +76,8 @@ impl Init {
 
     fn write(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
         require_new(&self.directory)?;
-        let kubeconfig = self.kubeconfig()?;
-        let resources = self.read(kubeconfig.as_deref(), out)?;
+        let source = self.source()?;
+        let resources = self.read(&source, out)?;
         let found = Found::of(&resources, &self.namespace, self.argocd_server.as_ref())?;
         let names = found.describe();
         writeln!(out, "Found {names}.\n")?;
@@ -85,11 +86,7 @@ impl Init {
         let settings = settings::Settings {
             found: &found,
             listen: self.listen,
-            source: match (&self.state, &kubeconfig) {
-                (Some(folder), _) => settings::Source::Folder(absolute(folder)?),
-                (None, Some(file)) => settings::Source::Kubeconfig(absolute(file)?, self.context.as_deref()),
-                (None, None) => return Err(no_source()),
-            },
+            source: source.absolute()?,
         };
         let mut files = vec![
             public(
@@ -123,17 +120,17 @@ impl Init {
         Ok(code)
     }
 
-    /// The kubeconfig to read; `None` if a folder is read.
-    fn kubeconfig(&self) -> Result<Option<PathBuf>, Failure> {
-        if self.state.is_some() {
-            return Ok(None);
+    /// What to read.
+    fn source(&self) -> Result<Source<'_>, Failure> {
+        if let Some(folder) = &self.state {
+            return Ok(Source::Folder(folder.clone()));
         }
         let file = match &self.kubeconfig {
             Some(file) => file.clone(),
             None => merge::path()?,
         };
         match file.is_file() {
-            true => Ok(Some(file)),
+            true => Ok(Source::Kubeconfig(file, self.context.as_deref())),
             false => Err(Failure::new(
                 "init.kubeconfig",
                 format_args!("there is no kubeconfig `{}`", file.display()),
@@ -142,23 +139,22 @@ impl Init {
         }
     }
 
-    fn read(&self, kubeconfig: Option<&Path>, out: &mut dyn Write) -> Result<Arc<Resources>, Failure> {
-        let loaded = match (&self.state, kubeconfig) {
-            (Some(folder), _) => {
+    fn read(&self, source: &Source<'_>, out: &mut dyn Write) -> Result<Arc<Resources>, Failure> {
+        let loaded = match source {
+            Source::Folder(folder) => {
                 writeln!(out, "Reading `{}` …", folder.display())?;
                 directory::load(folder, &self.namespace).map(Arc::new)
             }
-            (None, Some(file)) => {
+            Source::Kubeconfig(file, context) => {
                 writeln!(out, "Reading namespace `{}` by `{}` …", self.namespace, file.display())?;
                 let settings = KubernetesState {
                     kubeconfig: Some(file.to_owned()),
-                    context: self.context.clone(),
+                    context: context.map(str::to_owned),
                     applications: ApplicationNamespaces::ControlPlane,
                     credentials_namespace: None,
                 };
                 KubernetesSource::start(settings, &self.namespace, FIRST_LOAD_TIMEOUT).load()
             }
-            (None, None) => return Err(no_source()),
         };
         loaded.value.ok_or_else(|| {
             let errors = loaded.diagnostics.iter().filter(|finding| finding.is_error());
@@ -223,11 +219,11 @@ impl Init {
             return Ok(());
         };
         match &self.state {
-            Some(_) => writeln!(
+            Some(state) => writeln!(
                 out,
                 "  cp {folder}/{} {}/   # people and agents; look at it first",
                 objects::FILE,
-                self.state.as_deref().unwrap_or(Path::new("")).display()
+                state.display()
             )?,
             None => {
                 let flag = self
@@ -286,15 +282,6 @@ fn require_new(folder: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(refused(&format_args!("cannot be used: {error}"))),
     }
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| Failure::new("init.path", format_args!("`{}`: {error}", path.display())))
-}
-
-fn no_source() -> Failure {
-    Failure::new("init.source", "there is no Argo CD to read")
-        .with_hint("name a kubeconfig with `--kubeconfig FILE`, or a folder of objects with `--state FOLDER`")
 }
 
 #[cfg(test)]

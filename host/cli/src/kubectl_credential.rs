@@ -15,11 +15,12 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::client::{Failure, Server, print};
-use super::context::{Context, Contexts, private_folder, write_private};
+use super::context::{Context, Contexts, private_folder, variable, write_private};
+use super::credential;
 
 /// How long before its end a token is renewed.
 const EARLY: SignedDuration = SignedDuration::from_secs(60);
@@ -70,25 +71,8 @@ impl KubectlCredential {
         print(&text, out)
     }
 
-    fn version(&self) -> Result<String, Failure> {
-        const KNOWN: [&str; 2] = [
-            "client.authentication.k8s.io/v1",
-            "client.authentication.k8s.io/v1beta1",
-        ];
-        let [default, _] = KNOWN;
-        let Some(info) = self.exec_info.as_deref().filter(|info| !info.is_empty()) else {
-            return Ok(default.to_owned());
-        };
-        let info: Value = serde_json::from_str(info)
-            .map_err(|_| Failure::new("kubectl.exec_info", "`KUBERNETES_EXEC_INFO` is not JSON"))?;
-        let version = info.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        match KNOWN.contains(&version) {
-            true => Ok(version.to_owned()),
-            false => {
-                let message = format!("`{version}` is not one of `{}`", KNOWN.join("`, `"));
-                Err(Failure::new("kubectl.exec_info", message).with_hint("write `apiVersion` as the first one"))
-            }
-        }
+    fn version(&self) -> Result<&'static str, Failure> {
+        credential::version(self.exec_info.as_deref()).map(<&str>::from)
     }
 
     /// The token that is kept, or a new one. Processes that run at the same time make one.
@@ -100,11 +84,10 @@ impl KubectlCredential {
         let lock = path.as_deref().ok().and_then(|path| lock(path).ok());
         let kept = path.as_deref().ok().and_then(read).filter(|kept| kept.login == login);
         let now = Timestamp::now();
-        if let Some(kept) = &kept
-            && early(kept.expires_at) > now
-        {
-            return read_again(kept);
-        }
+        let kept = match kept {
+            Some(kept) if early(kept.expires_at) > now => return Ok(kept),
+            other => other,
+        };
         let made = self.make(context, credential, &login);
         match (made, kept) {
             (Ok(token), _) => {
@@ -160,11 +143,6 @@ impl KubectlCredential {
 
     /// The file of a token: one for each context and agent.
     fn path(&self, context: &Context) -> std::io::Result<PathBuf> {
-        let variable = |name: &str| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
         let folder = variable("TOLLGATE_HOME")
             .map(|home| home.join("cache"))
             .or_else(|| Some(variable("XDG_RUNTIME_DIR")?.join("tollgate")))
@@ -176,14 +154,6 @@ impl KubectlCredential {
         let name = format!("{}\n{}\n{agent}", context.server, context.name);
         Ok(folder.join(format!("kubectl-{}", fingerprint(&SecretString::from(name)))))
     }
-}
-
-fn read_again(kept: &KeptToken) -> Result<KeptToken, Failure> {
-    Ok(KeptToken {
-        login: kept.login.clone(),
-        bearer: kept.bearer.clone(),
-        expires_at: kept.expires_at,
-    })
 }
 
 fn early(end: Timestamp) -> Timestamp {

@@ -6,15 +6,12 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
 use jiff::Timestamp;
 use reqwest::Method;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::client::{Failure, Server, print};
@@ -91,7 +88,7 @@ impl Proof {
     }
 
     fn challenge(&self) -> String {
-        URL_SAFE_NO_PAD.encode(Sha256::digest(self.verifier.expose_secret()))
+        secret::pkce_challenge(self.verifier.expose_secret())
     }
 }
 

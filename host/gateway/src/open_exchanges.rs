@@ -31,7 +31,6 @@ use crate::kubernetes::KubernetesReauthorization;
 use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
-use tollgate_identity::logins::session_id;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
 use tollgate_policy::rego::Bundle;
@@ -236,7 +235,7 @@ impl Exchange {
     /// Why the exchange must end, if its caller's login ended or the caller was locked.
     fn withdrawal(&self, now: &Snapshot, sessions: &SessionRegistry) -> Option<EndReason> {
         let principal = self.reauthorization.principal()?;
-        let login = principal.login().map(|login| session_id(login.login.id));
+        let login = principal.login().map(|login| login.login.session());
         match login {
             Some(_) if sessions.is_store_unavailable() => Some(EndReason::StoreUnavailable),
             Some(session) if sessions.is_revoked(&session) => Some(EndReason::Revoked),

@@ -28,10 +28,10 @@ use crate::platform::route::PlatformRoute;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::{Authorizer, Kubernetes};
-use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::agent::AgentId;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
-use tollgate_identity::access::{Agents, Sharer};
+use tollgate_identity::access::{Agents, Member};
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter};
 use tollgate_proxy::forward::Body;
@@ -188,17 +188,6 @@ impl<'a> PlatformHandler<'a> {
         object(agent.as_deref(), Some(user))
     }
 
-    /// Finds an agent by number if the text is one, or else by name.
-    ///
-    /// SECURITY: a number is never looked up as a name, so that an agent whose name is a number
-    /// cannot be mistaken for the agent of that number.
-    fn find_agent(&self, text: &str) -> Option<&Arc<Agent>> {
-        match text.parse::<i64>() {
-            Ok(_) => self.agents.agent(AgentId::parse(text)?),
-            Err(_) => self.agents.agents().find(|agent| agent.name == text),
-        }
-    }
-
     fn list_request(&self, raw: Option<&str>, parameters: &'static [&'static str]) -> Result<ListRequest, Error> {
         let query = Query::read(raw, parameters)?;
         let (user, is_mine) = match &query.owner {
@@ -212,7 +201,7 @@ impl<'a> PlatformHandler<'a> {
                 ),
             },
         };
-        let agent = query.agent.as_deref().and_then(|text| match self.find_agent(text) {
+        let agent = query.agent.as_deref().and_then(|text| match self.agents.find(text) {
             Some(agent) => Some(agent.id),
             None => AgentId::parse(text),
         });
@@ -331,8 +320,8 @@ impl ListRequest {
 }
 
 /// A person of the directory, by their number alone.
-fn by_number(user: &User) -> Sharer<'static> {
-    Sharer {
+fn by_number(user: &User) -> Member<'static> {
+    Member {
         user_id: Some(user.id),
         groups: None,
     }

@@ -19,11 +19,12 @@ use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_core::user::User;
+use tollgate_identity::access::issuer_only_user;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::sign_in::SignedIn;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::logins::{Logins, NewLogin};
-use tollgate_identity::store::LoginKind;
+use tollgate_identity::store::{Actor, LoginKind};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
@@ -50,6 +51,8 @@ pub(crate) struct RefusedPage(pub(crate) &'static str);
 const TRIES_WINDOW: Duration = Duration::from_mins(10);
 /// Wrong codes of devices that one login may enter in that time.
 const MAX_TRIES: u32 = 5;
+/// The status of a page that is shown with a problem.
+const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 
 /// The part of sign-in that outlives requests.
 #[derive(Debug)]
@@ -144,16 +147,14 @@ impl SignIn<'_> {
         } = signed_in;
         self.record
             .note(|record| record.principal = Some(Arc::clone(&principal)));
-        if self.snapshot.authenticator.is_locked(&principal) {
-            return Err(authenticate::Error::Locked.into());
-        }
+        let principal = self.snapshot.authenticator.unlocked(principal)?;
         let user = self.user_of(&principal, &issuer, &claims);
         let logins = &self.state.logins;
         // A browser has one login, so that signing out ends all of it.
         if let Ok(Some(before)) = self.session(head, Safety::ByMethod).await
             && let Some(login) = before.login()
         {
-            let by = tollgate_identity::logins::actor(&login.login.user);
+            let by = Actor::from(&login.login.user);
             logins.end(&login.login, &by).await.map_err(Error::from)?;
         }
         let new = NewLogin {
@@ -179,13 +180,7 @@ impl SignIn<'_> {
             let settings = policies.config.kubernetes.as_ref()?;
             front.agents.user_of(&settings.users, issuer, claims)
         });
-        found.map_or_else(
-            || User {
-                id: 0,
-                username: principal.username().to_owned(),
-            },
-            |person| person.user.clone(),
-        )
+        found.map_or_else(|| issuer_only_user(principal.names()), |person| person.user.clone())
     }
 }
 
@@ -214,6 +209,3 @@ pub(crate) fn refusal_page(title: &'static str, text: String, decision: Uuid) ->
     };
     page.render().unwrap_or_else(|_| title.to_owned())
 }
-
-/// The status of a page that is shown with a problem.
-const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;

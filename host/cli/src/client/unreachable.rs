@@ -13,7 +13,7 @@ use crate::client::Failure;
 /// - `option`: the option that names the server, such as `--server`.
 /// - `authority`: the option that names a certificate authority, if there is one.
 pub(crate) fn unreachable(server: &str, error: &reqwest::Error, option: &str, authority: Option<&str>) -> Failure {
-    let root = root(error);
+    let root = root_cause(error);
     let name_it = format!("name the server with `{option}`");
     let (cause, hint) = if error.is_timeout() {
         ("no answer in time".to_owned(), format!("is `{option}` right?"))
@@ -75,7 +75,7 @@ fn is_http_parse_error(root: &(dyn Error + 'static)) -> bool {
 }
 
 /// The innermost cause. [`Error::source`] of an I/O error skips the error that it wraps.
-fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+pub(crate) fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut at = error;
     loop {
         let wrapped = at.downcast_ref::<io::Error>().and_then(io::Error::get_ref);

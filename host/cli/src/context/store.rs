@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{folder, private_folder, write_private};
-use crate::client::Failure;
+use crate::client::{Failure, root_cause};
 use crate::print_error;
 
 /// How long a keyring may take. One that is locked asks its user first.
@@ -151,12 +151,6 @@ fn file(context: &str) -> Result<PathBuf, Failure> {
     Ok(folder()?.join("credentials").join(name))
 }
 
-/// The last of the causes. The libraries repeat each in those above it.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.last().map(ToString::to_string).unwrap_or_default()
-}
-
 /// Uses an entry of the keyring, for a limited time: one that is locked waits for its user.
 fn with_keyring<T: Send + 'static>(
     context: &str,
@@ -181,6 +175,7 @@ fn with_keyring<T: Send + 'static>(
                 .with_hint(format!("sign in again with `tollgate login --context {context}`")))
         }
         Ok(Err(error)) => {
+            // The libraries repeat each cause in those above it.
             let message = format!("the keyring cannot be used: {}", root_cause(&error));
             Err(Failure::new("credential.keyring", message).with_hint(hint))
         }

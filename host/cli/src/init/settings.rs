@@ -6,12 +6,27 @@ use std::path::PathBuf;
 
 use super::found::Found;
 use super::objects::quoted;
+use crate::client::Failure;
 
 /// Where the objects come from.
 pub(super) enum Source<'a> {
     Folder(PathBuf),
     /// A kubeconfig and its context.
     Kubeconfig(PathBuf, Option<&'a str>),
+}
+
+impl Source<'_> {
+    /// The same, however the process's working directory changes.
+    pub(super) fn absolute(self) -> Result<Self, Failure> {
+        let absolute = |path: PathBuf| {
+            std::path::absolute(&path)
+                .map_err(|error| Failure::new("init.path", format_args!("`{}`: {error}", path.display())))
+        };
+        Ok(match self {
+            Self::Folder(folder) => Self::Folder(absolute(folder)?),
+            Self::Kubeconfig(file, context) => Self::Kubeconfig(absolute(file)?, context),
+        })
+    }
 }
 
 pub(super) struct Settings<'a> {
@@ -27,7 +42,7 @@ impl Settings<'_> {
             self.state(),
             self.argocd(),
             self.console(),
-            self.authentication(),
+            AUTHENTICATION.to_owned(),
             self.kubernetes(),
             OTHERS.to_owned(),
         ];
@@ -122,27 +137,6 @@ impl Settings<'_> {
         )
     }
 
-    fn authentication(&self) -> String {
-        let mut text =
-            "authentication:\n  # Accept the sessions, tokens and single sign-on of this Argo CD; its accounts can \
-                        sign in.\n  argocdSessions: true\n"
-                .to_owned();
-        text.push_str(
-            "  # An OpenID Connect issuer of your own, as in Kubernetes' API server. People sign in there if it has\n  \
-             # a `client`, with the redirect URI <console.url>/console/callback/corp.\n  \
-             # jwt:\n  \
-             #   - issuer: {url: https://idp.example.com, audiences: [tollgate]}\n  \
-             #     claimMappings:\n  \
-             #       username: {claim: email, prefix: \"\"}\n  \
-             #       groups: {claim: groups, prefix: \"corp:\"}\n  \
-             #     client: {id: tollgate, name: corp, secretFile: client-secret}\n\
-             \n\
-             # As Argo CD judges, or `strict`, where a deny always wins (`tollgate rbac diff`).\n\
-             rbac: {semantics: argocd}\n",
-        );
-        text
-    }
-
     fn kubernetes(&self) -> String {
         let mark = if self.found.clusters.is_empty() { "# " } else { "" };
         let mut lines = vec![
@@ -170,12 +164,7 @@ impl Settings<'_> {
         );
         let mut text = "# People reach clusters with kubectl by agents: docs/kubernetes-access.md.\n".to_owned();
         for line in lines {
-            let is_comment = line.trim_start().starts_with('#');
-            let _ = writeln!(
-                text,
-                "{}{line}",
-                if is_comment && !mark.is_empty() { "# " } else { mark }
-            );
+            let _ = writeln!(text, "{mark}{line}");
         }
         text.push_str(
             "\n# Logins, tokens and the audit log. Several gateways share a PostgreSQL: docs/store.md.\n\
@@ -184,6 +173,23 @@ impl Settings<'_> {
         text
     }
 }
+
+/// Who is believed, and how Argo CD's policies count.
+const AUTHENTICATION: &str = "authentication:
+  # Accept the sessions, tokens and single sign-on of this Argo CD; its accounts can sign in.
+  argocdSessions: true
+  # An OpenID Connect issuer of your own, as in Kubernetes' API server. People sign in there if it has
+  # a `client`, with the redirect URI <console.url>/console/callback/corp.
+  # jwt:
+  #   - issuer: {url: https://idp.example.com, audiences: [tollgate]}
+  #     claimMappings:
+  #       username: {claim: email, prefix: \"\"}
+  #       groups: {claim: groups, prefix: \"corp:\"}
+  #     client: {id: tollgate, name: corp, secretFile: client-secret}
+
+# As Argo CD judges, or `strict`, where a deny always wins (`tollgate rbac diff`).
+rbac: {semantics: argocd}
+";
 
 /// What is off until somebody wants it.
 const OTHERS: &str = "# Further fronts. Each has its page in docs/, and its policy in policies/.

@@ -10,7 +10,7 @@ use crate::platform::api::{AgentView, Error};
 use crate::platform::permit::{GET_AUDIT, GET_SESSIONS, GET_TOKENS, Permission, object};
 use crate::platform::{PlatformHandler, by_number, items};
 use tollgate_core::principal::Kind;
-use tollgate_identity::access::Sharer;
+use tollgate_identity::access::Member;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
@@ -38,7 +38,7 @@ impl PlatformHandler<'_> {
         let agents = self.agents.agents().zip(administered);
         let views = agents.filter_map(|(agent, administered)| {
             let share = user.and_then(|user| self.agents.share(agent.id, by_number(user)));
-            let by_groups = || self.agents.share(agent.id, self.as_sharer());
+            let by_groups = || self.agents.share(agent.id, self.as_member());
             let share = share.or_else(|| by_groups().filter(|_| is_own));
             let is_shown = match owner {
                 OwnerFilter::Mine => share.is_some(),
@@ -55,10 +55,10 @@ impl PlatformHandler<'_> {
     }
 
     /// The caller, with the groups that an issuer vouches for.
-    fn as_sharer(&self) -> Sharer<'_> {
+    fn as_member(&self) -> Member<'_> {
         let principal = &self.caller.principal;
         let is_oidc = principal.kind() == Kind::Oidc;
-        Sharer {
+        Member {
             user_id: self.user.as_ref().map(|user| user.id),
             groups: is_oidc.then(|| (principal.issuer(), principal.groups())),
         }
@@ -66,7 +66,7 @@ impl PlatformHandler<'_> {
 
     /// Whether the caller can have roles without being in the directory.
     fn has_groups(&self) -> bool {
-        !self.settings.memberships.is_empty() && self.as_sharer().groups.is_some()
+        !self.settings.memberships.is_empty() && self.as_member().groups.is_some()
     }
 
     /// Whether the caller administers each agent, for everybody or for one person.

@@ -122,7 +122,7 @@ impl PlatformHandler<'_> {
             (Some(name), Some(me)) if me.username == *name => return Ok(me.clone()),
             (Some(name), Some(_) | None) => name,
         };
-        let agent = self.find_agent(agent).map_or(agent, |agent| agent.name.as_str());
+        let agent = self.agents.find(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(CREATE_TOKENS, object(Some(agent), Some(name)), checks)?;
         let unknown = || Error::UnknownUser { user: name.clone() };
         let user = self.agents.people().person_by_username(name).ok_or_else(unknown)?;
@@ -131,7 +131,7 @@ impl PlatformHandler<'_> {
 
     /// Returns the agent if a token of this person would be accepted there.
     fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
-        let found = self.find_agent(agent);
+        let found = self.agents.find(agent);
         let share = found.and_then(|found| self.agents.share(found.id, by_number(user)));
         match (found, share.map(|share| share.access_mode)) {
             (Some(found), Some(AccessMode::Agent | AccessMode::User)) => Ok(Arc::clone(found)),

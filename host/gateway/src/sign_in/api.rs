@@ -5,14 +5,11 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode, request};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -25,11 +22,11 @@ use crate::sign_in::command_line::{LETTERS, client_name};
 use crate::sign_in::route::LoginRoute;
 use crate::sign_in::{Error, SignIn};
 use tollgate_config::DeviceLogin;
-use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::agent::Agent;
 use tollgate_core::principal::Kind;
-use tollgate_identity::access::{Sharer, secret};
-use tollgate_identity::authenticate::Principal;
-use tollgate_identity::logins::{ActiveLogin, LoginScope, NewLogin, actor};
+use tollgate_identity::access::{Member, secret};
+use tollgate_identity::authenticate::{ARGOCD_ISSUER, Principal};
+use tollgate_identity::logins::{ActiveLogin, LoginScope, NewLogin};
 use tollgate_identity::store::{Actor, Login, LoginKind, LoginRequest, LoginRequestState, SecretHash};
 use tollgate_proxy::forward::Body;
 use tollgate_state::agent::AccessMode;
@@ -260,7 +257,7 @@ impl SignIn<'_> {
         let request = request.filter(|request| request.expires_at > now).ok_or(Error::Code)?;
         let fits = match (grant, &request.challenge) {
             (Grant::Code { code_verifier, .. }, Some(challenge)) => {
-                URL_SAFE_NO_PAD.encode(Sha256::digest(code_verifier.expose_secret())) == *challenge
+                secret::pkce_challenge(code_verifier.expose_secret()) == *challenge
             }
             (Grant::Device { .. }, None) => true,
             (Grant::Code { .. }, None) | (Grant::Device { .. }, Some(_)) => false,
@@ -285,7 +282,7 @@ impl SignIn<'_> {
         }
         let approver = logins.store().login(approver).await.map_err(Error::from)?;
         let approver = approver.filter(|login| login.revoked_at.is_none() && login.expires_at > now);
-        let approver = approver.filter(|login| !logins.is_ended(login.id)).ok_or(Error::Code)?;
+        let approver = approver.filter(|login| !logins.is_ended(login)).ok_or(Error::Code)?;
         let principal = self.snapshot.authenticator.principal_of(&approver)?;
         self.record
             .note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -315,7 +312,10 @@ impl SignIn<'_> {
 
     async fn end(&self, principal: &Principal) -> Result<Response<Body>, Error> {
         let login = principal.login().ok_or(Error::NotALogin)?;
-        self.state.logins.end(&login.login, &actor(&login.login.user)).await?;
+        self.state
+            .logins
+            .end(&login.login, &Actor::from(&login.login.user))
+            .await?;
         Ok(answer(StatusCode::OK, &json!({ "ended": login.login.id })))
     }
 
@@ -363,13 +363,9 @@ impl SignIn<'_> {
         let front = policies.kubernetes.as_ref().ok_or_else(unknown)?;
         let settings = policies.config.kubernetes.as_ref().ok_or_else(unknown)?;
         let agents = &front.agents;
-        let found = match name.parse::<i64>() {
-            Ok(_) => agents.agent(AgentId::parse(name).ok_or_else(unknown)?),
-            Err(_) => agents.agents().find(|agent| agent.name == name),
-        };
-        let agent = found.ok_or_else(unknown)?;
+        let agent = agents.find(name).ok_or_else(unknown)?;
         let person = agents.user_of(&settings.users, &login.login.issuer, &login.login.claims);
-        let sharer = Sharer {
+        let member = Member {
             user_id: person.map(|person| person.user.id),
             groups: Some((principal.issuer(), principal.groups())),
         };
@@ -377,7 +373,7 @@ impl SignIn<'_> {
             Some(AccessMode::Mapped(_)) if !is_mapped => Err(Error::NotMapped(agent.name.clone())),
             // Who is let in by a claim alone has no role to look up.
             Some(AccessMode::Mapped(_)) => Ok(Arc::clone(agent)),
-            Some(AccessMode::Agent | AccessMode::User) if agents.share(agent.id, sharer).is_some() => {
+            Some(AccessMode::Agent | AccessMode::User) if agents.share(agent.id, member).is_some() => {
                 Ok(Arc::clone(agent))
             }
             Some(AccessMode::Agent | AccessMode::User) | None => Err(unknown()),
@@ -410,8 +406,7 @@ fn command_line_login(principal: &Principal) -> Option<&ActiveLogin> {
 /// When what vouches for a person ends: an issuer's word holds for the whole login, a session of Argo CD
 /// until its `exp`.
 pub(super) fn latest_end(login: &Login) -> Option<Timestamp> {
-    const ARGOCD: &str = "argocd";
-    let end = login.claims.get("exp").filter(|_| login.issuer == ARGOCD)?;
+    let end = login.claims.get("exp").filter(|_| login.issuer == ARGOCD_ISSUER)?;
     Timestamp::from_second(end.as_i64()?).ok()
 }
 

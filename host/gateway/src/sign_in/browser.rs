@@ -15,7 +15,8 @@ use crate::sign_in::pages::{HomePage, IssuerLink, MessagePage, SignInPage};
 use crate::sign_in::{Error, RefusedPage, SignIn, cookies, pages};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
-use tollgate_identity::logins::{Logins, actor};
+use tollgate_identity::logins::Logins;
+use tollgate_identity::store::Actor;
 use tollgate_proxy::forward::Body;
 
 /// Longest content of a form, in bytes.
@@ -62,16 +63,13 @@ impl SignIn<'_> {
         };
         let return_to = local_path(&return_to).to_owned();
         let methods = self.snapshot.authenticator.sign_in_methods();
-        let query = |return_to: &str| {
-            let mut query = url::form_urlencoded::Serializer::new(String::new());
-            query.append_pair("return", return_to).finish()
-        };
+        let query = return_query(&return_to);
         let issuers = methods.iter().filter(|method| method.issuer.is_some());
         let page = SignInPage {
             issuers: issuers
                 .map(|method| IssuerLink {
                     name: method.name.clone(),
-                    path: format!("/console/sign-in/{}?{}", method.name, query(&return_to)),
+                    path: format!("/console/sign-in/{}?{query}", method.name),
                 })
                 .collect(),
             accounts: methods.iter().any(|method| method.name == ARGOCD),
@@ -166,7 +164,7 @@ impl SignIn<'_> {
         let logins = &self.state.logins;
         let mut issuer = String::new();
         if let Some(login) = principal.as_ref().and_then(|principal| principal.login()) {
-            let ended = logins.end(&login.login, &actor(&login.login.user)).await;
+            let ended = logins.end(&login.login, &Actor::from(&login.login.user)).await;
             ended.map_err(Error::from)?;
             issuer.clone_from(&login.login.issuer);
         }
@@ -247,9 +245,12 @@ fn callback(logins: &Logins, method: &str) -> Result<Url, Error> {
 
 /// Sends somebody to sign in, and back.
 pub(super) fn to_sign_in(return_to: &str) -> Result<Response<Body>, Error> {
+    pages::redirect(&format!("/console/sign-in?{}", return_query(return_to)))
+}
+
+fn return_query(return_to: &str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    let query = query.append_pair("return", return_to).finish();
-    pages::redirect(&format!("/console/sign-in?{query}"))
+    query.append_pair("return", return_to).finish()
 }
 
 /// A path of the console to return to; its start if the text is anything else.

@@ -69,11 +69,11 @@ pub(crate) fn remove(console: &Console, fields: &mut HeaderMap) {
         name.strip_prefix(ours)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("-attempt-"))
     };
-    let lines: Vec<HeaderValue> = fields.get_all(COOKIE).into_iter().cloned().collect();
     let has_ours = |line: &HeaderValue| line.to_str().is_ok_and(|line| line.split(';').any(is_ours));
-    if !lines.iter().any(has_ours) {
+    if !fields.get_all(COOKIE).into_iter().any(has_ours) {
         return;
     }
+    let lines: Vec<HeaderValue> = fields.get_all(COOKIE).into_iter().cloned().collect();
     fields.remove(COOKIE);
     for line in lines {
         let Ok(text) = line.to_str() else {
