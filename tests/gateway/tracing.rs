@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use test_support::backend::{Backend, Reply};
 use test_support::client::PATIENCE;
+use test_support::kubernetes::argocd::free_port;
 use test_support::world::{Setup, checkout};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -24,11 +25,7 @@ struct Collector {
 impl Collector {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        };
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", free_port());
         let settings = json!({
             "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
             "exporters": {"debug": {"verbosity": "detailed"}},

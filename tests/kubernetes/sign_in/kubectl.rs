@@ -71,6 +71,12 @@ impl Helper {
         self.home.log_in_with(&self.console, &mut self.browser, &more).await;
     }
 
+    async fn write_kubeconfig(&self) {
+        self.home
+            .run(&["kubeconfig", "--agent", "agent-people", "--write"])
+            .await;
+    }
+
     /// Runs kubectl as the person, with their own kubeconfig.
     async fn kubectl(&self, arguments: &[&str]) -> (bool, String, String) {
         let output = self.kubectl_command(arguments).output().await.unwrap();
@@ -121,10 +127,7 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
 
     let mut helper = Helper::start().await;
     helper.log_in(&[]).await;
-    helper
-        .home
-        .run(&["kubeconfig", "--agent", "agent-people", "--write"])
-        .await;
+    helper.write_kubeconfig().await;
     let config = helper.home.path(".kube/config");
     let text = std::fs::read_to_string(&config).unwrap();
     assert!(
@@ -195,10 +198,7 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
 async fn offline_kubectl_says_why_it_has_no_token() {
     let mut helper = Helper::start().await;
     helper.log_in(&[]).await;
-    helper
-        .home
-        .run(&["kubeconfig", "--agent", "agent-people", "--write"])
-        .await;
+    helper.write_kubeconfig().await;
     assert!(helper.kubectl(&["get", "pods"]).await.0);
     helper.fixture.gateway.stop().await;
     // The last minute of a token is better than nothing.
@@ -224,10 +224,7 @@ async fn a_locked_keyring_is_named() {
     bus.unlock("a password").await;
     helper.log_in(&["--store", "keyring"]).await;
     assert!(!helper.home.path(".config/tollgate/credentials").exists());
-    helper
-        .home
-        .run(&["kubeconfig", "--agent", "agent-people", "--write"])
-        .await;
+    helper.write_kubeconfig().await;
     let (done, _, errors) = helper.kubectl(&["get", "pods"]).await;
     assert!(done, "{errors}");
     bus.lock().await;
