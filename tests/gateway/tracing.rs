@@ -1,16 +1,18 @@
-//! Traces, with a real OpenTelemetry Collector.
+//! Traces and metrics, with a real OpenTelemetry Collector.
 
 use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use test_support::backend::{Backend, Reply};
 use test_support::client::PATIENCE;
 use test_support::kubernetes::argocd::free_port;
-use test_support::world::{Setup, checkout};
+use test_support::world::{Setup, World, checkout};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -24,14 +26,20 @@ struct Collector {
 
 impl Collector {
     async fn start() -> Self {
+        Self::start_at(&format!("127.0.0.1:{}", free_port())).await
+    }
+
+    async fn start_at(address: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let address = format!("127.0.0.1:{}", free_port());
         let settings = json!({
             "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
             "exporters": {"debug": {"verbosity": "detailed"}},
             "service": {
                 "telemetry": {"metrics": {"level": "none"}},
-                "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["debug"]}},
+                "pipelines": {
+                    "traces": {"receivers": ["otlp"], "exporters": ["debug"]},
+                    "metrics": {"receivers": ["otlp"], "exporters": ["debug"]},
+                },
             },
         });
         let config = folder.path().join("collector.yaml");
@@ -65,6 +73,42 @@ impl Collector {
             assert!(Instant::now() < end, "no `{text}`: {output}");
             sleep(std::time::Duration::from_millis(50)).await;
         }
+    }
+
+    /// Waits until `tollgate_decisions_total` has these values by outcome, both for extensions, and returns
+    /// all output.
+    async fn until_decisions(&self, allowed: u64, denied: u64) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let output = read(&self.folder.path().join("output"));
+            let counted = |outcome, reason| decisions(&output, outcome, reason);
+            if counted("allowed", "allowed") == Some(allowed) && counted("denied", "permission_denied") == Some(denied)
+            {
+                return output;
+            }
+            assert!(
+                Instant::now() < end,
+                "not {allowed} allowed and {denied} denied: {output}"
+            );
+            sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The last value of `tollgate_decisions_total` with these labels.
+fn decisions(output: &str, outcome: &str, reason: &str) -> Option<u64> {
+    let (_, metric) = output.rsplit_once("     -> Name: tollgate_decisions_total\n")?;
+    let metric = metric.split("\nMetric #").next()?;
+    let labels =
+        format!("     -> front: Str(extensions)\n     -> outcome: Str({outcome})\n     -> reason: Str({reason})\n");
+    let (_, point) = metric.split_once(&labels)?;
+    field(point, "Value").parse().ok()
+}
+
+/// Sends two requests that are allowed, and one that is denied.
+async fn send_requests(world: &World) {
+    for (user, status) in [("alice", 200), ("bob", 403), ("alice", 200)] {
+        assert_eq!(world.get(user, "/x").send().await.unwrap().status(), status);
     }
 }
 
@@ -161,4 +205,72 @@ async fn a_collector_that_is_away_holds_nothing_up() {
     let trace = decision["decision_id"].as_str().unwrap().replace('-', "");
     assert_eq!(decision["trace_id"], trace.as_str());
     assert!(backend.seen()[0].values("traceparent")[0].starts_with(&format!("00-{trace}-")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_pushed_with_their_labels() {
+    let collector = Collector::start().await;
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup.settings = json!({"telemetry": {"endpoint": collector.endpoint, "metricsInterval": "1s"}});
+    let world = setup.start().await;
+    send_requests(&world).await;
+    let output = collector.until_decisions(2, 1).await;
+    let (_, metric) = output.rsplit_once("     -> Name: tollgate_decisions_total\n").unwrap();
+    assert_eq!(field(metric, "-> Description"), "Decisions by outcome and reason.");
+    assert_eq!(field(metric, "-> DataType"), "Sum");
+    assert_eq!(field(metric, "-> IsMonotonic"), "true");
+    assert_eq!(field(metric, "-> AggregationTemporality"), "Cumulative");
+    assert!(output.contains("-> service.name: Str(tollgate)"), "{output}");
+    assert!(output.contains("-> service.instance.id: Str("), "{output}");
+    let (_, exchange) = output
+        .rsplit_once("     -> Name: argocd_proxy_extension_request_duration_seconds\n")
+        .unwrap();
+    assert_eq!(field(exchange, "-> DataType"), "Histogram");
+    assert_eq!(field(exchange, "-> Unit"), "s");
+    assert_eq!(field(exchange, "Count"), "2");
+    assert!(exchange.contains("ExplicitBounds #6: 10.000000"), "{exchange}");
+    assert!(!output.contains("alice") && !output.contains("bob"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_metrics_are_pushed_when_the_gateway_stops() {
+    let collector = Collector::start().await;
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup.settings = json!({"telemetry": {"endpoint": collector.endpoint, "metricsInterval": "1h"}});
+    let world = setup.start().await;
+    send_requests(&world).await;
+    assert!(!read(&collector.folder.path().join("output")).contains("tollgate_decisions"));
+    world.running.stop().await.unwrap();
+    collector.until_decisions(2, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_comes_back_gets_what_it_missed() {
+    let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = away.local_addr().unwrap().to_string();
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    let endpoint = format!("http://{address}");
+    setup.settings = json!({"telemetry": {"endpoint": endpoint, "metricsInterval": "1s", "ratio": 0.0}});
+    let world = setup.start().await;
+    send_requests(&world).await;
+    // A push with these counts gets no answer.
+    let mut lost = Vec::new();
+    while memchr::memmem::find(&lost, b"permission_denied").is_none() {
+        let (mut connection, _) = away.accept().await.unwrap();
+        lost.clear();
+        while memchr::memmem::find(&lost, b"permission_denied").is_none()
+            && connection.read_buf(&mut lost).await.unwrap() > 0
+        {}
+        assert!(
+            lost.starts_with(b"POST /v1/metrics "),
+            "without sampled traces, all are pushes"
+        );
+    }
+    drop(away);
+    let collector = Collector::start_at(&address).await;
+    send_requests(&world).await;
+    collector.until_decisions(4, 2).await;
 }

@@ -178,16 +178,23 @@ async fn ready(State(admin): State<AdminState>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
+impl AdminState {
+    /// The metrics, with the present values of those that are only set when somebody reads them.
+    pub(crate) fn current_metrics(&self) -> &Metrics {
+        let snapshot = self.current.load_full();
+        // Read here, because the thread that detects it has no access to metrics.
+        self.metrics.policy_stuck(snapshot.policies.extensions.is_stuck());
+        let health = snapshot.clusters.iter();
+        let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
+        self.metrics.credentials.replace(health, self.credentials.totals());
+        self.metrics.set_agents(self.agents.counts());
+        &self.metrics
+    }
+}
+
 async fn metrics(State(admin): State<AdminState>) -> Response {
-    let snapshot = admin.current.load_full();
-    // Read here, because the thread that detects it has no access to metrics.
-    admin.metrics.policy_stuck(snapshot.policies.extensions.is_stuck());
-    let health = snapshot.clusters.iter();
-    let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
-    admin.metrics.credentials.replace(health, admin.credentials.totals());
-    admin.metrics.set_agents(admin.agents.counts());
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match admin.metrics.text() {
+    match admin.current_metrics().text() {
         Ok(text) => ([(CONTENT_TYPE, content_type)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

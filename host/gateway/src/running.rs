@@ -46,11 +46,13 @@ use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_state::watch::{FileEvents, Timing, watch};
 
+use telemetry::MetricsPush;
+
 pub mod inputs;
 pub mod inventory;
 mod telemetry;
 
-/// Time limit for writing the last lines of the decision file.
+/// Time limit for each of what is written or sent last.
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// A running gateway. Dropping it stops it without waiting.
@@ -68,6 +70,8 @@ pub struct RunningGateway {
     peer_address: Option<SocketAddr>,
     /// Address and task of the admission webhook; `None` if it is off.
     admission: Option<(SocketAddr, JoinHandle<()>)>,
+    /// `None` if there is no collector.
+    metrics_push: Option<Arc<MetricsPush>>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Closes the connections of the admin listener, which answers until the last request of the
@@ -95,7 +99,8 @@ impl RunningGateway {
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
         let decisions = &config.decisions;
-        let tracing = config.telemetry.as_ref().map(telemetry::tracing).transpose()?;
+        let telemetry = config.telemetry.as_ref().map(telemetry::start).transpose()?;
+        let (tracing, exporter) = telemetry.unzip();
         let recorder = Recorder::start(
             decisions.capacity,
             decisions.file.as_deref(),
@@ -201,6 +206,10 @@ impl RunningGateway {
             revoked,
             agents: Arc::clone(&agents),
         };
+        let metrics_push = exporter.map(|exporter| Arc::new(exporter.reading(admin.clone())));
+        if let Some(push) = metrics_push.clone() {
+            helpers.spawn(async move { push.run().await });
+        }
         let stop = CancellationToken::new();
         let admission = match &config.admission {
             Some(settings) => {
@@ -240,6 +249,7 @@ impl RunningGateway {
             store,
             peer_address,
             admission,
+            metrics_push,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -282,8 +292,8 @@ impl RunningGateway {
     }
 
     /// Stops accepting connections and waits for running requests, at most the configured drain
-    /// time. Then waits, at most 5 s each, for credentials to be revoked and for the decision
-    /// file.
+    /// time. Then waits, at most 5 s each, for credentials to be revoked, and for the decision file
+    /// and the last metrics.
     ///
     /// # Errors
     /// The server ended with an error.
@@ -311,8 +321,17 @@ impl RunningGateway {
         if !self.credentials.shutdown().await {
             tracing::warn!("not every credential of a cluster could be revoked in time");
         }
-        if timeout(FLUSH, self.recorder.flush()).await.is_err() {
+        let last_push = async {
+            if let Some(push) = self.metrics_push {
+                push.push().await;
+            }
+        };
+        let (written, pushed) = tokio::join!(timeout(FLUSH, self.recorder.flush()), timeout(FLUSH, last_push));
+        if written.is_err() {
             tracing::error!("the last decision lines could not be written in time");
+        }
+        if pushed.is_err() {
+            tracing::warn!("the last metrics could not be pushed in time");
         }
         Ok(served?)
     }

@@ -1,22 +1,25 @@
-//! Metrics of records and reloads for `/metrics` (OpenMetrics text).
+//! Metrics of records and reloads for `/metrics` (OpenMetrics text) and for an OpenTelemetry collector.
 //!
 //! Security: no label contains a secret or a value that a caller chooses freely.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use opentelemetry_proto::tonic::metrics::v1 as proto;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::record::Record;
 use tollgate_identity::metrics as identity;
 use tollgate_plugin::credential;
 use tollgate_state::InvalidObject;
 use tollgate_state::extensions::ExtensionSpec;
+
+pub mod otlp;
 
 /// Labels whose values come from fixed lists: the type excludes text from callers.
 type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
@@ -100,12 +103,16 @@ impl Default for Metrics {
                 "argocd_proxy_extension_request",
                 "Requests handed to an extension's backend",
             ),
-            duration: register_metric(
-                all,
-                "argocd_proxy_extension_request_duration_seconds",
-                "Time of a request to an extension's backend, until the response or the tunnel has ended",
-                Family::new_with_constructor(credential::duration_histogram),
-            ),
+            duration: {
+                let duration: Family<_, _, fn() -> _> = Family::new_with_constructor(credential::duration_histogram);
+                all.register_with_unit(
+                    "argocd_proxy_extension_request_duration",
+                    "Time of a request to an extension's backend, until the response or the tunnel has ended",
+                    Unit::Seconds,
+                    duration.clone(),
+                );
+                duration
+            },
             decisions: register(all, "tollgate_decisions", "Decisions by outcome and reason"),
             decision_lines_lost: register(
                 all,
@@ -171,6 +178,15 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    /// The metrics for an OpenTelemetry collector, counted since `start`.
+    ///
+    /// # Errors
+    /// Only when they cannot be translated.
+    pub fn to_otlp(&self, start: SystemTime) -> Result<Vec<proto::Metric>, otlp::Error> {
+        let text = self.text().map_err(|std::fmt::Error| otlp::Error::Text)?;
+        otlp::translate(&text, otlp::Times::new(start, SystemTime::now()))
     }
 
     /// Replaces how many agents are connected, and how many requests are open through them.
@@ -270,10 +286,7 @@ fn by_state(counts: [usize; 3]) -> impl Iterator<Item = (&'static str, i64)> {
 }
 
 fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    register_metric(registry, name, help, M::default())
-}
-
-fn register_metric<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
 }

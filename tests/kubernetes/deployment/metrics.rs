@@ -105,8 +105,18 @@ fn filled() -> Arc<Metrics> {
 /// The names that the code registered, in which counters have no suffix.
 fn registered(metrics: &Metrics) -> BTreeSet<String> {
     let text = format!("{metrics:?}");
-    let names = text.split("Descriptor { name: \"").skip(1);
-    names.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    let descriptors = text.split("Descriptor { name: \"").skip(1);
+    let names = descriptors.map(|rest| {
+        let name = rest.split('"').next().unwrap();
+        let unit = rest.split_once(", unit: ").unwrap().1;
+        // The text has the unit at the end of the name.
+        if unit.starts_with("Some(Seconds)") {
+            format!("{name}_seconds")
+        } else {
+            name.to_owned()
+        }
+    });
+    names.collect()
 }
 
 /// The families of the text of `/metrics`.

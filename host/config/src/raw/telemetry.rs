@@ -7,6 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
+use super::kubernetes::bounded_duration;
 use crate::Telemetry;
 
 #[derive(Debug, Deserialize)]
@@ -15,6 +16,7 @@ pub(super) struct RawTelemetry {
     endpoint: String,
     ca: Option<PathBuf>,
     ratio: Option<f64>,
+    metrics_interval: Option<String>,
 }
 
 impl RawTelemetry {
@@ -26,7 +28,7 @@ impl RawTelemetry {
         });
         let Some(endpoint) = endpoint else {
             let message = format!("`{}` is not an http or https URL without user and query", self.endpoint);
-            let hint = "such as `http://otel-collector.monitoring.svc:4318`; `/v1/traces` is added";
+            let hint = "such as `http://otel-collector.monitoring.svc:4318`; `/v1/traces` and `/v1/metrics` are added";
             validator.refuse("telemetry.endpoint", message, hint);
             return None;
         };
@@ -41,10 +43,17 @@ impl RawTelemetry {
             validator.error_in("telemetry.ratio", format_args!("`{ratio}` is not a number from 0 to 1"));
             return None;
         }
+        let metrics_interval = bounded_duration(
+            "telemetry.metricsInterval",
+            self.metrics_interval,
+            (60, 1, 60 * 60),
+            validator,
+        );
         Some(Telemetry {
             endpoint,
             ca: self.ca.map(|file| validator.base.join(file)),
             ratio,
+            metrics_interval,
         })
     }
 }
@@ -52,6 +61,7 @@ impl RawTelemetry {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use crate::raw::parse;
 
@@ -86,6 +96,38 @@ mod tests {
                     "{findings:?}"
                 ),
                 Some(expected) => assert!(findings.iter().any(|found| found.contains(expected)), "{findings:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn metrics_are_pushed_each_minute_unless_the_settings_say_otherwise() {
+        for (interval, expected) in [
+            ("", Ok(60)),
+            (", metricsInterval: 1s", Ok(1)),
+            (", metricsInterval: 1h", Ok(60 * 60)),
+            (", metricsInterval: '0'", Err("0")),
+            (", metricsInterval: 999ms", Err("999ms")),
+            (", metricsInterval: 60m1s", Err("60m1s")),
+            (", metricsInterval: '60'", Err("60")),
+        ] {
+            let text = format!(
+                "state: {{directory: s}}\npolicies: {{directory: p}}\ntelemetry: {{endpoint: 'http://c'{interval}}}\n"
+            );
+            let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+            let found: Vec<String> = loaded.diagnostics.iter().map(|found| found.message.clone()).collect();
+            match expected {
+                Ok(seconds) => {
+                    assert!(found.is_empty(), "{found:?}");
+                    let telemetry = loaded.value.unwrap().telemetry.unwrap();
+                    assert_eq!(telemetry.metrics_interval, Duration::from_secs(seconds));
+                }
+                Err(value) => assert_eq!(
+                    found,
+                    [format!(
+                        "`telemetry.metricsInterval`: `{value}` is not a duration of 1s to 1h"
+                    )]
+                ),
             }
         }
     }

@@ -1,36 +1,49 @@
-//! Sends traces to an OpenTelemetry collector, by OTLP over HTTP.
+//! Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
 //! Spans wait in a queue of bounded length for a thread of their own. While the collector does not answer,
-//! the oldest wait and new ones are dropped; no request waits for it.
+//! the oldest wait and new ones are dropped; no request waits for it. Metrics are cumulative, so each push
+//! has everything that earlier ones had.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor as _};
+use url::Url;
+use uuid::Uuid;
 
 use tollgate_config::Telemetry;
 use tollgate_proxy::record::Tracing;
 
-/// How long the collector may take for one batch.
+pub(super) use metrics::{MetricsExporter, MetricsPush};
+
+mod metrics;
+
+/// How long the collector may take for one batch or push.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes what sends spans. The collector need not answer yet.
-pub(super) fn tracing(settings: &Telemetry) -> anyhow::Result<Tracing> {
-    let mut endpoint = settings.endpoint.clone();
-    let path = format!("{}/v1/traces", endpoint.path().trim_end_matches('/'));
-    endpoint.set_path(&path);
+/// Makes what sends spans, and what pushes metrics. The collector need not answer yet.
+pub(super) fn start(settings: &Telemetry) -> anyhow::Result<(Tracing, MetricsExporter)> {
+    let resource = resource();
+    Ok((
+        tracing(settings, &resource)?,
+        MetricsExporter::new(settings, &resource)?,
+    ))
+}
+
+fn tracing(settings: &Telemetry, resource: &Resource) -> anyhow::Result<Tracing> {
+    let endpoint = below(&settings.endpoint, "v1/traces");
     let mut client = reqwest::blocking::Client::builder()
         .timeout(TIMEOUT)
         .redirect(reqwest::redirect::Policy::none());
-    if let Some(file) = &settings.ca {
-        let authorities = authorities(file).with_context(|| format!("`telemetry.ca` `{}`", file.display()))?;
+    if let Some(authorities) = configured_authorities(settings)? {
         client = client.tls_certs_only(authorities);
     }
-    // A blocking client must not be made, or dropped, on a thread of the runtime.
+    // The exporter's thread blocks. Such a client must not be made, or dropped, on a thread of the runtime.
     let client = std::thread::spawn(move || client.build())
         .join()
         .map_err(|_| anyhow::anyhow!("no client for the collector can be made"))?
@@ -44,8 +57,35 @@ pub(super) fn tracing(settings: &Telemetry) -> anyhow::Result<Tracing> {
         .build()
         .context("no exporter of traces can be made")?;
     let mut processor = BatchSpanProcessor::builder(exporter).build();
-    processor.set_resource(&Resource::builder().with_service_name("tollgate").build());
+    processor.set_resource(resource);
     Ok(Tracing::new(Arc::new(processor), settings.ratio))
+}
+
+/// What traces and metrics say of this process. Of two replicas, only the id differs.
+fn resource() -> Resource {
+    let instance = Key::from_static_str("service.instance.id");
+    let named = || Resource::builder().with_service_name("tollgate");
+    let resource = named().build();
+    // `OTEL_RESOURCE_ATTRIBUTES` may have one.
+    if resource.get(&instance).is_some() {
+        return resource;
+    }
+    let id = Uuid::now_v7().to_string();
+    named().with_attribute(KeyValue::new(instance, id)).build()
+}
+
+/// The URL with this path below the collector's.
+fn below(endpoint: &Url, path: &str) -> Url {
+    let mut url = endpoint.clone();
+    url.set_path(&format!("{}/{path}", endpoint.path().trim_end_matches('/')));
+    url
+}
+
+/// The authorities of the settings, if they have any.
+fn configured_authorities(settings: &Telemetry) -> anyhow::Result<Option<Vec<reqwest::Certificate>>> {
+    let Some(file) = &settings.ca else { return Ok(None) };
+    let authorities = authorities(file).with_context(|| format!("`telemetry.ca` `{}`", file.display()))?;
+    Ok(Some(authorities))
 }
 
 /// The certificates of a file.

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::cache::health::{Health, Totals};
 
@@ -56,14 +56,16 @@ impl Metrics {
             "Mints of cluster credentials by result",
             metrics.mints.clone(),
         );
-        registry.register(
-            "tollgate_credential_mint_seconds",
+        registry.register_with_unit(
+            "tollgate_credential_mint",
             "Time a mint took, good or bad",
+            Unit::Seconds,
             metrics.duration.clone(),
         );
-        registry.register(
-            "tollgate_credential_expiry_seconds",
+        registry.register_with_unit(
+            "tollgate_credential_expiry",
             "Time the present credential has left; absent when there is none or its end is not known",
+            Unit::Seconds,
             metrics.expiry.clone(),
         );
         registry.register(
