@@ -6,8 +6,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
+
+use tollgate_config::duration;
 
 use super::client::{Failure, Server, print};
 use super::format::Format;
@@ -32,6 +35,27 @@ pub(crate) struct Audit {
     /// Show only events with this action, such as `token.created` or `access.denied`
     #[arg(long)]
     action: Option<String>,
+    /// Show only what was done with this session, or to it, such as `login:ID`
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Show only requests with this verb, such as `delete`
+    #[arg(long)]
+    verb: Option<String>,
+    /// Show only requests for this resource: `secrets`, `pods/exec`, or `*/exec` for every resource
+    #[arg(long)]
+    resource: Option<String>,
+    /// Show only requests in this namespace
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Show only requests for the object of this name; of reads, only those of Secrets have it
+    #[arg(long)]
+    name: Option<String>,
+    /// Show only events since this time, or of this last while: `2026-01-31T08:00:00Z`, `90m`, `7d`
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<Timestamp>,
+    /// Show only events before this time, or before this while: `2026-01-31T08:00:00Z`, `90m`, `7d`
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "follow")]
+    until: Option<Timestamp>,
     /// Show only events older than the event with this ID
     #[arg(long, value_name = "ID", conflicts_with = "follow")]
     before: Option<Uuid>,
@@ -111,11 +135,31 @@ impl Audit {
             ("user", self.owner.parameter()),
             ("agent", self.agent.clone()),
             ("action", self.action.clone()),
+            ("session", self.session.clone()),
+            ("verb", self.verb.clone()),
+            ("resource", self.resource.clone()),
+            ("namespace", self.namespace.clone()),
+            ("name", self.name.clone()),
+            ("since", self.since.map(|time| time.to_string())),
+            ("until", self.until.map(|time| time.to_string())),
             ("before", self.before.map(|id| id.to_string())),
             ("limit", Some(limit.to_string())),
         ];
         self.server.get(&["audit"], hint).query(query).json()
     }
+}
+
+/// Reads a time, or how long ago it was.
+fn time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago = duration::parse_with_days(text)
+        .ok()
+        .and_then(|ago| Timestamp::now().checked_sub(ago).ok());
+    ago.ok_or_else(|| {
+        "is neither a time such as `2026-01-31T08:00:00Z` nor a duration such as `90m` or `7d`".to_owned()
+    })
 }
 
 /// Events that are not in `shown` with their current count, oldest first. Only the events of the
@@ -172,11 +216,20 @@ fn event_summary(item: &Value) -> String {
     let namespace = detail("namespace").map(|namespace| format!("-n {namespace}"));
     let is_denial = |reason: &String| reason != "allowed";
     let reason = detail("reason").filter(is_denial).map(|reason| format!("({reason})"));
+    let number = |key: &str| item.pointer(&format!("/details/{key}")).and_then(Value::as_u64);
+    let lasted = number("duration_ms").map(|milliseconds| {
+        let lasted = format!("{:?}", Duration::from_millis(milliseconds));
+        match (number("bytes_from_client"), number("bytes_from_cluster")) {
+            (Some(up), Some(down)) => format!("for {lasted}, {up} bytes up, {down} down"),
+            _ => format!("for {lasted}"),
+        }
+    });
     let parts = [
         detail("verb"),
         resource.or_else(|| detail("path")),
         detail("name"),
         namespace,
+        lasted,
         reason,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -212,6 +265,14 @@ mod tests {
         let details =
             json!({"verb": "create", "resource": "pods", "subresource": "exec", "namespace": "n", "name": "p"});
         assert_eq!(event_summary(&json!({"details": details})), "create pods/exec p -n n");
+        let ended = json!({
+            "verb": "create", "resource": "pods", "subresource": "exec", "namespace": "n", "name": "p",
+            "duration_ms": 61_500, "bytes_from_client": 12, "bytes_from_cluster": 3_000,
+        });
+        assert_eq!(
+            event_summary(&json!({"details": ended})),
+            "create pods/exec p -n n for 61.5s, 12 bytes up, 3000 down"
+        );
         let details = json!({"verb": "get", "path": "/version", "reason": "no"});
         assert_eq!(event_summary(&json!({"details": details})), "get /version (no)");
         let details = json!({"verb": "get", "path": "/version", "reason": "allowed"});

@@ -1,5 +1,6 @@
 //! Settings of the Kubernetes front and of the store.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,34 @@ pub struct Kubernetes {
     pub audit_bucket: Duration,
     /// How long audit events are kept.
     pub audit_keep: Duration,
+    /// Where audit events are exported to, if anywhere.
+    pub audit_export: Option<AuditExport>,
+}
+
+/// What receives audit events, as lines of JSON.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AuditExport {
+    /// A file that lines are appended to.
+    File(PathBuf),
+    /// A server that takes lines by POST.
+    Webhook {
+        /// Its URL; a secret may be part of it.
+        url: Url,
+        /// File of a bearer token.
+        token: Option<PathBuf>,
+        /// PEM file with the only authorities trusted for it; the system's when absent.
+        ca: Option<PathBuf>,
+    },
+}
+
+// SECURITY: without the URL's path and query.
+impl fmt::Debug for AuditExport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(formatter, "File({})", path.display()),
+            Self::Webhook { url, .. } => write!(formatter, "Webhook({})", url.origin().ascii_serialization()),
+        }
+    }
 }
 
 /// Who decides whether a person may use an agent.

@@ -36,8 +36,8 @@ pub use console::{Console, ConsoleHost, DeviceLogin, OidcClient};
 pub use control_plane::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount};
 pub use egress::EgressEntry;
 pub use kubernetes::{
-    Authorizer, GroupMembership, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite, StoreConfig, StoreUrl,
-    UserClaimMapping, UserLookupKey,
+    AuditExport, Authorizer, GroupMembership, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite, StoreConfig,
+    StoreUrl, UserClaimMapping, UserLookupKey,
 };
 pub use proxies::{NetworkError, ProxyProtocol, TrustedProxies};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};

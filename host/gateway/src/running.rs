@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
@@ -29,9 +30,11 @@ use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check;
 use tollgate_config::{Config, StoreUrl};
+use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::access::Authorizer;
 use tollgate_identity::access::endpoint::PlatformEndpoint;
+use tollgate_identity::audit::export::Exporter;
 use tollgate_identity::audit::{self, Audit};
 use tollgate_identity::authenticate::Registries;
 use tollgate_identity::clock::Clock;
@@ -143,6 +146,9 @@ impl RunningGateway {
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
+        }
+        if let Some(export) = audit_export(&config, services.as_ref(), &metrics, &current)? {
+            helpers.spawn(export.run());
         }
         agents.set_clusters(current.load().clusters_with_agents());
         let about_agents = (&agents, &metrics, &clock);
@@ -421,6 +427,33 @@ fn services(
         endpoint,
         clock: clock.clone(),
     })))
+}
+
+/// The export of audit events, if the settings have one.
+fn audit_export(
+    config: &Config,
+    services: Option<&Arc<KubernetesFrontState>>,
+    metrics: &Metrics,
+    current: &CurrentSnapshot,
+) -> anyhow::Result<Option<Exporter>> {
+    let (Some(services), Some(settings)) = (services, &config.kubernetes) else {
+        return Ok(None);
+    };
+    let Some(export) = &settings.audit_export else {
+        return Ok(None);
+    };
+    let current = Arc::clone(current);
+    let agent_name = move |id: AgentId| Some(current.load().agents()?.agent(id)?.name.clone());
+    let times = (services.clock.clone(), settings.audit_bucket);
+    let identity_metrics = Arc::clone(&metrics.identity);
+    let exporter = Exporter::new(
+        export,
+        Arc::clone(&services.store),
+        times,
+        identity_metrics,
+        Box::new(agent_name),
+    );
+    Ok(Some(exporter.context("`kubernetes.audit.export`")?))
 }
 
 /// The URL of the store, or why its file cannot be read.

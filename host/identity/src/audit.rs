@@ -1,10 +1,11 @@
 //! The audit log of access: one entry per request, stored as rows.
 //!
-//! Reads of one kind share one row with a count per time bucket. Refusals get rows of their own
+//! Reads of one kind share one row with a count per time bucket; those of one Secret by name have a
+//! row for that Secret. Refusals get rows of their own
 //! until there are many of one kind. Everything else gets a row of its own.
 //!
-//! Invariant: every entry is at least counted, and an `exec` or a change that is let through is
-//! never only counted.
+//! Invariant: every entry is at least counted. An `exec` or a change that is let through is never only
+//! counted, nor is a read of a Secret ever without its name.
 //!
 //! Security: a request whose row cannot be written is not let through.
 
@@ -28,6 +29,7 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 
 mod buckets;
+pub mod export;
 mod row;
 mod row_quota;
 mod task;
@@ -251,12 +253,14 @@ impl Audit {
             return Err(store::Error::Failed("counts have waited for too long".to_owned()));
         }
         let now = self.clock.now();
-        let bucket_entry = buckets.count(key, now, || row::aggregated_event(entry, now));
-        // There are few keys beyond the limit: reasons are a fixed list, and callers cannot make
-        // sessions here.
-        let bucket_entry = bucket_entry.unwrap_or_else(|| {
-            buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now))
-        });
+        let bucket_entry = match buckets.count(key, now, || row::aggregated_event(entry, now)) {
+            Some(counted) => counted,
+            // INVARIANT: the name of a Secret is not lost, however many somebody reads.
+            None if row::is_secret_read(entry) => return self.record(&[row::individual_event(entry, now)]).await,
+            // There are few keys beyond the limit: reasons are a fixed list, and callers cannot make
+            // sessions here.
+            None => buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now)),
+        };
         if bucket_entry.stored.initialized() {
             return Ok(());
         }

@@ -25,6 +25,12 @@ pub struct Metrics {
     pub audit_rows: Counter,
     /// Audit events and counts that wait for the store.
     pub audit_pending: Gauge,
+    /// Audit events that the receiver of the export took from this process.
+    pub(crate) audit_exported: Counter,
+    /// Audit events that wait for the receiver of the export, if this process exports.
+    pub(crate) audit_unexported: Gauge,
+    /// Attempts to export that failed.
+    pub(crate) audit_export_failures: Counter,
     /// Tokens that Argo CD revoked and that have not expired.
     pub(crate) revoked_tokens: Gauge,
     /// 1 while revocations by Argo CD may be missing.
@@ -63,6 +69,16 @@ impl Metrics {
         registry.register("tollgate_audit_rows", help, self.audit_rows.clone());
         let help = "Audit events and counts that wait for the store";
         registry.register("tollgate_audit_pending", help, self.audit_pending.clone());
+        let help = "Audit events that the receiver of the export took";
+        registry.register("tollgate_audit_exported", help, self.audit_exported.clone());
+        let help = "Audit events that wait for the receiver of the export; 0 in processes that do not export";
+        registry.register("tollgate_audit_unexported", help, self.audit_unexported.clone());
+        let help = "Attempts to export audit events that failed";
+        registry.register(
+            "tollgate_audit_export_failures",
+            help,
+            self.audit_export_failures.clone(),
+        );
         let help = "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing";
         let broken = self.broken_configurations.clone();
         registry.register("tollgate_agent_configuration_broken", help, broken);

@@ -28,11 +28,13 @@ mod list;
 mod signal;
 pub(crate) mod table;
 mod task;
+mod tunnel;
 
 pub use signal::{ClosableConnection, EndSignal, EndTrigger, PendingClose, PolledEndSignal};
 
-use table::{EndedExchange, SessionTable};
+use table::{Deregistered, EndedExchange, OpenExchange, SessionTable};
 use task::Cursor;
+pub use tunnel::TunnelTraffic;
 
 /// How long after its last request a session counts as active.
 pub const ACTIVE_WINDOW: Duration = Duration::from_mins(10);
@@ -173,6 +175,8 @@ pub struct SessionRegistry {
     is_store_unavailable: AtomicBool,
     /// The names of people who are locked.
     locked: ArcSwap<HashSet<String>>,
+    /// Held while locks are read and applied, so that an earlier list never replaces a later one.
+    applying_locks: tokio::sync::Mutex<()>,
     /// Changes whenever a login may have ended, or a person may have been locked.
     withdrawals: watch::Sender<()>,
 }
@@ -201,6 +205,7 @@ impl SessionRegistry {
             on_closed: OnceLock::new(),
             is_store_unavailable: AtomicBool::new(false),
             locked: ArcSwap::default(),
+            applying_locks: tokio::sync::Mutex::default(),
             withdrawals: watch::Sender::new(()),
         });
         let mut cursor = Cursor::default();
@@ -211,7 +216,8 @@ impl SessionRegistry {
     }
 
     /// Sets the listener that is called once for every stream and tunnel that is ended before its
-    /// time. It must not block. Only the first call has an effect.
+    /// time, and for every tunnel that ends by itself. It must not block. Only the first call has an
+    /// effect.
     pub(crate) fn on_stream_closed(&self, listener: impl Fn(EndedExchange) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(listener)).is_err() {
             tracing::warn!("closed streams have a listener already");
@@ -236,12 +242,12 @@ impl SessionRegistry {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_stream = exchange.kind != ExchangeKind::Request;
-        let end_trigger = self.table.register(&holder, exchange, number, self.clock.now())?;
+        let open = self.table.register(&holder, exchange, number, self.clock.now())?;
         if is_stream {
             self.metrics.open_streams.inc();
         }
         let guard = ExchangeGuard {
-            end_trigger,
+            open,
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
@@ -285,6 +291,7 @@ impl SessionRegistry {
 
     /// Reads who is locked, and ends what they have open here.
     async fn apply_locks(&self) -> Result<(), store::Error> {
+        let _order = self.applying_locks.lock().await;
         let locks = self.store.person_locks().await?;
         let names: HashSet<String> = locks.into_iter().map(|lock| lock.name).collect();
         if **self.locked.load() == names {
@@ -427,31 +434,36 @@ impl SessionRegistry {
     fn close(&self, ended: impl IntoIterator<Item = EndedExchange>) -> u32 {
         let mut streams = 0_u32;
         for ended in ended {
-            ended.open.end_trigger.end(ended.reason);
+            let Some(reason) = ended.reason else { continue };
+            ended.open.end_trigger.end(reason);
             if ended.open.kind == ExchangeKind::Request {
                 continue;
             }
             streams = streams.saturating_add(1);
             self.metrics.open_streams.dec();
-            self.metrics.stream_closed(match ended.reason {
+            self.metrics.stream_closed(match reason {
                 EndReason::Revoked => "revoked",
                 EndReason::Expired => "expired",
                 EndReason::Withdrawn => "withdrawn",
                 EndReason::StoreUnavailable => "store_unavailable",
                 EndReason::RevocationsUnavailable => "revocations_unavailable",
             });
-            if let Some(listener) = self.on_closed.get() {
-                listener(ended);
-            }
+            self.report(ended);
         }
         streams
+    }
+
+    fn report(&self, ended: EndedExchange) {
+        if let Some(listener) = self.on_closed.get() {
+            listener(ended);
+        }
     }
 }
 
 /// The registration of an open exchange. Dropping it marks the exchange as ended.
 #[derive(Debug)]
 pub struct ExchangeGuard {
-    end_trigger: Arc<EndTrigger>,
+    open: Arc<OpenExchange>,
     sessions: Arc<SessionRegistry>,
     session: SessionId,
     number: u64,
@@ -460,14 +472,14 @@ pub struct ExchangeGuard {
 impl ExchangeGuard {
     /// The trigger that ends it.
     pub fn end_trigger(&self) -> &Arc<EndTrigger> {
-        &self.end_trigger
+        &self.open.end_trigger
     }
 
     /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub fn end(&self, reason: EndReason) -> bool {
         let now = self.sessions.clock.now();
         let Some(ended) = self.sessions.table.end(&self.session, self.number, reason, now) else {
-            return self.end_trigger.end(reason);
+            return self.open.end_trigger.end(reason);
         };
         self.sessions.close([ended]);
         true
@@ -478,9 +490,15 @@ impl Drop for ExchangeGuard {
     fn drop(&mut self) {
         let sessions = &self.sessions;
         let now = sessions.clock.now();
-        let left = sessions.table.deregister(&self.session, self.number, now);
-        if left.is_some_and(|open| open.kind != ExchangeKind::Request) {
-            sessions.metrics.open_streams.dec();
+        match sessions.table.deregister(&self.session, self.number, now) {
+            None | Some(Deregistered::Other(ExchangeKind::Request)) => {}
+            Some(Deregistered::Other(_)) => {
+                sessions.metrics.open_streams.dec();
+            }
+            Some(Deregistered::Tunnel(ended)) => {
+                sessions.metrics.open_streams.dec();
+                sessions.report(ended);
+            }
         }
     }
 }

@@ -13,12 +13,16 @@
 //! Security: tokens, cookies and CSRF tokens are stored only as hashes, and credentials of
 //! clusters not at all.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
 use self::database::Database;
+pub use self::export::BATCH as EXPORT_BATCH;
 pub use self::locks::PersonLock;
 pub use self::login_requests::{LoginRequest, LoginRequestState};
 pub use self::logins::{Login, LoginKind, LoginToken};
@@ -36,6 +40,7 @@ pub mod bounds;
 mod change;
 mod credentials;
 mod database;
+mod export;
 mod locks;
 mod login_requests;
 mod logins;
@@ -117,6 +122,8 @@ pub enum Error {
 pub struct Store {
     database: Database,
     writer: Writer,
+    /// Whether audit events of this process wait to be exported.
+    exports: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -132,8 +139,13 @@ impl Store {
     /// [`Error::Open`].
     pub async fn open(url: &SecretString) -> Result<Self, Error> {
         let database = Database::open(url).await?;
-        let writer = Writer::start(database.clone());
-        Ok(Self { database, writer })
+        let exports = Arc::new(AtomicBool::new(false));
+        let writer = Writer::start(database.clone(), Arc::clone(&exports));
+        Ok(Self {
+            database,
+            writer,
+            exports,
+        })
     }
 
     /// Checks that the PostgreSQL server of a URL accepts the gateway. Changes nothing.

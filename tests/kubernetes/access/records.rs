@@ -45,7 +45,8 @@ async fn each_shell_change_and_refusal_is_a_row_and_reads_are_counted() {
     }
 
     let created = rows(&fixture, |row| about(row, "create", "configmaps")).await;
-    let shells = rows(&fixture, |row| about(row, "create", "pods/exec")).await;
+    let is_shell = |row: &Value| row["action"] == "access.allowed" && about(row, "create", "pods/exec");
+    let shells = rows(&fixture, is_shell).await;
     let refused = rows(&fixture, |row| row["action"] == "access.denied").await;
     for (rows, count, action) in [(&created, 2, "access.allowed"), (&shells, 2, "access.allowed")] {
         assert_eq!(rows.len(), count, "{rows:?}");
@@ -73,6 +74,138 @@ async fn each_shell_change_and_refusal_is_a_row_and_reads_are_counted() {
     // The secret is in no file of the gateway.
     let secret = token.bearer.rsplit(':').next().unwrap();
     assert_nowhere(&fixture.gateway.path(""), secret.as_bytes());
+}
+
+/// What an investigator asks: which Secrets were read, what was run where, for how long, and how much
+/// came out. The same is in the export.
+#[tokio::test]
+async fn reads_of_secrets_and_shells_are_found_and_exported() {
+    let fixture = Fixture::start_with(|layout| {
+        layout.setting(
+            "/kubernetes/audit",
+            json!({"bucket": "1s", "export": {"file": "audit.ocsf"}}),
+        );
+    })
+    .await;
+    let token = fixture.token(AccessAs::User).await;
+    let kubectl = fixture.kubectl(&token.bearer);
+    let here = format!("--namespace={}", fixture.home);
+    for name in ["database", "tls"] {
+        let create = [
+            "create",
+            "secret",
+            "generic",
+            name,
+            "--from-literal=password=hunter2",
+            &here,
+        ];
+        kubectl.succeed(&create).await;
+    }
+    for (name, times) in [("database", 3), ("tls", 1)] {
+        for _ in 0..times {
+            kubectl.succeed(&["get", "secret", name, &here]).await;
+        }
+    }
+    kubectl.succeed(&["get", "secrets", &here]).await;
+    kubectl
+        .fail(&["get", "secret", "elsewhere", &format!("--namespace={}", fixture.other)])
+        .await;
+    let shell = ["exec", &here, "pod", "--", "head", "-c", "5000", "/dev/zero"];
+    kubectl.succeed(&shell).await;
+
+    let ended = test_support::kubernetes::eventually("the end of the shell is written", async || {
+        rows(&fixture, |row| row["action"] == "stream.ended").await.pop()
+    })
+    .await;
+    let begun = rows(&fixture, |row| {
+        row["action"] == "access.allowed" && about(row, "create", "pods/exec")
+    })
+    .await;
+    assert!(about(&ended, "create", "pods/exec"), "{ended}");
+    assert_eq!(ended["details"]["audit_id"], begun[0]["details"]["audit_id"]);
+    assert_eq!(
+        (&ended["details"]["name"], &ended["user"]),
+        (&json!("pod"), &json!("alice"))
+    );
+    let number = |key: &str| ended["details"][key].as_u64().unwrap();
+    assert!((5_000..10_000).contains(&number("bytes_from_cluster")), "{ended}");
+    assert!(number("bytes_from_client") > 0, "{ended}");
+    let (begun, ended) = (&ended["details"]["opened_at"], &ended["lastAt"]);
+    let time = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let lasted = time(ended).duration_since(time(begun)).as_millis();
+    assert_eq!(lasted, i128::from(number("duration_ms")));
+
+    // The command line finds them.
+    let names = async |more: &[&str]| {
+        let found = fixture.tollgate(&[&["audit", "-o", "json"][..], more].concat()).await;
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let mut names: Vec<_> = found["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| {
+                format!(
+                    "{} {}",
+                    row["action"].as_str().unwrap(),
+                    row["details"]["name"].as_str().unwrap_or("-")
+                )
+            })
+            .collect();
+        names.dedup();
+        names
+    };
+    let home = fixture.home.as_str();
+    let read = ["--resource", "secrets", "--verb", "get"];
+    assert_eq!(
+        names(&[&read[..], &["-n", home]].concat()).await,
+        ["access.allowed database", "access.allowed tls"]
+    );
+    assert_eq!(
+        names(&[&read[..], &["--name", "tls", "--since", "1h"]].concat()).await,
+        ["access.allowed tls"]
+    );
+    assert_eq!(names(&[&read[..], &["--until", "1h"]].concat()).await, [""; 0]);
+    assert_eq!(
+        names(&["--resource", "secrets", "--verb", "list"]).await,
+        ["access.allowed -"]
+    );
+    assert_eq!(
+        names(&["--resource", "*/exec", "--session", &format!("pat:{}", token.id)]).await,
+        ["access.allowed pod", "stream.ended pod"]
+    );
+    assert_eq!(names(&["--resource", "*/exec", "-n", &fixture.other]).await, [""; 0]);
+
+    // The export has each of them once they are no longer counted.
+    let file = fixture.gateway.path("audit.ocsf");
+    let lines = test_support::kubernetes::eventually("all events are exported", async || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines
+            .iter()
+            .any(|line| line["activity_name"] == "Close")
+            .then_some(lines)
+    })
+    .await;
+    let of_secrets = lines
+        .iter()
+        .filter(|line| line["resources"][0]["type"] == "secrets" && line["activity_id"] == 2);
+    let mut reads = std::collections::BTreeMap::new();
+    for line in of_secrets {
+        assert_eq!(
+            (&line["class_uid"], &line["actor"]["user"]["name"]),
+            (&json!(6003), &json!("alice"))
+        );
+        let name = line["resources"][0]["name"].as_str().unwrap_or("-").to_owned();
+        *reads.entry(name).or_insert(0) += line["count"].as_u64().unwrap_or(1);
+    }
+    assert_eq!((reads["database"], reads["tls"], reads["-"]), (3, 1, 1), "{reads:?}");
+    let stored = rows(&fixture, |_| true).await;
+    for row in &stored {
+        let sent = lines.iter().filter(|line| line["metadata"]["uid"] == row["id"]).count();
+        assert_eq!(sent, 1, "{row}");
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("hunter2"), "{text}");
 }
 
 /// Asserts that no file below `folder` contains `secret`.

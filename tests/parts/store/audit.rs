@@ -1,15 +1,22 @@
 //! Audit events: writing, counting and queries.
 
+use serde_json::json;
+use sqlx::Connection as _;
 use tollgate_identity::store::{AuditEvent, AuditFilter, Store};
 use uuid::Uuid;
 
-use crate::store::support::{Backend, agent, all_events, at, event, on_both};
+use crate::store::support::{Backend, agent, all_events, at, create, event, on_both, token};
 
 on_both!(
     are_kept_as_they_are,
     are_counted_by_their_id,
     the_last_event_with_an_id_in_a_call_counts,
     are_filtered_by_every_part,
+    are_found_by_what_they_are_about,
+    are_found_by_their_time,
+    of_the_version_before_are_found_too,
+    wait_to_be_exported_until_they_are,
+    are_exported_by_one_process_at_a_time,
     come_in_pages_newest_first,
 );
 
@@ -96,6 +103,213 @@ async fn are_filtered_by_every_part(backend: Backend) {
     // More agents than a statement can bind.
     let many: Vec<_> = (1..=70_000).collect();
     assert_eq!(ids(&store, filter(None, Some(&many), None)).await, [c, b, a]);
+}
+
+async fn are_found_by_what_they_are_about(backend: Backend) {
+    let store = backend.open().await;
+    let about = |second, session: &str, [verb, resource, subresource, namespace, name]: [&str; 5]| {
+        let mut one = event("access.allowed", 7, second);
+        one.session = Some(session.to_owned());
+        let keys = [
+            ("verb", verb),
+            ("resource", resource),
+            ("subresource", subresource),
+            ("namespace", namespace),
+            ("name", name),
+        ];
+        let given = keys.into_iter().filter(|(_, value)| !value.is_empty());
+        one.details
+            .extend(given.map(|(key, value)| (key.to_owned(), value.into())));
+        one
+    };
+    let mut created = event("token.created", 7, 4);
+    created.session = None;
+    created.details.insert("name".to_owned(), "db".into());
+    let events = [
+        about(0, "pat:a", ["get", "secrets", "", "shop", "db"]),
+        about(1, "pat:b", ["create", "pods", "exec", "shop", "web-0"]),
+        about(2, "pat:b", ["delete", "pods", "", "other", "web-0"]),
+        about(3, "pat:b", ["get", "", "", "", ""]),
+        created,
+    ];
+    store.record(&events).await.unwrap();
+    let [a, b, c, d, _] = events.each_ref().map(|event| event.id);
+    type Part = fn(&mut AuditFilter) -> &mut Option<String>;
+    let session: Part = |filter| &mut filter.session;
+    let verb: Part = |filter| &mut filter.verb;
+    let resource: Part = |filter| &mut filter.resource;
+    let subresource: Part = |filter| &mut filter.subresource;
+    let namespace: Part = |filter| &mut filter.namespace;
+    let name: Part = |filter| &mut filter.name;
+    for (parts, found) in [
+        (vec![(session, "pat:b")], vec![d, c, b]),
+        (vec![(verb, "get")], vec![d, a]),
+        (vec![(resource, "pods")], vec![c, b]),
+        (vec![(subresource, "exec")], vec![b]),
+        (vec![(namespace, "shop")], vec![b, a]),
+        (vec![(name, "web-0")], vec![c, b]),
+        // The name of a token is that of no object.
+        (vec![(name, "db")], vec![a]),
+        (vec![(name, "web-0"), (namespace, "shop")], vec![b]),
+        (vec![(resource, "pods"), (subresource, "log")], vec![]),
+        (vec![(verb, "GET")], vec![]),
+        (vec![(name, "' OR TRUE --")], vec![]),
+    ] {
+        let mut filter = AuditFilter::default();
+        for (part, value) in &parts {
+            *part(&mut filter) = Some((*value).to_owned());
+        }
+        let values: Vec<_> = parts.iter().map(|(_, value)| value).collect();
+        assert_eq!(ids(&store, filter.clone()).await, found, "{values:?}");
+        filter.user_id = Some(7);
+        assert_eq!(ids(&store, filter.clone()).await, found, "{values:?} of a person");
+        filter.user_id = Some(8);
+        assert_eq!(
+            ids(&store, filter).await,
+            [] as [Uuid; 0],
+            "{values:?} of another person"
+        );
+    }
+}
+
+async fn are_found_by_their_time(backend: Backend) {
+    let store = backend.open().await;
+    // Ids have the time of the event, as those of the gateway do.
+    let timed = |minutes: i64| {
+        let mut one = event("access.allowed", 7, minutes * 60);
+        let millis = u64::try_from(one.first_at.as_millisecond()).unwrap();
+        one.id = uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid();
+        one
+    };
+    let mut events = [timed(0), timed(60), timed(120), timed(180)];
+    // Reads that were counted for an hour.
+    events[1].last_at = at(119 * 60);
+    store.record(&events).await.unwrap();
+    let [a, b, c, d] = events.each_ref().map(|event| event.id);
+    for (since, until, found) in [
+        (None, None, vec![d, c, b, a]),
+        (Some(0), None, vec![d, c, b, a]),
+        (Some(1), None, vec![d, c, b]),
+        (Some(119), None, vec![d, c, b]),
+        (Some(120), None, vec![d, c]),
+        (Some(181), None, vec![]),
+        (None, Some(0), vec![]),
+        (None, Some(60), vec![a]),
+        (None, Some(61), vec![b, a]),
+        (Some(100), Some(180), vec![c, b]),
+        (Some(100), Some(100), vec![b]),
+    ] {
+        let filter = AuditFilter {
+            since: since.map(|minutes: i64| at(minutes * 60)),
+            until: until.map(|minutes: i64| at(minutes * 60)),
+            ..AuditFilter::default()
+        };
+        assert_eq!(ids(&store, filter).await, found, "{since:?} {until:?}");
+    }
+}
+
+/// Undoes what version 6 of the tables added.
+const VERSION_5: &[&str] = &[
+    "DROP INDEX audit_session",
+    "DROP INDEX audit_verb",
+    "DROP INDEX audit_resource",
+    "DROP INDEX audit_subresource",
+    "DROP INDEX audit_namespace",
+    "DROP INDEX audit_name",
+    "ALTER TABLE audit DROP COLUMN verb",
+    "ALTER TABLE audit DROP COLUMN resource",
+    "ALTER TABLE audit DROP COLUMN subresource",
+    "ALTER TABLE audit DROP COLUMN namespace",
+    "ALTER TABLE audit DROP COLUMN name",
+    "DROP TABLE audit_unexported",
+    "DROP TABLE leases",
+    "DELETE FROM _sqlx_migrations WHERE version = 6",
+];
+
+async fn of_the_version_before_are_found_too(backend: Backend) {
+    let store = backend.open().await;
+    let about = |second, details: serde_json::Value| {
+        let mut one = event("access.allowed", 7, second);
+        one.details = serde_json::from_value(details).unwrap();
+        one
+    };
+    let exec = json!({"verb": "create", "resource": "pods", "subresource": "exec", "namespace": "shop", "name": "a"});
+    let events = [
+        about(0, exec),
+        // No jsonb of PostgreSQL has a NUL.
+        about(1, json!({"verb": "get", "resource": "pods", "name": "b\0"})),
+        // The name of a token is that of no object.
+        about(2, json!({"name": "a", "owner": "bob"})),
+    ];
+    store.record(&events).await.unwrap();
+    drop(store);
+    let url = secrecy::ExposeSecret::expose_secret(&backend.url);
+    let mut connection = sqlx::AnyConnection::connect(url).await.unwrap();
+    for change in VERSION_5 {
+        sqlx::query(*change).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    let store = backend.open().await;
+    assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 3);
+    type Part = fn(&mut AuditFilter) -> &mut Option<String>;
+    let parts: [(Part, &str); 5] = [
+        (|filter| &mut filter.verb, "create"),
+        (|filter| &mut filter.resource, "pods"),
+        (|filter| &mut filter.subresource, "exec"),
+        (|filter| &mut filter.namespace, "shop"),
+        (|filter| &mut filter.name, "a"),
+    ];
+    for (part, value) in parts {
+        let mut filter = AuditFilter::default();
+        *part(&mut filter) = Some(value.to_owned());
+        let found = ids(&store, filter).await;
+        assert_eq!(found.last(), Some(&events[0].id), "{value}");
+        assert!(!found.contains(&events[2].id), "{value}");
+    }
+}
+
+async fn wait_to_be_exported_until_they_are(backend: Backend) {
+    let store = backend.open().await;
+    store.record(&[event("access.denied", 7, 0)]).await.unwrap();
+    assert_eq!(store.unexported_count().await.unwrap(), 0);
+    store.export_audit_events();
+    let events: Vec<_> = (1..=600).map(|second| event("access.denied", 7, second)).collect();
+    store.record(&events).await.unwrap();
+    assert_eq!(store.unexported_count().await.unwrap(), 600);
+    assert_eq!(store.unexported(at(3)).await.unwrap(), events[..2]);
+    let first = store.unexported(at(1_000)).await.unwrap();
+    assert_eq!(first, events[..500]);
+    store.mark_exported(&first).await.unwrap();
+    // It was counted meanwhile.
+    let mut counted = events[500].clone();
+    counted.count = 2;
+    store.record(std::slice::from_ref(&counted)).await.unwrap();
+    store.mark_exported(&events[500..]).await.unwrap();
+    assert_eq!(store.unexported(at(1_000)).await.unwrap(), [counted]);
+    // What waits survives the process, and a token's event waits as any other.
+    let other = backend.open().await;
+    assert_eq!(other.unexported_count().await.unwrap(), 1);
+    other.export_audit_events();
+    create(&other, &token(7, 2, 0)).await;
+    assert_eq!(other.unexported_count().await.unwrap(), 2);
+}
+
+async fn are_exported_by_one_process_at_a_time(backend: Backend) {
+    let store = backend.open().await;
+    let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
+    let minute = std::time::Duration::from_secs(60);
+    for (process, second_of, has_it) in [
+        (first, 0, true),
+        (second, 30, false),
+        // Renewed.
+        (first, 40, true),
+        (second, 70, false),
+        (second, 101, true),
+        (first, 102, false),
+    ] {
+        let taken = store.take_export_lease(process, at(second_of), minute).await.unwrap();
+        assert_eq!(taken, has_it, "{second_of} s");
+    }
 }
 
 async fn come_in_pages_newest_first(backend: Backend) {

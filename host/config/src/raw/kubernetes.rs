@@ -15,8 +15,8 @@ use super::SettingsValidator;
 use super::authentication::{RawIssuerEntry, check_origins, is_protected, issuers};
 use crate::kubernetes::subject;
 use crate::{
-    Authorizer, GroupMembership, Issuer, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite, StoreConfig, StoreUrl,
-    UserClaimMapping, UserLookupKey, duration,
+    AuditExport, Authorizer, GroupMembership, Issuer, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite,
+    StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey, duration,
 };
 use tollgate_core::claims::EMAIL;
 use tollgate_core::user::Role;
@@ -118,6 +118,48 @@ struct RawCache {
 struct RawAudit {
     bucket: Option<String>,
     keep: Option<String>,
+    export: Option<RawAuditExport>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+enum RawAuditExport {
+    File(PathBuf),
+    #[serde(rename_all = "camelCase")]
+    Webhook {
+        // It may have a secret in its path.
+        url: SecretString,
+        token_file: Option<PathBuf>,
+        ca: Option<PathBuf>,
+    },
+}
+
+impl RawAuditExport {
+    fn check(self, validator: &mut SettingsValidator<'_>) -> Option<AuditExport> {
+        let (text, token_file, ca) = match self {
+            Self::File(path) => return Some(AuditExport::File(validator.base.join(path))),
+            Self::Webhook { url, token_file, ca } => (url, token_file, ca),
+        };
+        let url = Url::parse(text.expose_secret()).ok();
+        let url = url.filter(|url| is_protected(url) && url.username().is_empty() && url.fragment().is_none());
+        let Some(url) = url else {
+            let message = "is not an https URL without user and fragment (http only for loopback)";
+            let hint = "such as `https://siem.example.com/ocsf`; a user and password belong into `tokenFile`";
+            validator.refuse("kubernetes.audit.export.webhook.url", message, hint);
+            return None;
+        };
+        if url.scheme() == "http" && ca.is_some() {
+            validator.error(
+                "kubernetes.audit.export.webhook.ca",
+                "has no effect, because the URL is not https",
+            );
+        }
+        Some(AuditExport::Webhook {
+            url,
+            token: token_file.map(|file| validator.base.join(file)),
+            ca: ca.map(|file| validator.base.join(file)),
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -181,6 +223,7 @@ impl RawKubernetes {
         let public_url = self.public_url.and_then(|text| public_url(&text, validator));
         let max_groups = validator.bounded("kubernetes.maxGroups", self.max_groups, 200, 1..=2_000);
         let platform_secret = self.platform_secret_file.map(|file| validator.base.join(file));
+        let audit_export = self.audit.export.and_then(|export| export.check(validator));
         let mut duration =
             |key: &str, text, bounds| bounded_duration(&format!("kubernetes.{key}"), text, bounds, validator);
         Kubernetes {
@@ -200,6 +243,7 @@ impl RawKubernetes {
             max_groups,
             audit_bucket: duration("audit.bucket", self.audit.bucket, (60, 1, 3600)),
             audit_keep: duration("audit.keep", self.audit.keep, (90 * DAY, DAY, 10 * YEAR)),
+            audit_export,
         }
     }
 }
@@ -278,4 +322,50 @@ pub(super) fn bounded_duration(
             default
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::raw::parse;
+
+    #[test]
+    fn audit_events_are_exported_to_one_receiver() {
+        const URL: &str = "t.yaml:5:29: error: is not an https URL without user and fragment (http only for loopback) \
+                           (such as `https://siem.example.com/ocsf`; a user and password belong into `tokenFile`)";
+        for (export, expected) in [
+            ("{file: audit.ocsf}", Ok("File(/etc/audit.ocsf)")),
+            (
+                "{webhook: {url: 'https://s.example/a?key=hidden'}}",
+                Ok("Webhook(https://s.example)"),
+            ),
+            (
+                "{webhook: {url: 'http://127.0.0.1:8088/', tokenFile: token}}",
+                Ok("Webhook(http://127.0.0.1:8088)"),
+            ),
+            ("{webhook: {url: 'http://s.example/'}}", Err(URL)),
+            ("{webhook: {url: 'https://user:hidden@s.example/'}}", Err(URL)),
+            ("{webhook: {url: hidden}}", Err(URL)),
+            (
+                "{webhook: {url: 'http://[::1]/', ca: ca.pem}}",
+                Err(
+                    "t.yaml:5:50: error: `kubernetes.audit.export.webhook.ca` has no effect, because the URL is not https",
+                ),
+            ),
+        ] {
+            let text = format!(
+                "state: {{directory: s}}\npolicies: {{directory: p}}\nkubernetes:\n  audit:\n    export: {export}\n"
+            );
+            let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+            let errors: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            match expected {
+                Ok(expected) => {
+                    let settings = loaded.value.unwrap().kubernetes.unwrap();
+                    assert_eq!(format!("{:?}", settings.audit_export.unwrap()), expected);
+                }
+                Err(expected) => assert_eq!(errors, [expected], "{export}"),
+            }
+        }
+    }
 }

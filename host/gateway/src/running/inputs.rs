@@ -23,6 +23,7 @@ use tollgate_config::raw::SettingLocations;
 use tollgate_config::{AdmissionTls, Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_identity::access::endpoint::PlatformEndpoint;
+use tollgate_identity::audit::export;
 use tollgate_identity::clock::Clock;
 use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
@@ -105,6 +106,15 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         let key = "kubernetes.platformSecretFile";
         let text = format!("`{key}`: {}", with_causes(&error));
         found.push(Diagnostic::error(locations.locate(key), text));
+    }
+    if let Some(settings) = config
+        .kubernetes
+        .as_ref()
+        .and_then(|settings| settings.audit_export.as_ref())
+        && let Err(error) = export::check(settings)
+    {
+        let key = "kubernetes.audit.export";
+        found.push(Diagnostic::error(locations.locate(key), format!("`{key}`: {error}")));
     }
     if let Some(file) = config.telemetry.as_ref().and_then(|settings| settings.ca.as_deref())
         && let Err(error) = telemetry::authorities(file)

@@ -1,7 +1,8 @@
 //! Turns audit entries into rows, and chooses how each is written: individually or counted with
 //! others.
 //!
-//! Security: a row contains no query, no content and no text of unbounded length.
+//! Security: a row contains no query, no content and no text of unbounded length. A read of a Secret
+//! is always attributable: its name is in the row.
 
 use std::fmt::Write as _;
 
@@ -14,8 +15,8 @@ use uuid::Uuid;
 
 use super::buckets::AggregationKey;
 use super::{AccessEntry, AccessOutcome};
-use crate::sessions::SessionHolder;
 use crate::sessions::table::EndedExchange;
+use crate::sessions::{EndReason, ExchangeKind, SessionHolder};
 use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -58,6 +59,19 @@ fn is_read(attributes: &Attributes) -> bool {
     reads && attributes.upgrade.is_none() && subresource.is_none_or(|name| !runs.contains(&name))
 }
 
+/// The name of the Secret that is requested, if it is one by name. A list names no Secret: its row
+/// says that all of a namespace, or of the cluster, were read.
+fn secret_name(attributes: &Attributes) -> Option<&str> {
+    let is_secret = attributes.api_group.is_empty() && attributes.resource.as_deref() == Some("secrets");
+    attributes.name.as_deref().filter(|_| is_secret)
+}
+
+/// Whether somebody reads a Secret by its name.
+pub(super) fn is_secret_read(entry: &AccessEntry<'_>) -> bool {
+    let is_allowed = entry.holder.is_some() && entry.outcome == AccessOutcome::Allowed;
+    is_allowed && entry.attributes.and_then(secret_name).is_some()
+}
+
 fn read_key(holder: &SessionHolder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> AggregationKey {
     let mut discriminator = String::with_capacity(192);
     // Writing to a string cannot fail.
@@ -69,6 +83,7 @@ fn read_key(holder: &SessionHolder<'_>, entry: &AccessEntry<'_>, attributes: &At
     push_component(&mut discriminator, attributes.subresource.as_deref());
     push_component(&mut discriminator, attributes.namespace.as_deref());
     push_component(&mut discriminator, Some(entry.reason));
+    push_component(&mut discriminator, secret_name(attributes));
     AggregationKey {
         owner: holder.session.to_string(),
         discriminator,
@@ -144,7 +159,9 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
         (Some(_), AccessOutcome::Allowed) => {
             if let Some(attributes) = entry.attributes {
                 put_attributes(&mut event.details, attributes);
-                event.details.remove("name");
+                if secret_name(attributes).is_none() {
+                    event.details.remove("name");
+                }
             }
         }
         // The entry no longer says what each of these requested.
@@ -204,17 +221,27 @@ pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
     } = stream;
     let mut details = Map::new();
     put_attributes(&mut details, &open.attributes);
-    put(&mut details, "reason", Some(reason.as_str()));
+    put(&mut details, "reason", reason.map(EndReason::as_str));
     put(&mut details, "kind", Some(open.kind.as_ref()));
     put(&mut details, "access_type", Some(session.access_type().as_ref()));
     put(&mut details, "audit_id", Some(&open.decision.to_string()));
     put(&mut details, "opened_at", Some(&open.since.to_string()));
+    let milliseconds = at.duration_since(open.since).as_millis().max(0);
+    put_number(&mut details, "duration_ms", milliseconds);
+    if open.kind == ExchangeKind::Tunnel {
+        let (from_client, from_cluster) = open.end_trigger.traffic().bytes();
+        put_number(&mut details, "bytes_from_client", from_client);
+        put_number(&mut details, "bytes_from_cluster", from_cluster);
+    }
     AuditEvent {
         id: Uuid::now_v7(),
         first_at: *at,
         last_at: *at,
         count: 1,
-        action: "stream.closed".to_owned(),
+        action: match reason {
+            Some(_) => "stream.closed".to_owned(),
+            None => "stream.ended".to_owned(),
+        },
         user: user.username.clone(),
         user_id: Some(user.id).filter(|id| *id > 0),
         agent_id: Some(open.agent),
@@ -232,6 +259,10 @@ fn put_attributes(details: &mut Map<String, Value>, attributes: &Attributes) {
     put(details, "subresource", attributes.subresource.as_deref());
     put(details, "namespace", attributes.namespace.as_deref());
     put(details, "name", attributes.name.as_deref());
+}
+
+fn put_number(details: &mut Map<String, Value>, key: &str, number: impl TryInto<u64>) {
+    details.insert(key.to_owned(), number.try_into().unwrap_or(u64::MAX).into());
 }
 
 fn put(details: &mut Map<String, Value>, key: &str, text: Option<&str>) {

@@ -715,7 +715,7 @@ async fn a_canceled_request_leaves_a_correct_count() {
 #[tokio::test]
 async fn closed_streams_are_events() {
     let fixture = Fixture::start().await;
-    let closed = |verb: &str, reason| EndedExchange {
+    let closed = |verb: &str, reason: EndReason| EndedExchange {
         session: fixture.session.clone(),
         user: fixture.bob.clone(),
         open: Arc::new(OpenExchange {
@@ -727,7 +727,7 @@ async fn closed_streams_are_events() {
             decision: ID,
             attributes: Arc::new(pods(verb)),
         }),
-        reason,
+        reason: Some(reason),
         at: fixture.clock.now(),
     };
     fixture.audit.queue_closed_stream(&closed("watch", EndReason::Revoked));
@@ -738,6 +738,94 @@ async fn closed_streams_are_events() {
     assert_eq!(reasons, ["session revoked", "credential expired"]);
     assert_eq!(rows[0].session, Some(fixture.session.to_string()));
     assert_eq!(rows[0].details["audit_id"], ID.to_string());
+    assert_eq!(rows[0].details.get("bytes_from_client"), None);
+}
+
+#[tokio::test]
+async fn the_end_of_an_exec_has_its_duration_and_bytes() {
+    let fixture = Fixture::start().await;
+    let clock = fixture.clock.clone();
+    let sessions = SessionRegistry::start(fixture.store.clone(), (clock, MINUTE), fixture.metrics.clone())
+        .await
+        .unwrap();
+    fixture.audit.record_closed_streams(&sessions);
+    let mut exec = pods("create");
+    (exec.upgrade, exec.subresource) = (Some("websocket"), Some("exec".to_owned()));
+    let holder = fixture.entry(&exec).holder.unwrap();
+    let exchange = crate::sessions::NewExchange::new(Arc::new(exec.clone()), ID, Ipv4Addr::LOCALHOST.into());
+    let registered = sessions.register(holder, exchange).unwrap();
+    let traffic = registered.end_signal();
+    traffic.traffic().open();
+    traffic.traffic().count_from_client(12);
+    traffic.traffic().count_from_cluster(3_000);
+    fixture.clock.advance(Duration::from_millis(2_500));
+    drop(registered);
+    fixture.until(&[("stream.ended", 1)]).await;
+    let row = fixture.rows().await.remove(0);
+    let opened_at: jiff::Timestamp = row.details["opened_at"].as_str().unwrap().parse().unwrap();
+    let lasted = row.details["duration_ms"].as_i64().unwrap();
+    assert!((2_500..20_000).contains(&lasted), "{row:?}");
+    assert!(
+        (row.last_at.duration_since(opened_at).as_millis() - i128::from(lasted)).abs() <= 1,
+        "{row:?}"
+    );
+    let expected = json!({
+        "verb": "create", "api_group": "", "resource": "pods", "subresource": "exec", "namespace": "default",
+        "name": "web-0", "kind": "tunnel", "access_type": "personal_access_token", "audit_id": ID.to_string(),
+        "opened_at": opened_at, "duration_ms": lasted, "bytes_from_client": 12, "bytes_from_cluster": 3_000,
+    });
+    assert_eq!(serde_json::Value::from(row.details), expected);
+    assert_eq!(
+        (row.user.as_str(), row.session),
+        ("bob", Some(fixture.session.to_string()))
+    );
+}
+
+fn secret(name: &str) -> Attributes {
+    Attributes {
+        verb: "get".to_owned(),
+        resource: Some("secrets".to_owned()),
+        name: Some(name.to_owned()),
+        ..pods("get")
+    }
+}
+
+#[tokio::test]
+async fn reads_of_secrets_keep_their_names() {
+    let fixture = Fixture::start().await;
+    for name in ["db", "tls", "db"] {
+        let attributes = secret(name);
+        fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
+    }
+    // A resource of that name in another group is none, and a list has no name.
+    let (mut other, mut list) = (secret("db"), secret(""));
+    other.api_group = "example.com".to_owned();
+    (list.verb, list.name) = ("list".to_owned(), None);
+    for attributes in [&other, &list] {
+        fixture.audit.record_access(fixture.entry(attributes)).await.unwrap();
+    }
+    fixture.audit.flush().await.unwrap();
+    let rows = fixture.rows().await;
+    let rows: Vec<_> = rows.iter().map(|row| (row.details.get("name"), row.count)).collect();
+    assert_eq!(
+        rows,
+        [(Some(&json!("db")), 2), (Some(&json!("tls")), 1), (None, 1), (None, 1)]
+    );
+}
+
+#[tokio::test]
+async fn no_number_of_secrets_makes_one_nameless() {
+    let fixture = Fixture::start().await;
+    let names: Vec<String> = (0..READS.per_owner + 5)
+        .map(|number| format!("secret-{number}"))
+        .collect();
+    for name in &names {
+        let attributes = secret(name);
+        fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
+    }
+    let rows = fixture.rows().await;
+    let found: Vec<_> = rows.iter().map(|row| row.details["name"].as_str().unwrap()).collect();
+    assert_eq!(found, names);
 }
 
 #[tokio::test]

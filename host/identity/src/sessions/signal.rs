@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::EndReason;
+use super::{EndReason, TunnelTraffic};
 
 /// A client's connection on which the end of an exchange may have to be sent.
 pub trait ClosableConnection: fmt::Debug + Send + Sync {
@@ -34,12 +34,18 @@ pub struct EndTrigger {
     /// Closes the connection if its client keeps the end from being sent.
     pending_close: OnceLock<Option<Box<dyn PendingClose>>>,
     on_end: OnceLock<OnEnd>,
+    traffic: TunnelTraffic,
 }
 
 impl EndTrigger {
     /// Why the exchange must end; `None` until it must.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.reason.get().copied()
+    }
+
+    /// What passes through the exchange, if it is a tunnel.
+    pub(crate) fn traffic(&self) -> &TunnelTraffic {
+        &self.traffic
     }
 
     /// Sets what is called when the exchange is ended, such as to record it. Only the first
@@ -76,6 +82,11 @@ impl EndSignal {
     /// Why the exchange must end; `None` until it must.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.0.end_reason()
+    }
+
+    /// Counts what passes through the exchange, if it is a tunnel.
+    pub fn traffic(&self) -> &TunnelTraffic {
+        &self.0.traffic
     }
 
     /// Waits until the exchange must end, perhaps forever. Cancel safe.

@@ -75,14 +75,23 @@ pub(super) struct SessionTable {
     pub(super) earlier_expiry: Arc<Notify>,
 }
 
-/// An exchange that was removed from the table because it ends before its time.
+/// An exchange that was removed from the table: it must end, or it was a tunnel that has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedExchange {
     pub(crate) session: SessionId,
     pub(crate) user: User,
     pub(crate) open: Arc<OpenExchange>,
-    pub(crate) reason: EndReason,
+    /// Why it ends before its time; `None` if it ended by itself.
+    pub(crate) reason: Option<EndReason>,
     pub(crate) at: Timestamp,
+}
+
+/// An exchange that has ended, and was removed from the table.
+#[derive(Debug)]
+pub(super) enum Deregistered {
+    /// A tunnel that was open.
+    Tunnel(EndedExchange),
+    Other(ExchangeKind),
 }
 
 impl SessionTable {
@@ -100,7 +109,7 @@ impl SessionTable {
         exchange: NewExchange,
         number: u64,
         now: Timestamp,
-    ) -> Result<Arc<EndTrigger>, EndReason> {
+    ) -> Result<Arc<OpenExchange>, EndReason> {
         if holder.expires_at.is_some_and(|end| end <= now) {
             return Err(EndReason::Expired);
         }
@@ -119,27 +128,29 @@ impl SessionTable {
         {
             self.schedule(end, holder.session);
         }
-        let end_trigger = Arc::new(EndTrigger::default());
-        let open = OpenExchange {
-            end_trigger: end_trigger.clone(),
+        let open = Arc::new(OpenExchange {
+            end_trigger: Arc::default(),
             kind: exchange.kind,
             agent: holder.agent,
             expires_at: holder.expires_at,
             since: now,
             decision: exchange.decision,
             attributes: exchange.attributes,
-        };
-        session.open.insert(number, Arc::new(open));
-        Ok(end_trigger)
+        });
+        session.open.insert(number, Arc::clone(&open));
+        Ok(open)
     }
 
-    /// Removes an exchange; `None` if the table already ended it.
-    pub(super) fn deregister(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<OpenExchange>> {
-        let mut shard = self.shards.lock(session);
-        let session = shard.sessions.get_mut(session)?;
+    /// Removes an exchange that has ended. `None` if the table already ended it.
+    pub(super) fn deregister(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Deregistered> {
+        let mut shard = self.shards.lock(id);
+        let session = shard.sessions.get_mut(id)?;
+        if session.open.get(&number)?.end_trigger.traffic().was_open() {
+            return session.take(id, number, None, now).map(Deregistered::Tunnel);
+        }
         let open = session.open.remove(&number)?;
         session.record_close(&open, now);
-        Some(open)
+        Some(Deregistered::Other(open.kind))
     }
 
     /// Refuses a session from now on. Returns what it has open, to be ended.
@@ -202,7 +213,7 @@ impl SessionTable {
     pub(super) fn end(&self, id: &SessionId, number: u64, reason: EndReason, now: Timestamp) -> Option<EndedExchange> {
         let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
-        session.take(id, number, reason, now)
+        session.take(id, number, Some(reason), now)
     }
 
     /// Returns the rows that differ from those in the store.
@@ -370,10 +381,12 @@ impl Session {
         let due = self.open.iter().filter(|(_, open)| must(open));
         let numbers: Vec<_> = due.map(|(number, _)| *number).collect();
         let ended = numbers.into_iter();
-        ended.filter_map(|number| self.take(id, number, reason, now)).collect()
+        ended
+            .filter_map(|number| self.take(id, number, Some(reason), now))
+            .collect()
     }
 
-    fn take(&mut self, id: &SessionId, number: u64, reason: EndReason, at: Timestamp) -> Option<EndedExchange> {
+    fn take(&mut self, id: &SessionId, number: u64, reason: Option<EndReason>, at: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
         self.record_close(&open, at);
         // INVARIANT: uses are not forgotten while something is open.

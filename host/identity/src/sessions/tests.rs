@@ -92,7 +92,7 @@ impl Replica {
 
 impl ExchangeGuard {
     pub(crate) fn end_signal(&self) -> EndSignal {
-        EndSignal::new(&self.end_trigger)
+        EndSignal::new(self.end_trigger())
     }
 }
 
@@ -198,15 +198,15 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
             (
                 closed.open.kind,
                 closed.open.attributes.verb.as_str(),
-                closed.reason.as_str(),
+                closed.reason.map(EndReason::as_str),
             )
         })
         .collect();
     assert_eq!(
         summaries,
         [
-            (ExchangeKind::Stream, "watch", "session revoked"),
-            (ExchangeKind::Tunnel, "create", "session revoked")
+            (ExchangeKind::Stream, "watch", Some("session revoked")),
+            (ExchangeKind::Tunnel, "create", Some("session revoked"))
         ]
     );
     assert!(
@@ -321,8 +321,11 @@ async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_an
     );
     assert_eq!(replica.open_streams(), 0);
     let closed_streams = replica.closed_streams.lock().unwrap().clone();
-    let reasons: Vec<_> = closed_streams.iter().map(|closed| closed.reason.as_str()).collect();
-    assert_eq!(reasons, ["store unavailable", "store unavailable"]);
+    let reasons: Vec<_> = closed_streams
+        .iter()
+        .map(|closed| closed.reason.map(EndReason::as_str))
+        .collect();
+    assert_eq!(reasons, [Some("store unavailable"); 2]);
 
     // Revocations made meanwhile are applied before exchanges are admitted again.
     replica
@@ -368,7 +371,7 @@ async fn streams_end_with_their_credential_and_not_before() {
     assert!(
         closed_streams
             .iter()
-            .all(|closed| closed.reason.as_str() == "credential expired")
+            .all(|closed| closed.reason == Some(EndReason::Expired))
     );
     assert_eq!(replica.open_streams(), 1);
 }
@@ -551,7 +554,7 @@ async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
         let closed_streams = replica.closed_streams.lock().unwrap().clone();
         closed_streams
             .into_iter()
-            .map(|closed| (closed.session, closed.reason))
+            .map(|closed| (closed.session, closed.reason.unwrap()))
             .collect::<Vec<_>>()
     };
     assert_eq!(closed_streams(), [(pat.clone(), EndReason::Withdrawn)]);
@@ -584,6 +587,27 @@ fn the_kind_of_an_exchange_follows_its_attributes() {
     );
     assert_eq!(kind(&|one| one.verb = "watch".to_owned()), ExchangeKind::Stream);
     assert_eq!(kind(&|one| one.upgrade = Some("SPDY/3.1")), ExchangeKind::Tunnel);
+}
+
+#[tokio::test]
+async fn a_tunnel_that_ends_by_itself_is_reported_with_its_bytes() {
+    let replica = Replica::start().await;
+    let session = oidc("a");
+    let tunnel = || replica.register(&session, "create").unwrap();
+    let (refused, open) = (tunnel(), tunnel());
+    open.end_signal().traffic().open();
+    open.end_signal().traffic().count_from_client(3);
+    open.end_signal().traffic().count_from_cluster(40);
+    assert_eq!(replica.open_streams(), 2);
+    // The cluster did not agree to the first one, and a watch has no end worth telling.
+    drop((refused, replica.register(&session, "watch").unwrap()));
+    assert!(replica.closed_streams.lock().unwrap().is_empty());
+    drop(open);
+    assert_eq!(replica.open_streams(), 0);
+    let closed = replica.closed_streams.lock().unwrap();
+    let [one] = closed.as_slice() else { panic!("{closed:?}") };
+    assert_eq!((one.reason, one.user.username.as_str()), (None, "bob"));
+    assert_eq!(one.open.end_trigger.traffic().bytes(), (3, 40));
 }
 
 #[test]

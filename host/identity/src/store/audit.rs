@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe};
@@ -15,13 +15,35 @@ use uuid::Uuid;
 use super::change::Change;
 use super::database::Purpose;
 use super::query::{ROWS, SelectQuery, Value, agent_id, arguments, invalid_column, read, time, uuid};
-use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, Login, SessionOwner, Store, Token, bounds};
+use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, Login, SessionOwner, Store, Token, bounds, export};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
 /// Rows per statement: this saves round trips and stays far below the limit of bound values.
 const ROWS_AT_ONCE: usize = 64;
-const COLUMNS: usize = 11;
+/// The columns of a row, in the order of its values.
+pub(super) const COLUMNS: [&str; 16] = [
+    "id",
+    "first_at",
+    "last_at",
+    "count",
+    "action",
+    "username",
+    "user_id",
+    "owner_id",
+    "agent_id",
+    "session",
+    "details",
+    "verb",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+];
+
+/// How much later than its id's time an event may last happen: reads are counted for at most an
+/// hour, and clocks of replicas differ.
+const LATEST: SignedDuration = SignedDuration::from_mins(70);
 
 const EVENTS: &str =
     "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit";
@@ -32,7 +54,7 @@ const OWNER: &str = "owner_id";
 /// An event, checked and ready to be written.
 pub(super) struct AuditRow {
     id: Uuid,
-    values: [Value; COLUMNS],
+    values: [Value; COLUMNS.len()],
 }
 
 impl AuditRow {
@@ -46,6 +68,14 @@ impl AuditRow {
         bounds::check("details", &details, bounds::DETAILS)?;
         // The owner of the token or session it is about; people see events about their own.
         let owner_id = event.details.get(OWNER).and_then(serde_json::Value::as_i64);
+        // An event without a verb is about no object of a cluster, though it may have a name.
+        let is_request = event.details.contains_key("verb");
+        let about = |key: &str| {
+            let text = event.details.get(key).and_then(serde_json::Value::as_str);
+            // A NUL is in the details only, where JSON escapes it.
+            let text = text.filter(|text| is_request && !text.contains('\0'));
+            Value::from(text.map(str::to_owned))
+        };
         Ok(Self {
             id: event.id,
             values: [
@@ -60,6 +90,11 @@ impl AuditRow {
                 event.agent_id.map(AgentId::get).into(),
                 event.session.clone().into(),
                 details.as_str().into(),
+                about("verb"),
+                about("resource"),
+                about("subresource"),
+                about("namespace"),
+                about("name"),
             ],
         })
     }
@@ -74,24 +109,26 @@ impl<'a> Batch<'a> {
         self.0.extend(rows.into_iter().map(|row| (row.id, row)));
     }
 
-    pub(super) async fn insert(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    /// - `is_exported`: whether the events wait to be exported, too.
+    pub(super) async fn insert(&self, connection: &mut AnyConnection, is_exported: bool) -> Result<(), sqlx::Error> {
         let rows: Vec<_> = self.0.values().collect();
         for rows in rows.chunks(ROWS_AT_ONCE) {
             let values = arguments(rows.iter().flat_map(|row| &row.values))?;
             // SECURITY: the text contains only fixed parts and numbers.
             let query = sqlx::query_with(AssertSqlSafe(insert(rows.len())), values);
             query.execute(&mut *connection).await?;
+            if is_exported {
+                export::enqueue(connection, rows.iter().map(|row| (row.id, &row.values[3]))).await?;
+            }
         }
         Ok(())
     }
 }
 
 fn insert(rows: usize) -> String {
-    let mut sql = "INSERT INTO audit (id, first_at, last_at, count, action, username, user_id, owner_id, agent_id, \
-                   session, details) VALUES "
-        .to_owned();
+    let mut sql = format!("INSERT INTO audit ({}) VALUES ", COLUMNS.join(", "));
     for row in 0..rows {
-        let numbers = (1..=COLUMNS).map(|column| format!("${}", row * COLUMNS + column));
+        let numbers = (1..=COLUMNS.len()).map(|column| format!("${}", row * COLUMNS.len() + column));
         let before = if row == 0 { "" } else { ", " };
         let _ = write!(sql, "{before}({})", numbers.collect::<Vec<_>>().join(", "));
     }
@@ -126,6 +163,18 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
     let query = SelectQuery::new("")
         .and_one_of("agent_id", filter.agents.as_deref())
         .and("action =", filter.action.as_deref())
+        .and("session =", filter.session.as_deref())
+        .and("verb =", filter.verb.as_deref())
+        .and("resource =", filter.resource.as_deref())
+        .and("subresource =", filter.subresource.as_deref())
+        .and("namespace =", filter.namespace.as_deref())
+        .and("name =", filter.name.as_deref())
+        // The bounds of the id keep the database from reading what is outside of the time. The index of
+        // `last_at`, which the sign keeps it from using, would make it sort what is inside.
+        .and("+last_at >=", filter.since)
+        .and("id >=", filter.since.map(|since| first_id(since, -LATEST)))
+        .and("first_at <", filter.until)
+        .and("id <", filter.until.map(|until| first_id(until, LATEST)))
         .and("id <", filter.before);
     query.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
         None => format!("{EVENTS}{conditions}"),
@@ -144,7 +193,14 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
     })
 }
 
-fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
+/// The least id that an event can have at some time after `time`.
+fn first_id(time: Timestamp, later: SignedDuration) -> Uuid {
+    let time = time.checked_add(later).unwrap_or(Timestamp::UNIX_EPOCH);
+    let millis = u64::try_from(time.as_millisecond()).unwrap_or_default();
+    Uuid::from_u64_pair(millis << 16, 0)
+}
+
+pub(super) fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
     let details: String = read(row, "details")?;
     Ok(AuditEvent {
         id: uuid(row, "id")?,
@@ -291,5 +347,51 @@ mod tests {
         let text = plan(&filter).await;
         assert!(text.contains("audit_user (user_id=?)"), "{text}");
         assert!(!text.contains("SCAN audit"), "{text}");
+    }
+
+    /// What somebody looks for may be long ago.
+    #[tokio::test]
+    async fn every_part_of_a_filter_has_an_index() {
+        let text = || Some("text".to_owned());
+        let time = Some(Timestamp::UNIX_EPOCH);
+        let none = AuditFilter::default;
+        for (filter, index) in [
+            (
+                AuditFilter {
+                    session: text(),
+                    ..none()
+                },
+                "audit_session (session=?)",
+            ),
+            (AuditFilter { verb: text(), ..none() }, "audit_verb (verb=?)"),
+            (
+                AuditFilter {
+                    resource: text(),
+                    ..none()
+                },
+                "audit_resource (resource=?)",
+            ),
+            (
+                AuditFilter {
+                    subresource: text(),
+                    ..none()
+                },
+                "audit_subresource (subresource=?)",
+            ),
+            (
+                AuditFilter {
+                    namespace: text(),
+                    ..none()
+                },
+                "audit_namespace (namespace=?)",
+            ),
+            (AuditFilter { name: text(), ..none() }, "audit_name (name=?)"),
+            (AuditFilter { since: time, ..none() }, "sqlite_autoindex_audit_1 (id>?)"),
+            (AuditFilter { until: time, ..none() }, "sqlite_autoindex_audit_1 (id<?)"),
+        ] {
+            let text = plan(&filter).await;
+            assert!(text.contains(index), "no {index}:\n{text}");
+            assert!(!text.contains("TEMP B-TREE"), "{text}");
+        }
     }
 }

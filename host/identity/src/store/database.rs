@@ -365,6 +365,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("pages", include_str!("migrations/sqlite/0003_pages.sql")),
             ("agents", include_str!("migrations/sqlite/0004_agents.sql")),
             ("logins", include_str!("migrations/sqlite/0005_logins.sql")),
+            ("audit", include_str!("migrations/sqlite/0006_audit.sql")),
         ],
         DatabaseKind::Postgres => [
             ("store", include_str!("migrations/postgres/0001_store.sql")),
@@ -372,6 +373,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("pages", include_str!("migrations/postgres/0003_pages.sql")),
             ("agents", include_str!("migrations/postgres/0004_agents.sql")),
             ("logins", include_str!("migrations/postgres/0005_logins.sql")),
+            ("audit", include_str!("migrations/postgres/0006_audit.sql")),
         ],
     };
     let migrations = (1..).zip(migrations).map(|(version, (name, text))| {

@@ -97,8 +97,8 @@ pub struct AuditEvent {
     pub last_at: Timestamp,
     /// How often it happened.
     pub count: u64,
-    /// What happened: `token.created`, `token.revoked`, `session.created`,
-    /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`, `agent.joined`,
+    /// What happened: `token.created`, `token.revoked`, `session.created`, `session.revoked`,
+    /// `access.allowed`, `access.denied`, `stream.closed`, `stream.ended`, `agent.joined`,
     /// `agent.connected`, `agent.disconnected`, `agent.refused`, `agent.key_replaced`,
     /// `agent.key_revoked`, `login.created`, `login.revoked`, `person.locked`, `person.unlocked`.
     pub action: String,
@@ -124,6 +124,22 @@ pub struct AuditFilter {
     pub agents: Option<Vec<AgentId>>,
     /// With this action.
     pub action: Option<String>,
+    /// Done with this session, or about it.
+    pub session: Option<String>,
+    /// Requests with this verb of Kubernetes, such as `delete`.
+    pub verb: Option<String>,
+    /// Requests for this resource, such as `pods`, with any subresource.
+    pub resource: Option<String>,
+    /// Requests for this subresource, such as `exec`.
+    pub subresource: Option<String>,
+    /// Requests in this namespace.
+    pub namespace: Option<String>,
+    /// Requests for the object of this name. Of reads, only those of Secrets keep the name.
+    pub name: Option<String>,
+    /// That happened, or last happened, at this time or later.
+    pub since: Option<Timestamp>,
+    /// That happened, or first happened, before this time.
+    pub until: Option<Timestamp>,
     /// Older than this event, for the next page.
     pub before: Option<Uuid>,
     /// At most this many, newest first; 1 to 1,000.

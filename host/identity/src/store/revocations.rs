@@ -108,7 +108,9 @@ impl Store {
         let inactive = now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN);
         let expired = [
             (
-                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",
+                // INVARIANT: an event that waits to be exported is kept until then.
+                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 \
+                 AND NOT EXISTS (SELECT 1 FROM audit_unexported AS waits WHERE waits.id = audit.id) LIMIT $2)",
                 audit,
             ),
             (
@@ -150,6 +152,7 @@ impl Store {
             ),
         ];
         self.delete_ended_agent_keys(audit).await?;
+        self.forget_unexported(audit).await?;
         for (sql, before) in expired {
             let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
             while is_full(self.execute(sql, [before.into(), ROWS_PER_TRANSACTION.into()]).await?) {}

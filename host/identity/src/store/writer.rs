@@ -6,6 +6,9 @@
 //! Invariant: a change does not fail because another in its transaction did. A change whose
 //! deadline passed in the queue is not made. The queue is bounded.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sqlx::error::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -33,9 +36,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(database: Database) -> Self {
+    /// - `exports`: whether audit events wait to be exported.
+    pub(super) fn start(database: Database, exports: Arc<AtomicBool>) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(write(database, receiver));
+        tokio::spawn(write(database, exports, receiver));
         Self { queue }
     }
 
@@ -61,15 +65,15 @@ impl Writer {
     }
 }
 
-async fn write(database: Database, mut queue: mpsc::Receiver<QueuedChange>) {
+async fn write(database: Database, exports: Arc<AtomicBool>, mut queue: mpsc::Receiver<QueuedChange>) {
     let mut batch = Vec::new();
     // While one transaction waits for the disk, further changes gather.
     while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
-        commit(&database, std::mem::take(&mut batch)).await;
+        commit((&database, &exports), std::mem::take(&mut batch)).await;
     }
 }
 
-async fn commit(database: &Database, batch: Vec<QueuedChange>) {
+async fn commit(database: (&Database, &AtomicBool), batch: Vec<QueuedChange>) {
     let batch: Vec<_> = batch.into_iter().filter_map(QueuedChange::unless_expired).collect();
     let Some(deadline) = batch.iter().map(|queued| queued.deadline).max() else {
         return;
@@ -118,7 +122,7 @@ impl QueuedChange {
 
 /// - `deadline`: when no caller waits any more.
 async fn transaction(
-    database: &Database,
+    (database, exports): (&Database, &AtomicBool),
     deadline: Instant,
     batch: &[QueuedChange],
 ) -> Result<Vec<Result<ChangeOutcome, Error>>, sqlx::Error> {
@@ -131,7 +135,7 @@ async fn transaction(
             let applied = queued.change.apply(&mut transaction, database.kind, &mut events);
             outcomes.push(applied.await?);
         }
-        events.insert(&mut transaction).await?;
+        events.insert(&mut transaction, exports.load(Ordering::Relaxed)).await?;
         transaction.commit().await?;
         Ok(outcomes)
     };

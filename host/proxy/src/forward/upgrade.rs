@@ -21,7 +21,7 @@ use super::{Body, Error};
 use crate::headers::{HeldValue, Upstream, clean_response};
 use crate::server::Client;
 use tollgate_core::upgrade::Protocol;
-use tollgate_identity::sessions::EndSignal;
+use tollgate_identity::sessions::{EndSignal, TunnelTraffic};
 use tollgate_state::extensions::TimeoutSpec;
 
 /// Longest life of a tunnel when none is configured.
@@ -68,10 +68,15 @@ impl Tunnel {
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {
+            let traffic = self.signal.as_ref().map(EndSignal::traffic);
+            if let Some(traffic) = traffic {
+                traffic.open();
+            }
+            let run = run((self.upgrade, backend), self.idle, traffic);
             tokio::select! {
                 () = self.client.peer().closing().cancelled() => {}
                 () = ended(self.signal.as_ref()) => {}
-                _ = timeout(self.lifetime, run(self.upgrade, backend, self.idle)) => {}
+                _ = timeout(self.lifetime, run) => {}
             }
             drop(self.held);
         });
@@ -89,7 +94,7 @@ async fn ended(signal: Option<&EndSignal>) {
     }
 }
 
-async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
+async fn run((client, backend): (OnUpgrade, OnUpgrade), idle: Option<Duration>, traffic: Option<&TunnelTraffic>) {
     let handover = async { tokio::try_join!(client, backend) };
     let Ok(Ok((client, backend))) = timeout(HANDOVER, handover).await else {
         return;
@@ -101,8 +106,16 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
         changed: Notify::new(),
     };
     let activity = &activity;
-    let watched = |io| InspectReader::new(TokioIo::new(io), move |bytes: &[u8]| activity.note_read(bytes));
-    let (mut client, mut backend) = (watched(client), watched(backend));
+    let watched = |io, count: fn(&TunnelTraffic, usize)| {
+        InspectReader::new(TokioIo::new(io), move |bytes: &[u8]| {
+            activity.note_read(bytes);
+            if let Some(traffic) = traffic {
+                count(traffic, bytes.len());
+            }
+        })
+    };
+    let mut client = watched(client, TunnelTraffic::count_from_client);
+    let mut backend = watched(backend, TunnelTraffic::count_from_cluster);
     let [up, down] = BUFFER_BYTES;
     let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, up, down);
     tokio::select! {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -42,6 +43,22 @@ pub(crate) struct Query {
     pub(crate) agent: Option<String>,
     /// Audit: with this action.
     pub(crate) action: Option<String>,
+    /// Audit: done with this session, or about it.
+    pub(crate) session: Option<String>,
+    /// Audit: requests with this verb.
+    pub(crate) verb: Option<String>,
+    /// Audit: requests for this resource.
+    pub(crate) resource: Option<String>,
+    /// Audit: requests for this subresource.
+    pub(crate) subresource: Option<String>,
+    /// Audit: requests in this namespace.
+    pub(crate) namespace: Option<String>,
+    /// Audit: requests for the object of this name.
+    pub(crate) name: Option<String>,
+    /// Audit: that happened at this time or later.
+    pub(crate) since: Option<Timestamp>,
+    /// Audit: that happened before this time.
+    pub(crate) until: Option<Timestamp>,
     /// Audit: older than this event.
     pub(crate) before: Option<Uuid>,
     pub(crate) limit: Option<u32>,
@@ -52,7 +69,20 @@ pub(crate) struct Query {
 pub(crate) const AGENT_PARAMETERS: &[&str] = &["user"];
 /// Parameters of the lists of tokens and of sessions.
 pub(crate) const ROW_PARAMETERS: &[&str] = &["user", "agent", "limit", "continue"];
-pub(crate) const AUDIT_PARAMETERS: &[&str] = &["user", "agent", "action", "before", "limit"];
+pub(crate) const AUDIT_PARAMETERS: &[&str] = &[
+    "user",
+    "agent",
+    "action",
+    "session",
+    "verb",
+    "resource",
+    "namespace",
+    "name",
+    "since",
+    "until",
+    "before",
+    "limit",
+];
 
 impl Query {
     /// Decodes a query. `user=*` stands for everybody.
@@ -103,6 +133,13 @@ impl Query {
             "user" => self.owner = OwnerFilter::User(value),
             "agent" => self.agent = Some(value),
             "action" => self.action = Some(value),
+            "session" => self.session = Some(value),
+            "verb" => self.verb = Some(value),
+            "resource" => self.set_resource(&value)?,
+            "namespace" => self.namespace = Some(value),
+            "name" => self.name = Some(value),
+            "since" => self.since = Some(time(name, &value)?),
+            "until" => self.until = Some(time(name, &value)?),
             "continue" => self.cursor = Some(value),
             "before" => {
                 let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
@@ -116,6 +153,34 @@ impl Query {
         }
         Ok(())
     }
+}
+
+impl Query {
+    /// Reads a resource as RBAC of Kubernetes writes it: `pods` with any subresource, `pods/exec`, or
+    /// `*/exec` for every resource.
+    fn set_resource(&mut self, text: &str) -> Result<(), Error> {
+        let (resource, subresource) = match text.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (text, None),
+        };
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['/', '*']);
+        let is_any = resource == "*" && subresource.is_some();
+        if !(is_any || is_name(resource)) || !subresource.is_none_or(is_name) {
+            return Err(wrong("has a `resource` that is none of `pods`, `pods/exec`, `*/exec`"));
+        }
+        self.resource = (!is_any).then(|| resource.to_owned());
+        self.subresource = subresource.map(str::to_owned);
+        Ok(())
+    }
+}
+
+fn time(name: &str, text: &str) -> Result<Timestamp, Error> {
+    let time = text.parse();
+    time.map_err(|_| {
+        wrong(format!(
+            "has a `{name}` that is not a time such as `2026-01-31T08:00:00Z`"
+        ))
+    })
 }
 
 /// Calls `set` for each parameter of a query, up to the first error.
@@ -167,7 +232,7 @@ mod tests {
             action: Some("token.created".to_owned()),
             before: Some(id),
             limit: Some(1_000),
-            cursor: None,
+            ..Query::default()
         };
         assert_eq!(Query::read(Some(&raw), AUDIT_PARAMETERS).unwrap(), expected);
         assert_eq!(Query::read(None, AGENT_PARAMETERS).unwrap(), Query::default());
@@ -176,6 +241,32 @@ mod tests {
             (all.owner.clone(), all.event_limit(), all.row_limit()),
             (OwnerFilter::All, 100, 1_000)
         );
+    }
+
+    #[test]
+    fn what_a_request_was_about_is_read() {
+        let raw = "session=pat:7&verb=create&resource=pods/exec&namespace=shop&name=web-0\
+                   &since=2026-01-31T08:00:00Z&until=2026-01-31T10:00:00%2B01:00";
+        let text = |text: &str| Some(text.to_owned());
+        let expected = Query {
+            session: text("pat:7"),
+            verb: text("create"),
+            resource: text("pods"),
+            subresource: text("exec"),
+            namespace: text("shop"),
+            name: text("web-0"),
+            since: "2026-01-31T08:00:00Z".parse().ok(),
+            until: "2026-01-31T09:00:00Z".parse().ok(),
+            ..Query::default()
+        };
+        assert_eq!(Query::read(Some(raw), AUDIT_PARAMETERS).unwrap(), expected);
+        for (raw, resource, subresource) in [
+            ("resource=secrets", text("secrets"), None),
+            ("resource=*/exec", None, text("exec")),
+        ] {
+            let query = Query::read(Some(raw), AUDIT_PARAMETERS).unwrap();
+            assert_eq!((query.resource, query.subresource), (resource, subresource), "{raw}");
+        }
     }
 
     #[test]
@@ -219,7 +310,7 @@ mod tests {
             (
                 "continue=5",
                 AUDIT_PARAMETERS,
-                "other than `user`, `agent`, `action`, `before`, `limit`",
+                "other than `user`, `agent`, `action`, `session`, `verb`, `resource`, `namespace`, `name`, `since`, ",
             ),
             ("limit=1001", ROW_PARAMETERS, "1 to 1000"),
             ("agent=a", AGENT_PARAMETERS, "other than `user`"),
@@ -229,6 +320,16 @@ mod tests {
             ("limit=1001", AUDIT_PARAMETERS, "1 to 1000"),
             ("limit=-1", AUDIT_PARAMETERS, "1 to 1000"),
             ("before=7", AUDIT_PARAMETERS, "not an event's id"),
+            (
+                "since=yesterday",
+                AUDIT_PARAMETERS,
+                "a `since` that is not a time such as",
+            ),
+            ("until=2026-01-31", AUDIT_PARAMETERS, "a `until` that"),
+            ("resource=*", AUDIT_PARAMETERS, "none of `pods`, `pods/exec`, `*/exec`"),
+            ("resource=pods/", AUDIT_PARAMETERS, "none of `pods`"),
+            ("resource=/exec", AUDIT_PARAMETERS, "none of `pods`"),
+            ("resource=pods/exec/x", AUDIT_PARAMETERS, "none of `pods`"),
         ] {
             let error = Query::read(Some(raw), parameters).unwrap_err();
             assert!(

@@ -122,6 +122,7 @@ pub(crate) fn settings() -> tollgate_config::Kubernetes {
         max_groups: 200,
         audit_bucket: Duration::from_secs(60),
         audit_keep: Duration::from_secs(86_400),
+        audit_export: None,
     }
 }
 

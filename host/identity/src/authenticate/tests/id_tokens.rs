@@ -48,6 +48,7 @@ impl Fixture {
             max_groups: 200,
             audit_bucket: Duration::from_secs(1),
             audit_keep: Duration::from_secs(1),
+            audit_export: None,
         };
         Self {
             issuer,

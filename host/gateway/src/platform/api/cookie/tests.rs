@@ -25,6 +25,7 @@ fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
         max_groups: 1,
         audit_bucket: Duration::from_secs(60),
         audit_keep: Duration::from_secs(86_400),
+        audit_export: None,
     }
 }
 

@@ -1,0 +1,325 @@
+//! Exports audit events, in the form of OCSF, to a file or to a server that takes lines over HTTP.
+//!
+//! One process of those that share the store exports for all of them. An event is sent once it is no
+//! longer counted; one that the receiver did not take is sent again until it does, however long that
+//! takes.
+//!
+//! Invariant: an event that was sent twice has the same `metadata.uid`.
+//!
+//! Security: the token of the receiver is read for each request and is in no error.
+
+use std::fmt;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use jiff::Timestamp;
+use reqwest::Client;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::http_client;
+use crate::metrics::Metrics;
+use crate::store::{self, AuditEvent, Store};
+use tollgate_config::AuditExport;
+use tollgate_core::agent::AgentId;
+use tollgate_core::diagnostic::with_causes;
+
+mod ocsf;
+
+/// Pause between two looks for events.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest pause after a failure. Pauses double up to it.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// How long a process keeps the export for itself; longer than a batch may take.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Time limit of a request to the receiver.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How much later than its bucket's end the last count of an event is written.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Why events were not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be written.
+    #[error("`{}` cannot be written: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file of the token cannot be read, or has none.
+    #[error("the token's file `{}` {why}", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The authorities of the receiver cannot be used.
+    #[error("the authorities in `{}`: {why}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The receiver did not answer.
+    #[error("no answer from the receiver: {0}")]
+    Request(String),
+    /// The receiver answered that it did not take them.
+    #[error("the receiver answered {0}")]
+    Refused(StatusCode),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// The name of an agent, if it still exists.
+pub type AgentName = Box<dyn Fn(AgentId) -> Option<String> + Send + Sync>;
+
+/// Exports the audit events of a store.
+#[derive(derive_more::Debug)]
+#[debug("Exporter {{ receiver: {receiver:?}, .. }}")]
+pub struct Exporter {
+    receiver: Receiver,
+    store: Arc<Store>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    /// Identifies this process among those that share the store.
+    process: Uuid,
+    /// How long after an event first happened it may still be counted.
+    settles_after: Duration,
+    agent_name: AgentName,
+}
+
+impl Exporter {
+    /// Lets events wait for the export from now on; [`Exporter::run`] exports them.
+    ///
+    /// - `bucket`: how long reads are counted in one event.
+    ///
+    /// # Errors
+    /// The receiver's settings name a file that cannot be used.
+    pub fn new(
+        settings: &AuditExport,
+        store: Arc<Store>,
+        (clock, bucket): (Clock, Duration),
+        metrics: Arc<Metrics>,
+        agent_name: AgentName,
+    ) -> Result<Self, Error> {
+        let receiver = Receiver::new(settings)?;
+        store.export_audit_events();
+        Ok(Self {
+            receiver,
+            store,
+            clock,
+            metrics,
+            process: Uuid::now_v7(),
+            settles_after: bucket.saturating_add(LATE),
+            agent_name,
+        })
+    }
+
+    /// Exports events until it is dropped.
+    pub async fn run(self) {
+        let mut pause = INTERVAL;
+        let mut has_failed = false;
+        loop {
+            match self.export_batch().await {
+                Ok(exported) => {
+                    if has_failed {
+                        tracing::info!("audit events are exported again");
+                    }
+                    (has_failed, pause) = (false, INTERVAL);
+                    if exported >= store::EXPORT_BATCH {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    self.metrics.audit_export_failures.inc();
+                    if !has_failed {
+                        tracing::error!(%error, "audit events cannot be exported; trying again until it works");
+                    }
+                    has_failed = true;
+                    pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+                }
+            }
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    /// Exports the events that wait, at most one batch of them. Returns how many it exported.
+    async fn export_batch(&self) -> Result<usize, Error> {
+        let now = self.clock.now();
+        if !self.store.take_export_lease(self.process, now, LEASE).await? {
+            // The process that has it says how many wait.
+            self.metrics.audit_unexported.set(0);
+            return Ok(0);
+        }
+        let waiting = self.store.unexported_count().await?;
+        self.metrics
+            .audit_unexported
+            .set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let settled = now.checked_sub(self.settles_after).unwrap_or(Timestamp::MIN);
+        let events = self.store.unexported(settled).await?;
+        if events.is_empty() {
+            return Ok(0);
+        }
+        self.receiver.send(self.lines(&events)).await?;
+        self.store.mark_exported(&events).await?;
+        let exported = u64::try_from(events.len()).unwrap_or(u64::MAX);
+        self.metrics.audit_exported.inc_by(exported);
+        let left = waiting.saturating_sub(exported);
+        self.metrics
+            .audit_unexported
+            .set(i64::try_from(left).unwrap_or(i64::MAX));
+        Ok(events.len())
+    }
+
+    /// One line of JSON for each event.
+    fn lines(&self, events: &[AuditEvent]) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for event in events {
+            let agent = event.agent_id.and_then(&self.agent_name);
+            // Writing JSON to memory cannot fail.
+            let _written = serde_json::to_writer(&mut lines, &ocsf::event(event, agent.as_deref()));
+            lines.push(b'\n');
+        }
+        lines
+    }
+}
+
+/// Checks what the settings name, as [`Exporter::new`] and the first batch would. Sends nothing.
+///
+/// # Errors
+/// A file cannot be used.
+pub fn check(settings: &AuditExport) -> Result<(), Error> {
+    match Receiver::new(settings)? {
+        Receiver::File(path) => append(&path, b""),
+        Receiver::Webhook { token, .. } => token.as_deref().map_or(Ok(()), |path| read_token(path).map(drop)),
+    }
+}
+
+enum Receiver {
+    File(PathBuf),
+    Webhook {
+        client: Client,
+        url: url::Url,
+        /// File of the bearer token.
+        token: Option<PathBuf>,
+    },
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(formatter, "File({})", path.display()),
+            // A URL may have a secret in its path.
+            Self::Webhook { url, .. } => write!(formatter, "Webhook({})", url.origin().ascii_serialization()),
+        }
+    }
+}
+
+impl Receiver {
+    fn new(settings: &AuditExport) -> Result<Self, Error> {
+        match settings {
+            AuditExport::File(path) => Ok(Self::File(path.clone())),
+            AuditExport::Webhook { url, token, ca } => {
+                let unusable = |path: &Path, why: String| Error::Authorities {
+                    path: path.to_owned(),
+                    why,
+                };
+                let pem = ca.as_deref().map(|path| {
+                    let pem = std::fs::read_to_string(path);
+                    pem.map_err(|error| unusable(path, error.to_string()))
+                });
+                let builder = http_client::builder(pem.transpose()?.as_deref(), REQUEST_TIMEOUT);
+                let client = builder.and_then(|builder| builder.build().map_err(|error| with_causes(&error)));
+                let client = client.map_err(|why| unusable(ca.as_deref().unwrap_or(Path::new("the system's")), why))?;
+                Ok(Self::Webhook {
+                    client,
+                    url: url.clone(),
+                    token: token.clone(),
+                })
+            }
+        }
+    }
+
+    /// Returns once the receiver has the lines: they are on disk, or it answered 2xx.
+    async fn send(&self, lines: Vec<u8>) -> Result<(), Error> {
+        match self {
+            Self::File(path) => {
+                let written = {
+                    let path = path.clone();
+                    tokio::task::spawn_blocking(move || append(&path, &lines))
+                };
+                written.await.unwrap_or_else(|error| {
+                    Err(Error::File {
+                        path: path.clone(),
+                        error: std::io::Error::other(error),
+                    })
+                })
+            }
+            Self::Webhook { client, url, token } => {
+                let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/x-ndjson");
+                if let Some(path) = token {
+                    request = request.bearer_auth(read_token(path)?);
+                }
+                let answer = request.body(lines).send().await;
+                let answer = answer.map_err(|error| Error::Request(with_causes(&error.without_url())))?;
+                match answer.status() {
+                    status if status.is_success() => Ok(()),
+                    status => Err(Error::Refused(status)),
+                }
+            }
+        }
+    }
+}
+
+/// Appends lines to a file that only its owner can read, and waits until they are on disk. The file is
+/// opened each time, so that it may be rotated.
+fn append(path: &Path, lines: &[u8]) -> Result<(), Error> {
+    let written = || {
+        let mut file = std::fs::OpenOptions::new();
+        let mut file = file.create(true).append(true).mode(0o600).open(path)?;
+        let end = file.metadata()?.len();
+        let written = file.write_all(lines).and_then(|()| file.sync_data());
+        if written.is_err() {
+            // Half a line would run into the next one.
+            let _restored = file.set_len(end);
+        }
+        written
+    };
+    written().map_err(|error| Error::File {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+fn read_token(path: &Path) -> Result<String, Error> {
+    let failed = |why: String| Error::Token {
+        path: path.to_owned(),
+        why,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    let token = text.trim();
+    let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_token {
+        true => Ok(token.to_owned()),
+        false => Err(failed(
+            "has no token: one line of visible ASCII characters is expected".to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Audit events that wait to be exported, and the lease of the process that exports them.
+//!
+//! Invariant: an event waits from the transaction that writes it until a receiver has its latest
+//! count, whichever process wrote it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{AnyConnection, AssertSqlSafe};
+use uuid::Uuid;
+
+use super::audit::{COLUMNS, event_of};
+use super::change::{Change, ROWS_PER_TRANSACTION};
+use super::database::Purpose;
+use super::query::{SelectQuery, Statement, Value, arguments, number};
+use super::{AuditEvent, Error, Store};
+
+/// Name of the lease.
+const LEASE: &str = "audit export";
+
+/// Most events of one batch.
+pub const BATCH: usize = 500;
+
+/// Puts events among those that wait, with the count that they have now.
+pub(super) async fn enqueue<'a>(
+    connection: &mut AnyConnection,
+    events: impl ExactSizeIterator<Item = (Uuid, &'a Value)>,
+) -> Result<(), sqlx::Error> {
+    let rows = numbered_pairs(events.len());
+    let values: Vec<_> = events
+        .flat_map(|(id, count)| [Value::from(id), count.clone()])
+        .collect();
+    let sql = format!(
+        "INSERT INTO audit_unexported (id, count) VALUES {rows} ON CONFLICT (id) DO UPDATE SET count = excluded.count"
+    );
+    // SECURITY: the text contains only fixed parts and numbers.
+    let query = sqlx::query_with(AssertSqlSafe(sql), arguments(&values)?);
+    query.execute(connection).await.map(drop)
+}
+
+/// `($1, $2), ($3, $4)` and so on.
+fn numbered_pairs(pairs: usize) -> String {
+    let pairs = (1..=pairs).map(|pair| format!("(${}, ${})", 2 * pair - 1, 2 * pair));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+impl Store {
+    /// From now on, every audit event that this process writes waits to be exported.
+    pub fn export_audit_events(&self) {
+        self.exports.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes or renews the lease of the process that exports. Returns whether `process` has it.
+    pub async fn take_export_lease(&self, process: Uuid, now: Timestamp, length: Duration) -> Result<bool, Error> {
+        let until = now.checked_add(length).unwrap_or(Timestamp::MAX);
+        let sql = "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
+                   SET holder = excluded.holder, until = excluded.until \
+                   WHERE leases.holder = excluded.holder OR leases.until < $4";
+        let values = [LEASE.into(), process.into(), until.into(), now.into()];
+        Ok(self.execute(sql, values).await? > 0)
+    }
+
+    /// Returns up to [`BATCH`] of the events that wait and that first happened before a time, oldest
+    /// first. Until then, they may still be counted.
+    pub async fn unexported(&self, before: Timestamp) -> Result<Vec<AuditEvent>, Error> {
+        let query = SelectQuery::new("").and("audit.first_at <", Some(before));
+        let query = query.wrap(true, |conditions| {
+            let columns = COLUMNS.map(|column| format!("audit.{column}")).join(", ");
+            format!("SELECT {columns} FROM audit_unexported JOIN audit ON audit.id = audit_unexported.id{conditions}")
+        });
+        let limit = i64::try_from(BATCH).unwrap_or(i64::MAX);
+        let order = "audit_unexported.id";
+        let rows = query.fetch((&self.database, Purpose::List), order, limit).await?;
+        rows.iter().map(event_of).collect()
+    }
+
+    /// Removes events from those that wait, except ones that were counted further meanwhile.
+    pub async fn mark_exported(&self, events: &[AuditEvent]) -> Result<(), Error> {
+        let delete = |event: &AuditEvent| {
+            let count = i64::try_from(event.count).unwrap_or(i64::MAX);
+            let sql = "DELETE FROM audit_unexported WHERE id = $1 AND count = $2";
+            Statement::new(sql, [event.id.into(), count.into()])
+        };
+        let change = Change::Statements(events.iter().map(delete).collect());
+        self.writer.change(change).await.map(drop)
+    }
+
+    /// How many events wait to be exported.
+    pub async fn unexported_count(&self) -> Result<u64, Error> {
+        let count = number(&self.database, "SELECT COUNT(*) AS number FROM audit_unexported");
+        Ok(u64::try_from(count.await?).unwrap_or_default())
+    }
+
+    /// Lets events older than `oldest` wait no longer, if this process exports none: the settings may
+    /// once have had an export.
+    pub(super) async fn forget_unexported(&self, oldest: Timestamp) -> Result<(), Error> {
+        if self.exports.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let sql = "DELETE FROM audit_unexported WHERE id IN (SELECT waits.id FROM audit_unexported AS waits \
+                   LEFT JOIN audit ON audit.id = waits.id WHERE audit.id IS NULL OR audit.last_at < $1 LIMIT $2)";
+        let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
+        while is_full(self.execute(sql, [oldest.into(), ROWS_PER_TRANSACTION.into()]).await?) {}
+        Ok(())
+    }
+}
