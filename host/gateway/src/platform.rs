@@ -33,7 +33,7 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
 use tollgate_identity::access::{Agents, Member};
 use tollgate_identity::authenticate::Principal;
-use tollgate_identity::store::{self, Actor, CredentialFilter};
+use tollgate_identity::store::{self, Actor, CredentialFilter, Login};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_proxy::server::Client;
@@ -118,7 +118,12 @@ impl<'a> PlatformHandler<'a> {
         let answered = match route {
             PlatformRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
             PlatformRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
-            PlatformRoute::Sessions => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
+            PlatformRoute::Sessions => match self.login_of_no_user() {
+                Some(login) if Query::read(raw, ROW_PARAMETERS)?.owner == OwnerFilter::Mine => {
+                    self.list_own_logins(login).await
+                }
+                Some(_) | None => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
+            },
             PlatformRoute::Audit => self.list_audit(&list(AUDIT_PARAMETERS)?, &mut checks).await,
             PlatformRoute::CreateToken => {
                 let content = buffer(body, CONTENT_BYTES).await?;
@@ -144,6 +149,12 @@ impl<'a> PlatformHandler<'a> {
             issuer: principal.issuer().to_owned(),
             hint: hint(principal.kind()),
         })
+    }
+
+    /// The caller's login, if only an issuer knows the caller.
+    fn login_of_no_user(&self) -> Option<&Login> {
+        let login = self.caller.principal.login().filter(|_| self.user.is_none())?;
+        Some(&login.login)
     }
 
     /// Whether this person is the caller. A person whom only an issuer knows has no number, and

@@ -71,6 +71,13 @@ impl Helper {
         self.home.log_in_with(&self.console, &mut self.browser, &more).await;
     }
 
+    /// The lines of `tollgate session list` about logins.
+    async fn sessions(&self) -> Vec<String> {
+        let text = self.home.run(&["session", "list"]).await;
+        let lines = text.lines().filter(|line| line.contains("login:"));
+        lines.map(str::to_owned).collect()
+    }
+
     async fn write_kubeconfig(&self) {
         self.home
             .run(&["kubeconfig", "--agent", "agent-people", "--write"])
@@ -127,6 +134,9 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
 
     let mut helper = Helper::start().await;
     helper.log_in(&[]).await;
+    // Her browser's login and this one, though neither entered a cluster yet.
+    let sessions = helper.sessions().await;
+    assert_eq!(sessions.len(), 2, "{sessions:?}");
     helper.write_kubeconfig().await;
     let config = helper.home.path(".kube/config");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -175,6 +185,47 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
         .get(format!("{}/k8s-proxy/api", helper.console))
         .bearer_auth(other);
     assert_eq!(other.send().await.unwrap().status(), 401);
+
+    // What entered the cluster is listed once, with its agent.
+    let used = helper.sessions().await;
+    assert_eq!(used.len(), 2, "{used:?}");
+    let at_work: Vec<_> = used.iter().filter(|line| line.contains("agent-people")).collect();
+    let id = at_work[0]
+        .split_whitespace()
+        .find(|word| word.starts_with("login:"))
+        .unwrap();
+    assert!(
+        at_work.len() == 1 && sessions.iter().any(|line| line.contains(id)),
+        "{used:?} {sessions:?}"
+    );
+
+    // Nobody but she sees or ends her browser's login.
+    let mut bens = Browser::new();
+    bens.sign_in(&helper.console, CLIENT, "ben").await;
+    let ben = Home::new();
+    let authority = ["--certificate-authority", helper.authority.to_str().unwrap()];
+    ben.log_in_with(&helper.console, &mut bens, &authority).await;
+    assert!(ben.fail(&["session", "revoke", id]).await.contains("session_not_found"));
+    let seen = ben.run(&["session", "list"]).await;
+    assert!(
+        seen.matches("login:").count() == 2 && sessions.iter().all(|line| !seen.contains(line)),
+        "{seen}"
+    );
+    let other = sessions.iter().find(|line| !line.contains(id)).unwrap();
+    let other = other
+        .split_whitespace()
+        .find(|word| word.starts_with("login:"))
+        .unwrap();
+    helper.home.run(&["session", "revoke", other]).await;
+    assert_eq!(helper.sessions().await.len(), 1);
+    let unknown = "login:00000000-0000-7000-8000-000000000000";
+    assert!(
+        helper
+            .home
+            .fail(&["session", "revoke", unknown])
+            .await
+            .contains("session_not_found")
+    );
 
     // The login ends, and with it what kubectl has open and every token.
     let mut watching = helper.kubectl_command(&["get", "pods", "--watch"]);

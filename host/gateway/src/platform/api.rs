@@ -12,7 +12,7 @@ use uuid::Uuid;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::user::{Membership, User};
 use tollgate_identity::access::AgentShare;
-use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Token};
+use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Login, Token};
 use tollgate_state::agent::AccessMode;
 
 pub(crate) mod content;
@@ -93,7 +93,7 @@ pub(crate) struct TokenView {
 pub(crate) struct SessionView {
     pub(crate) id: String,
     pub(crate) user: User,
-    /// The agent it was used for; absent for browser sessions not used yet.
+    /// The agent it was used for; absent for logins and browser sessions that entered no cluster lately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent: Option<AgentRef>,
     pub(crate) first_at: Timestamp,
@@ -199,6 +199,20 @@ impl SessionView {
             requests: row.requests,
             open_streams: row.open_streams,
             expires_at: row.expires_at,
+        }
+    }
+
+    pub(crate) fn login(id: String, login: Login) -> Self {
+        Self {
+            id,
+            user: login.user,
+            agent: None,
+            first_at: login.created_at,
+            last_at: Some(login.used_at),
+            client: login.address,
+            requests: 0,
+            open_streams: 0,
+            expires_at: Some(login.expires_at),
         }
     }
 

@@ -4,6 +4,7 @@
 //! Security: only those a session concerns can end it.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use http::header::SET_COOKIE;
 use http::{Response, StatusCode};
@@ -14,13 +15,13 @@ use uuid::Uuid;
 use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{DELETE_SESSIONS, GET_SESSIONS};
-use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many};
+use crate::platform::{ListRequest, PlatformHandler, answer, items, page, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_identity::access::secret;
 use tollgate_identity::store::{
-    ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Page, SecretHash, SessionOwner,
+    ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Login, Page, SecretHash, SessionOwner,
 };
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
@@ -67,7 +68,7 @@ impl PlatformHandler<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         let filter = self.row_filter(GET_SESSIONS, list, checks)?;
-        // Browser sessions that were not used are valid for all agents.
+        // Browser sessions that were not used, and logins, are valid for all agents.
         let has_unused = list.query.agent.is_none() && (list.is_mine || self.could_see(GET_SESSIONS, None, list));
         let mut collected = PageBuilder::new(list.query.decode_cursor(Position::is_sound)?, list.query.row_limit());
         while collected.needs_query() {
@@ -75,7 +76,8 @@ impl PlatformHandler<'_> {
                 None => self.active_sessions(&filter, None).await?,
                 Some(Position::AtWork(after)) => self.active_sessions(&filter, Some(after)).await?,
                 Some(Position::Unused(after)) if has_unused => self.unused_sessions(&filter, after).await?,
-                Some(Position::Unused(_)) => (Vec::new(), None),
+                Some(Position::Logins(after)) if has_unused => self.idle_logins(&filter, after).await?,
+                Some(Position::Unused(_) | Position::Logins(_)) => (Vec::new(), None),
             };
             let of = rows.iter().map(|(_, view)| of_session(view));
             let visible = self.visible(GET_SESSIONS, list, of);
@@ -88,6 +90,42 @@ impl PlatformHandler<'_> {
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         Ok(page(&views, next.as_ref()))
+    }
+
+    /// Lists the logins of a caller whom only an issuer knows, and where they are at work.
+    pub(super) async fn list_own_logins(&self, login: &Login) -> Result<Response<Body>, Error> {
+        let store = &self.front_state.store;
+        let logins = store.open_logins(&login.issuer, &login.subject, self.now).await?;
+        let mut own: HashMap<String, Login> = logins
+            .into_iter()
+            .map(|login| (login.session().to_string(), login))
+            .collect();
+        // SECURITY: others without a number may have the same name. Their sessions are other ones.
+        let filter = CredentialFilter {
+            user_id: Some(login.user.id),
+            username: Some(login.user.username.clone()),
+            agents: None,
+        };
+        let mut views = Vec::new();
+        let mut next = Some(None);
+        while let Some(after) = next {
+            let (rows, end) = self.active_sessions(&filter, after).await?;
+            views.extend(
+                rows.into_iter()
+                    .map(|(_, view)| view)
+                    .filter(|view| own.contains_key(&view.id)),
+            );
+            next = match end {
+                Some(Position::AtWork(after)) => Some(Some(after)),
+                Some(Position::Unused(_) | Position::Logins(_)) | None => None,
+            };
+        }
+        for view in &views {
+            own.remove(&view.id);
+        }
+        views.extend(own.into_iter().map(|(id, login)| SessionView::login(id, login)));
+        views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
+        Ok(items(&views))
     }
 
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
@@ -127,7 +165,7 @@ impl PlatformHandler<'_> {
     ) -> Result<Response<Body>, Error> {
         let (session, uses) = self.uses(session).await?;
         let first = uses.first().ok_or(Error::UnknownSession)?;
-        if !uses.iter().all(|one| self.may_end(one, checks)) {
+        if !self.is_own_login(&session).await? && !uses.iter().all(|one| self.may_end(one, checks)) {
             return Err(Error::UnknownSession);
         }
         let session_owner = SessionOwner {
@@ -140,6 +178,21 @@ impl PlatformHandler<'_> {
     pub(super) async fn end(&self, session: &SessionId, owner: &SessionOwner) -> Result<Response<Body>, Error> {
         let closed = self.front_state.sessions.revoke(session, owner, &self.actor()).await?;
         Ok(answer(StatusCode::OK, &Revoked::of(session, closed)))
+    }
+
+    /// Whether a session is a login of a caller whom only an issuer knows.
+    async fn is_own_login(&self, session: &SessionId) -> Result<bool, Error> {
+        let Some(mine) = self
+            .login_of_no_user()
+            .filter(|_| session.access_type() == AccessType::Login)
+        else {
+            return Ok(false);
+        };
+        let Ok(id) = Uuid::try_parse(session.id()) else {
+            return Ok(false);
+        };
+        let found = self.front_state.store.login(id).await?;
+        Ok(found.is_some_and(|found| found.issuer == mine.issuer && found.subject == mine.subject))
     }
 
     /// Whether the caller may end a session with this use: at this agent, or anywhere for its
@@ -186,7 +239,7 @@ impl PlatformHandler<'_> {
     }
 
     /// Lists sessions seen in use, one row for each agent regardless of the replica. Unused
-    /// browser sessions follow the last of them.
+    /// browser sessions and idle logins follow the last of them.
     async fn active_sessions(
         &self,
         filter: &CredentialFilter,
@@ -212,11 +265,28 @@ impl PlatformHandler<'_> {
         let store = &self.front_state.store;
         let rows = store.browser_sessions(filter, Some(self.now), &page_request).await?;
         let position = |row: &BrowserSession| Position::Unused(Some((row.created_at, row.id)));
-        let end = last_of_full(&rows).map(position);
+        let end = last_of_full(&rows).map_or(Position::Logins(None), position);
         let texts: Vec<_> = rows.iter().map(|row| browser(row.id).to_string()).collect();
         let used = self.front_state.sessions.active_among(&texts).await?;
         let rows = rows.into_iter().zip(texts).filter(|(_, text)| !used.contains(text));
         let views = rows.map(|(row, text)| (position(&row), SessionView::unused(text, row)));
+        Ok((views.collect(), Some(end)))
+    }
+
+    /// Lists the logins in force that entered no cluster lately: those that did are active sessions.
+    async fn idle_logins(
+        &self,
+        filter: &CredentialFilter,
+        after: Option<CreationCursor>,
+    ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
+        let page_request = Page { after, limit: ROWS };
+        let rows = self.front_state.store.logins(filter, self.now, &page_request).await?;
+        let position = |row: &Login| Position::Logins(Some((row.created_at, row.id)));
+        let end = last_of_full(&rows).map(position);
+        let texts: Vec<_> = rows.iter().map(|row| row.session().to_string()).collect();
+        let used = self.front_state.sessions.active_among(&texts).await?;
+        let rows = rows.into_iter().zip(texts).filter(|(_, text)| !used.contains(text));
+        let views = rows.map(|(row, text)| (position(&row), SessionView::login(text, row)));
         Ok((views.collect(), end))
     }
 }
@@ -227,6 +297,8 @@ enum Position {
     AtWork(ActiveSessionCursor),
     /// Unused browser sessions. `None` is the position before the first.
     Unused(Option<CreationCursor>),
+    /// Logins that entered no cluster lately.
+    Logins(Option<CreationCursor>),
 }
 
 impl Position {
@@ -234,7 +306,7 @@ impl Position {
     fn is_sound(&self) -> bool {
         match self {
             Self::AtWork((session, _)) => SessionId::parse(session).is_some(),
-            Self::Unused(_) => true,
+            Self::Unused(_) | Self::Logins(_) => true,
         }
     }
 }

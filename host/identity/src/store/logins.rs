@@ -7,8 +7,10 @@ use uuid::Uuid;
 use super::audit::login_created;
 use super::change::{Change, Limit};
 use super::database::Purpose;
-use super::query::{ROWS, SelectQuery, Statement, agent_id, invalid_column, read, time, time_opt, user, uuid};
-use super::{Error, SecretHash, Store, bounds};
+use super::query::{
+    ROWS, SelectQuery, Statement, agent_id, invalid_column, page_limit, read, time, time_opt, user, uuid,
+};
+use super::{CreationCursor, CredentialFilter, Error, Page, SecretHash, Store, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{Identity, User};
@@ -171,6 +173,24 @@ impl Store {
         let others = self.in_force(named("subject ="), now).await?;
         logins.extend(others.into_iter().filter(|login| login.user.username != name));
         Ok(logins)
+    }
+
+    /// Returns a page of the logins that are in force at a time, newest first. They are for all agents, so
+    /// `filter` applies by person only.
+    pub async fn logins(
+        &self,
+        filter: &CredentialFilter,
+        now: Timestamp,
+        page: &Page<CreationCursor>,
+    ) -> Result<Vec<Login>, Error> {
+        let query = SelectQuery::new(SELECT)
+            .and("user_id =", filter.user_id)
+            .and("username =", filter.username.as_deref())
+            .and_after("(created_at, id) <", page.after)
+            .and("revoked_at IS NULL AND expires_at >", Some(now));
+        let order = "created_at DESC, id DESC";
+        let rows = query.fetch((&self.database, Purpose::List), order, page_limit(page));
+        rows.await?.iter().map(login).collect()
     }
 
     /// Records when a login was used. A time older than the recorded one is ignored.
