@@ -6,6 +6,7 @@ mod modes;
 mod objects;
 mod open;
 mod oracle;
+mod policy_inputs;
 mod sync;
 
 use serde_json::{Value, json};

@@ -33,6 +33,7 @@ mod limits;
 mod memory;
 mod platform;
 mod plugins;
+mod policy_inputs;
 mod projects;
 mod proxies;
 mod reload;

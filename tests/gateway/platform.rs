@@ -4,6 +4,7 @@
 mod agents;
 mod audit;
 mod commands;
+mod policy_inputs;
 mod sessions;
 mod tokens;
 

@@ -2,31 +2,23 @@
 //! admin listener and reads none of the gateway's files.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
 use clap::Args;
 use serde_json::Value;
 
-use super::answer::{SETTINGS_FILE, SettingsArgs};
-use super::client::{Failure, runtime, unreachable};
+use super::admin_listener::AdminListener;
+use super::client::Failure;
 use super::format::Format;
 use super::list_output::{render, text_at, whole_seconds};
 use super::terminal;
-use tollgate_config::raw;
-
-/// The default of `admin.listen`.
-const DEFAULT_ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8081));
 
 #[derive(Debug, Args)]
 pub(crate) struct Decisions {
     /// ID of a decision to show, which refusals name (kubectl calls it `Trace ID`; header
     /// `Tollgate-Decision-Id`); if omitted, the latest
     id: Option<uuid::Uuid>,
-    /// URL of the gateway's admin listener; if omitted, `admin.listen` of the settings
-    #[arg(long, env = "TOLLGATE_ADMIN")]
-    admin: Option<String>,
     #[command(flatten)]
-    settings: SettingsArgs,
+    admin: AdminListener,
     /// Show at most this many decisions, up to 1000
     #[arg(long, default_value_t = 20)]
     most: usize,
@@ -40,67 +32,25 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let records = runtime()?.block_on(self.fetch())?;
+        let records = self.fetch()?;
         let head = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
         let table = |records: &Vec<Value>| render(&head, records.iter().map(row));
         Ok(self.output.show(&records, table, out)?)
     }
 
-    /// Where this machine reaches the admin listener.
-    ///
-    /// # Errors
-    /// A settings file is named and not there.
-    fn admin_url(&self) -> Result<String, Failure> {
-        if let Some(url) = &self.admin {
-            return Ok(url.clone());
-        }
-        let file = &self.settings.config;
-        if !file.exists() && *file != std::path::Path::new(SETTINGS_FILE) {
-            let failure = Failure::new("settings.file", format_args!("`{}` does not exist", file.display()));
-            return Err(failure.with_hint("name the settings with `--config`, or the admin listener with `--admin`"));
-        }
-        let config = raw::load(file).value;
-        let mut address = config.map_or(DEFAULT_ADMIN, |config| config.admin_listen);
-        if address.ip().is_unspecified() {
-            address.set_ip(match address {
-                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        Ok(format!("http://{address}"))
-    }
-
-    async fn fetch(&self) -> Result<Vec<Value>, Failure> {
-        let base = self.admin_url()?;
-        let base = base.trim_end_matches('/');
-        let client = reqwest::Client::new();
-        let request = match self.id {
-            Some(id) => client.get(format!("{base}/decisions/{id}")),
+    fn fetch(&self) -> Result<Vec<Value>, Failure> {
+        let answer = match self.id {
+            Some(id) => self.admin.get(&["decisions", &id.to_string()], &[])?,
             None => {
-                let mut url = url::Url::parse(&format!("{base}/decisions"))
-                    .map_err(|error| Failure::new("gateway.url", format_args!("`{base}`: {error}")))?;
-                url.query_pairs_mut().append_pair("most", &self.most.to_string());
-                if let Some(user) = &self.user {
-                    url.query_pairs_mut().append_pair("user", user);
-                }
-                client.get(url)
+                let most = self.most.to_string();
+                let query = [("most", Some(most.as_str())), ("user", self.user.as_deref())];
+                self.admin.get(&["decisions"], &query)?
             }
         };
-        let answer = request.send().await.map_err(|error| {
-            let server = format!("the admin listener at `{base}`");
-            unreachable(&server, &error, "--admin", None)
-        })?;
-        let broken = |error: &dyn std::error::Error| Failure::new("gateway.answer", error);
-        let status = answer.status();
-        let text = answer.text().await.map_err(|error| broken(&error))?;
-        if !status.is_success() {
-            let message = format!("the admin listener at `{base}` says {status}: {}", text.trim());
-            return Err(Failure::new("gateway.refused", message));
-        }
-        match serde_json::from_str(&text).map_err(|error| broken(&error))? {
-            Value::Array(records) => Ok(records),
-            record => Ok(vec![record]),
-        }
+        Ok(match answer {
+            Value::Array(records) => records,
+            record => vec![record],
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod admin_listener;
 mod age;
 mod agent;
 mod answer;

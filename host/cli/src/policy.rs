@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 
 use super::EXIT_USAGE;
+use super::admin_listener::AdminListener;
+use super::client::Failure;
 use super::format::Format;
 use super::input::read_file_or_stdin;
 use super::serve::WORKER_STACK_BYTES;
@@ -45,7 +48,10 @@ pub(crate) enum Command {
     /// Evaluate a policy bundle for one input and print the decision
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
-    #[command(after_help = "Example:\n  tollgate policy eval policies/extensions --input request.yaml")]
+    #[command(
+        after_help = "Examples:\n  tollgate policy eval policies/extensions --input request.yaml\n  \
+                            tollgate policy eval policies/extensions --decision 0190a5b8-..."
+    )]
     Eval {
         #[command(flatten)]
         bundle: BundleArgs,
@@ -56,7 +62,8 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
     #[command(
-        after_help = "Example:\n  tollgate policy explain policies/kubernetes --input person.yaml \
+        after_help = "Examples:\n  tollgate policy explain policies/kubernetes --decision 0190a5b8-...\n  \
+                            tollgate policy explain policies/kubernetes --input person.yaml \
                             --request 'GET /api/v1/pods'"
     )]
     Explain(ExplainArgs),
@@ -97,8 +104,19 @@ pub(crate) struct BundleArgs {
     /// Folder of the bundle, or a file in it
     path: PathBuf,
     /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "decision",
+        conflicts_with = "decision"
+    )]
+    input: Option<PathBuf>,
+    /// ID of a decision of a running gateway, whose input is taken. The gateway keeps those of the latest
+    /// 1000 decisions. `tollgate decisions` lists ids, and refusals name theirs
+    #[arg(long, value_name = "ID")]
+    decision: Option<uuid::Uuid>,
+    #[command(flatten)]
+    admin: AdminListener,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -110,6 +128,26 @@ pub(crate) struct Common {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+}
+
+/// The input of a decision, as the admin listener sends it.
+#[derive(Deserialize)]
+struct KeptInput {
+    front: Front,
+    input: serde_json::Value,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Deserialize)]
+struct LeftOut {
+    field: String,
+    why: String,
+}
+
+/// Why there is nothing to evaluate.
+struct NoInput {
+    message: String,
+    exit_code: u8,
 }
 
 struct CheckedBundle {
@@ -144,17 +182,17 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
         }
         Command::Check { .. } => print::checks(out, &check(&bundles, &checker, Coverage::Off), common.output),
         Command::Eval { bundle, .. } => {
-            let input = |_: Front| read_input(&bundle.input);
+            let input = |front: Front| bundle.read_input(front);
             match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
                 Ok((report, _)) => print::evaluation(out, &report, common.output),
-                Err(wrong) => fail(wrong, EXIT_USAGE),
+                Err(wrong) => fail(wrong.message, wrong.exit_code),
             }
         }
         Command::Explain(args) => {
             let input = |front: Front| explained_input(args, front);
             match decide(&bundles, input, |source, input| checker.explain(source, input)) {
                 Ok((report, source)) => print::explanation(out, (&report, source.as_ref()), common.output),
-                Err(wrong) => fail(wrong, EXIT_USAGE),
+                Err(wrong) => fail(wrong.message, wrong.exit_code),
             }
         }
     }
@@ -164,13 +202,13 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
 /// reasons.
 fn decide(
     bundles: &[(PathBuf, Front)],
-    input: impl FnOnce(Front) -> Result<serde_json::Value, Diagnostic>,
+    input: impl FnOnce(Front) -> Result<serde_json::Value, NoInput>,
     evaluate: impl FnOnce(&BundleSource, serde_json::Value) -> rego::CheckReport,
-) -> Result<(rego::CheckReport, Option<BundleSource>), String> {
+) -> Result<(rego::CheckReport, Option<BundleSource>), NoInput> {
     let [(directory, front)] = bundles else {
-        return Err("name exactly one bundle".to_owned());
+        return Err(NoInput::usage("name exactly one bundle"));
     };
-    let input = input(*front).map_err(|finding| finding.to_string())?;
+    let input = input(*front)?;
     Ok(report(directory, *front, |source| evaluate(source, input)))
 }
 
@@ -187,14 +225,12 @@ fn report(
 }
 
 /// The input of `policy explain`, with the request of `--request` if there is one.
-fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
-    let mut input = read_input(&args.bundle.input)?;
+fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, NoInput> {
+    let mut input = args.bundle.read_input(front)?;
     let Some(line) = &args.request else { return Ok(input) };
     let wrong = || {
-        Diagnostic::error(
-            None,
-            format!("`{line}` is not a method and a path, such as `GET /api/v1/pods`"),
-        )
+        let message = format!("`{line}` is not a method and a path, such as `GET /api/v1/pods`");
+        NoInput::usage(Diagnostic::error(None, message))
     };
     let (method, target) = line.split_once(' ').ok_or_else(wrong)?;
     let method = http::Method::from_bytes(method.as_bytes()).map_err(|_| wrong())?;
@@ -270,7 +306,52 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
     folders.into_iter().map(with_front).collect()
 }
 
-fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
+impl NoInput {
+    fn usage(message: impl std::fmt::Display) -> Self {
+        Self {
+            message: message.to_string(),
+            exit_code: EXIT_USAGE,
+        }
+    }
+}
+
+impl From<Failure> for NoInput {
+    fn from(failure: Failure) -> Self {
+        Self {
+            message: failure.to_string(),
+            exit_code: EXIT_FAILED,
+        }
+    }
+}
+
+impl BundleArgs {
+    /// The input of `--input` or `--decision`, for a bundle of `front`.
+    fn read_input(&self, front: Front) -> Result<serde_json::Value, NoInput> {
+        match (&self.input, self.decision) {
+            (Some(path), _) => read_file(path).map_err(NoInput::usage),
+            (None, Some(id)) => self.fetch_input(id, front),
+            (None, None) => Err(NoInput::usage("name the input with `--input` or `--decision`")),
+        }
+    }
+
+    /// The input of a decision. Says on standard error what it lacks.
+    fn fetch_input(&self, id: uuid::Uuid, front: Front) -> Result<serde_json::Value, NoInput> {
+        let answer = self.admin.get(&["decisions", &id.to_string(), "input"], &[])?;
+        let kept: KeptInput = serde_json::from_value(answer).map_err(|error| Failure::new("gateway.answer", error))?;
+        if kept.front != front {
+            let (own, other, path) = (kept.front.as_ref(), front.as_ref(), self.path.display());
+            return Err(NoInput::usage(format_args!(
+                "decision `{id}` is of `{own}`, and `{path}` is a bundle for `{other}`"
+            )));
+        }
+        for LeftOut { field, why } in &kept.left_out {
+            super::print_error(format_args!("the input of the decision lacks `{field}`: {why}"));
+        }
+        Ok(kept.input)
+    }
+}
+
+fn read_file(path: &Path) -> Result<serde_json::Value, Diagnostic> {
     let place = path.display().to_string();
     let here = |message: String| Diagnostic::error(Location::new(place.as_str(), 0), message);
     let text = read_file_or_stdin(path, INPUT_BYTES);

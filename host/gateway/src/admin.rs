@@ -33,7 +33,7 @@ use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
-use tollgate_proxy::record::Recorder;
+use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Client, Handler};
 
 #[derive(Clone, Debug)]
@@ -123,6 +123,7 @@ pub(crate) fn handler(admin: AdminState) -> AdminHandler {
         .route("/credentials", get(credentials))
         .route("/decisions", get(decisions))
         .route("/decisions/{id}", get(decision))
+        .route("/decisions/{id}/input", get(decision_input))
         .layer(middleware::from_fn(require_address_host));
     // Probes and scrapers may use a name.
     let all = Router::new()
@@ -263,6 +264,25 @@ async fn decision(State(admin): State<AdminState>, Path(id): Path<String>) -> Re
     match record {
         Some(record) => Json(record).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
+    }
+}
+
+/// What the policy was given for a decision.
+async fn decision_input(State(admin): State<AdminState>, Path(id): Path<String>) -> Response {
+    let Ok(id) = Uuid::try_parse(&id) else {
+        return (StatusCode::BAD_REQUEST, format!("`{id}` is not the id of a decision\n")).into_response();
+    };
+    match admin.recorder.policy_input(id) {
+        Ok(input) => Json(input).into_response(),
+        Err(error) => {
+            let status = match error {
+                PolicyInputError::UnknownDecision(_)
+                | PolicyInputError::NoPolicy { .. }
+                | PolicyInputError::ManyInputs(_) => StatusCode::NOT_FOUND,
+                PolicyInputError::Displaced(_) => StatusCode::GONE,
+            };
+            (status, format!("{error}\n")).into_response()
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl ControlPlaneReauthorization {
         let from = (&now.policies, self.front_state.0.restrictions());
         let access = access_again((&now.policies, &now.clusters), principal, &request);
         let caller = (principal, Timestamp::now());
-        let permit = access.and_then(|access| access.permit(from, caller, self.object.as_ref()));
+        let permit = access.and_then(|access| access.permit(from, caller, self.object.as_ref(), None));
         permit.is_ok_and(|permit| {
             let access = permit.access();
             let is_same_cluster = access.cluster().server == self.server && access.is_reached_by(self.connection);
@@ -185,7 +185,7 @@ impl RouteHandler for ControlPlanePath<'_> {
             at = record.at;
             record.policy.clone_from(&snapshot.policies.control_plane_digest);
         });
-        let permitted = access.permit(from, (principal, at), object.as_ref());
+        let permitted = access.permit(from, (principal, at), object.as_ref(), Some(&mut *record));
         record.finish_stage(Stage::Authorize);
         record.note(|record| match &permitted {
             Ok(permit) => record.notes.clone_from(permit.notes()),

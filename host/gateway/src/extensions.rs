@@ -28,6 +28,7 @@ mod evaluation;
 mod exchange_timer;
 pub(crate) mod facts;
 pub(crate) mod permit;
+mod policy_input;
 mod reauthorization;
 pub mod registry;
 

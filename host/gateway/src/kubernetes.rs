@@ -122,7 +122,7 @@ impl KubernetesReauthorization {
         let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
             return false;
         };
-        let permit = front.policy.authorize(&access, &self.attributes);
+        let permit = front.policy.authorize(&access, &self.attributes, None);
         let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
         is_same && cluster.is_reached_by(self.connection)
     }
@@ -257,7 +257,7 @@ impl<'a> KubernetesRequest<'a> {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = self.front.policy.authorize(&access, &attributes);
+        let permit = self.front.policy.authorize(&access, &attributes, Some(&mut *context.record));
         context.record.finish_stage(Stage::Authorize);
         if let Err(permit::Error::Denied(_, notes)) = &permit {
             context.record.note(|record| record.notes.clone_from(notes));

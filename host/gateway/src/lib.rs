@@ -42,6 +42,7 @@ mod owner_search;
 mod pipeline;
 mod platform;
 mod policies;
+mod policy_input;
 pub mod projects;
 mod rejection;
 mod route;

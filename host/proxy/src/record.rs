@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
@@ -28,6 +28,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_state::ObjectName;
 
 mod file;
+mod policy_input;
 mod render;
 mod spans;
 #[cfg(test)]
@@ -35,9 +36,11 @@ mod tests;
 mod trace;
 
 pub use file::FileError;
+pub use policy_input::{LeftOut, MAX_INPUT_BYTES, MAX_INPUTS, PolicyInput, PolicyInputError, PolicyInputSource};
 pub use spans::{TraceContext, Tracing};
 
 use file::WriterMessage;
+use policy_input::RecentInputs;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::IntoStaticStr)]
@@ -232,6 +235,9 @@ pub struct Record {
     /// Its place in the trace, if traces are sent.
     #[serde(skip)]
     pub trace: Option<TraceContext>,
+    /// The input of the policy that decided, while it is kept. `None` if no policy was asked.
+    #[serde(skip)]
+    pub input: Option<Weak<PolicyInputSource>>,
     /// Time of each stage, in pipeline order.
     #[serde(rename = "duration_microseconds", serialize_with = "render::durations")]
     pub stage_durations: [Duration; 4],
@@ -254,6 +260,7 @@ struct RecentRecords {
     first: u64,
     /// Number of each record in `records`.
     numbers: FxHashMap<Uuid, u64>,
+    inputs: RecentInputs,
 }
 
 /// The record of a request that is not answered yet. Dropping it writes it, so that a cancelled
@@ -261,6 +268,7 @@ struct RecentRecords {
 #[derive(Debug)]
 pub struct OpenRecord {
     record: Option<Record>,
+    input: Option<Arc<PolicyInputSource>>,
     stage_started: Instant,
     recorder: Arc<Recorder>,
 }
@@ -328,6 +336,7 @@ impl Recorder {
         };
         OpenRecord {
             record: Some(record),
+            input: None,
             stage_started,
             recorder: Arc::clone(self),
         }
@@ -412,7 +421,7 @@ impl Recorder {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn close(&self, record: Record) {
+    fn close(&self, record: Record, input: Option<Arc<PolicyInputSource>>) {
         let record = Arc::new(record);
         self.metrics.count_decision(&record);
         if let Some(tracing) = &self.tracing {
@@ -435,15 +444,19 @@ impl Recorder {
             );
         }
         self.append(|| WriterMessage::Record(Arc::clone(&record)));
-        let displaced = self.lock().push(record, self.capacity);
+        let displaced = self.lock().push((record, input), self.capacity);
         // Freed after the lock, so that no other request waits for it.
         drop(displaced);
     }
 }
 
 impl RecentRecords {
-    /// Adds a record; returns the one it displaced.
-    fn push(&mut self, record: Arc<Record>, capacity: usize) -> Option<Arc<Record>> {
+    /// Adds a record and the input of its policy; returns what they displaced.
+    fn push(
+        &mut self,
+        (record, input): (Arc<Record>, Option<Arc<PolicyInputSource>>),
+        capacity: usize,
+    ) -> (Option<Arc<Record>>, Vec<Arc<PolicyInputSource>>) {
         let is_full = self.records.len() >= capacity;
         let displaced = is_full.then(|| self.records.pop_front()).flatten();
         if let Some(displaced) = &displaced {
@@ -453,7 +466,8 @@ impl RecentRecords {
         let number = self.first.saturating_add(count(self.records.len()));
         self.numbers.insert(record.id, number);
         self.records.push_back(record);
-        displaced
+        let displaced_inputs = input.map_or_else(Vec::new, |input| self.inputs.push(input));
+        (displaced, displaced_inputs)
     }
 
     fn position(&self, id: Uuid) -> Option<usize> {
@@ -541,6 +555,14 @@ impl OpenRecord {
         }
     }
 
+    /// Keeps what the policy's input was made of, so that operators can ask the policy again. Of
+    /// several inputs the last one is kept.
+    pub fn keep_input(&mut self, input: PolicyInputSource) {
+        let input = Arc::new(input);
+        self.note(|record| record.input = Some(Arc::downgrade(&input)));
+        self.input = Some(input);
+    }
+
     /// Records why mode enforce would refuse what a mode `audit` lets pass.
     ///
     /// - `reason`: stable reason code.
@@ -569,6 +591,7 @@ impl OpenRecord {
     pub fn lend(&mut self) -> Self {
         Self {
             record: self.record.take(),
+            input: self.input.take(),
             stage_started: self.stage_started,
             recorder: Arc::clone(&self.recorder),
         }
@@ -601,7 +624,7 @@ impl OpenRecord {
 impl Drop for OpenRecord {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.recorder.close(record);
+            self.recorder.close(record, self.input.take());
         }
     }
 }

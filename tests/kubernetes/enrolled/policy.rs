@@ -39,6 +39,22 @@ async fn a_frozen_application_is_compared_and_not_changed() {
     let record = scene.gateway.decisions().into_iter().find(is_denied).unwrap();
     assert_eq!(record["reason"], "permission_denied", "{record}");
     assert!(record["policy_sha256"].is_string(), "{record}");
+    let id = record["decision_id"].as_str().unwrap();
+    let shown = scene.gateway.admin(&format!("/decisions/{id}/input")).await;
+    let input = &shown["input"];
+    let acted = [
+        &shown["front"],
+        &input["access"],
+        &input["request"]["verb"],
+        &input["application"]["name"],
+    ];
+    assert_eq!(acted, ["controlplane", "write", "create", "shop"], "{shown}");
+    assert_eq!(
+        input["identity"]["username"],
+        Scene::account(&scene.home, "deployer"),
+        "{shown}"
+    );
+    assert_eq!(input["time"], record["timestamp"]);
     let created: Vec<_> = scene
         .writes()
         .into_iter()

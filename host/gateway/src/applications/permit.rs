@@ -17,7 +17,6 @@
 //! Security: a caller who may not see an Application gets the same response whether it exists or
 //! not. For callers that RBAC refuses, the cluster gets no queries.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use jiff::Timestamp;
 use crate::caller::Caller;
 use crate::kubernetes::permit::status_message;
 use crate::policies::{Policies, time_if_read};
+use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
@@ -38,7 +38,7 @@ use tollgate_policy::applications::{IndexedApplication, Inheritance};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationInput, Bundle, Checker, Front};
-use tollgate_proxy::record::OpenRecord;
+use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 use tollgate_state::{Cluster, ObjectName, Project};
 
 mod error;
@@ -179,7 +179,7 @@ pub(crate) fn reauthorize_application(
         project_lists: &project_lists,
         ownership: &ownership,
     };
-    front.policy.decide(access, checks, &mut BTreeMap::new()).ok()
+    front.policy.decide(access, checks, None).ok()
 }
 
 /// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:
@@ -195,10 +195,7 @@ pub(crate) fn authorize_application(
         return Err(not_visible(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
-    let mut notes = BTreeMap::new();
-    let permit = front.policy.decide(access, checks, &mut notes);
-    record.note(|record| record.notes = notes);
-    permit
+    front.policy.decide(access, checks, Some(record))
 }
 
 /// Checks a request by RBAC and the Application's own state.
@@ -285,12 +282,13 @@ fn not_visible(caller: &Caller, attributes: &Attributes) -> Error {
 }
 
 impl ApplicationsPolicy {
-    /// - `notes`: receives the texts of the policy for the record.
+    /// - `record`: receives the policy's texts, and keeps what its input was made of. `None` for what has
+    ///   no record.
     fn decide(
         &self,
         access: ApplicationAccess,
         checks: ObjectChecks<'_>,
-        notes: &mut BTreeMap<String, String>,
+        mut record: Option<&mut OpenRecord>,
     ) -> Result<ApplicationPermit, Error> {
         let time = time_if_read(&self.bundle);
         let input = ApplicationInput {
@@ -303,11 +301,15 @@ impl ApplicationsPolicy {
         };
         let user = access.caller().principal.username();
         let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
-        let decision = self
-            .bundle
-            .decide(input.to_value())
-            .map_err(|source| Error::Policy(status_message("the policy could not be evaluated"), source))?;
-        *notes = decision.log;
+        let decision = self.bundle.decide(input.to_value());
+        if let Some(record) = record.as_deref_mut() {
+            access.keep_input(checks, time, record);
+        }
+        let decision =
+            decision.map_err(|source| Error::Policy(status_message("the policy could not be evaluated"), source))?;
+        if let Some(record) = record {
+            record.note(|record| record.notes = decision.log);
+        }
         // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
         // own denial is reported first because it is more informative.
         let refused = match decision.allow {
@@ -327,6 +329,33 @@ impl ApplicationsPolicy {
 }
 
 impl ApplicationAccess {
+    /// Keeps what the policy's input was made of.
+    fn keep_input(&self, checks: ObjectChecks<'_>, time: Option<String>, record: &mut OpenRecord) {
+        let (resolved, attributes) = (Arc::clone(&self.resolved), Arc::clone(&self.attributes));
+        let (access, operation) = (self.access_mode, self.operation);
+        let (project_lists, ownership) = (checks.project_lists.clone(), checks.ownership.clone());
+        let shared = usize::try_from(self.evaluation.size_kib).unwrap_or(usize::MAX);
+        let size = shared
+            .saturating_mul(1_024)
+            .saturating_add(attributes_size(&attributes));
+        let at = record.at();
+        record.keep_input(PolicyInputSource::new(Front::Applications, size, move || {
+            let time = json_time(time.as_deref(), at);
+            let input = ApplicationInput {
+                facts: &resolved.facts,
+                attributes: &attributes,
+                access,
+                operation,
+                checks: ObjectChecks {
+                    project_lists: &project_lists,
+                    ownership: &ownership,
+                },
+                time: time.as_deref(),
+            };
+            (json(&input.to_value()), Vec::new())
+        }));
+    }
+
     /// Why the request is refused whatever the bundle decides. `None` if nothing refuses it.
     fn deny_reason(&self, checks: ObjectChecks<'_>) -> Option<String> {
         if !self.resolved.permitted {

@@ -11,14 +11,16 @@ use jiff::Timestamp;
 use super::admits_anonymous;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
+use crate::caller::Caller;
 use crate::open_exchanges::PtrEqArc;
 use crate::pipeline::Gateway;
 use crate::policies::Policies;
+use crate::policy_input::json;
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
-use tollgate_policy::rego::{self, ArgocdInput, Decision, PrincipalFacts};
+use tollgate_policy::rego::{self, ArgocdInput, Decision, Front, PrincipalFacts};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::OpenRecord;
+use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
 use tollgate_state::{Application, ObjectName};
 
 /// Field in which a caller says why.
@@ -26,6 +28,19 @@ const REASON: &str = "tollgate-reason";
 
 /// Longest reason, in bytes.
 const MAX_REASON_BYTES: usize = 512;
+
+/// Bytes of a question and of the Application that it names, approximately.
+const QUESTION_BYTES: usize = 4 * 1_024;
+
+/// What the content of a call says. Whether `request.action` is `override` is one of it.
+const NOT_READ: [&str; 5] = [
+    "request.project",
+    "request.application",
+    "request.namespace",
+    "request.action",
+    "application",
+];
+const NOT_READ_WHY: &str = "the policy that decided reads nothing of the content, so it was not read";
 
 /// Callers that argocd-server needs no session of.
 static ANONYMOUS: LazyLock<PrincipalFacts> = LazyLock::new(|| PrincipalFacts::new("", "", &[], "", "anonymous"));
@@ -43,7 +58,7 @@ static ANONYMOUS: LazyLock<PrincipalFacts> = LazyLock::new(|| PrincipalFacts::ne
 pub struct ArgocdPermit {
     sign_in: SignIn,
     /// What the policy was asked. `None` for requests that are not for the API.
-    asked: Option<Question>,
+    asked: Option<Arc<Question>>,
 }
 
 /// What the policy is asked about a request, apart from caller and time.
@@ -92,10 +107,10 @@ pub(crate) async fn authorize(
         true => ApiRequest::read(operation, (route, head), body).await?,
         false => ApiRequest::without_fields(operation),
     };
-    let question = Question {
+    let question = Arc::new(Question {
         reason: reason(&head.headers),
         request,
-    };
+    });
     let mut at = Timestamp::UNIX_EPOCH;
     record.note(|record| {
         at = record.at;
@@ -104,7 +119,9 @@ pub(crate) async fn authorize(
         record.application = object_name(policies, &question.request);
         record.policy.clone_from(&policies.argocd_digest);
     });
-    let decision = question.decide(policies, principal, at).map_err(Error::Policy)?;
+    let decision = question.decide(policies, principal, at);
+    keep_input(&question, (policies, principal), at, record);
+    let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
     match decision.allow {
         true => Ok(ArgocdPermit {
@@ -142,7 +159,7 @@ impl ArgocdReauthorization {
             (None, SignIn::NotRequired) => true,
             (None, SignIn::Required) => admits_anonymous(now),
         };
-        let permits = |question: &Question| {
+        let permits = |question: &Arc<Question>| {
             // SECURITY: the policy of then did not read what this one may read.
             if now.policies.argocd_reads_content() && !question.request.is_whole {
                 return false;
@@ -164,15 +181,48 @@ impl Question {
         // SECURITY: a front without a bundle is closed.
         let bundle = policies.argocd.as_ref().ok_or(rego::Error::Undefined)?;
         let caller = principal.map(|principal| policies.caller(principal));
-        let input = ArgocdInput {
-            principal: caller.as_ref().map_or(&*ANONYMOUS, |caller| &caller.policy),
+        let application = application(policies, &self.request);
+        bundle.decide(self.input(caller.as_deref(), at, application.map(|application| &**application)))
+    }
+
+    fn input(&self, caller: Option<&Caller>, at: Timestamp, application: Option<&Application>) -> regorus::Value {
+        ArgocdInput {
+            principal: caller.map_or(&*ANONYMOUS, |caller| &caller.policy),
             time: &at.to_string(),
             reason: self.reason.as_deref(),
             request: self.request.as_input(),
-            application: application(policies, &self.request),
-        };
-        bundle.decide(input.to_value())
+            application,
+        }
+        .to_value()
     }
+}
+
+/// Keeps what the policy's input was made of.
+fn keep_input(
+    question: &Arc<Question>,
+    (policies, principal): (&Policies, Option<&Arc<Principal>>),
+    at: Timestamp,
+    record: &mut OpenRecord,
+) {
+    let question = Arc::clone(question);
+    let caller = principal.map(|principal| policies.caller(principal));
+    let application = application(policies, &question.request).map(Arc::clone);
+    let shared = caller.as_ref().map_or(0, |caller| caller.size_kib);
+    let shared = usize::try_from(shared).unwrap_or(usize::MAX);
+    let size = shared.saturating_mul(1_024).saturating_add(QUESTION_BYTES);
+    record.keep_input(PolicyInputSource::new(Front::Argocd, size, move || {
+        let input = question.input(caller.as_deref(), at, application.as_deref());
+        let left_out = match question.request.is_whole {
+            true => Vec::new(),
+            false => NOT_READ
+                .map(|field| LeftOut {
+                    field,
+                    why: NOT_READ_WHY,
+                })
+                .to_vec(),
+        };
+        (json(&input), left_out)
+    }));
 }
 
 fn object_name(policies: &Policies, request: &ApiRequest) -> Option<ObjectName> {
@@ -183,13 +233,9 @@ fn object_name(policies: &Policies, request: &ApiRequest) -> Option<ObjectName> 
     })
 }
 
-fn application<'a>(policies: &'a Policies, request: &ApiRequest) -> Option<&'a Application> {
+fn application<'a>(policies: &'a Policies, request: &ApiRequest) -> Option<&'a Arc<Application>> {
     let name = object_name(policies, request)?;
-    policies
-        .resources
-        .applications
-        .get(&name)
-        .map(|application| &**application)
+    policies.resources.applications.get(&name)
 }
 
 fn reason(fields: &HeaderMap) -> Option<String> {

@@ -29,11 +29,13 @@ use http::{HeaderMap, HeaderName, Method};
 use jiff::Timestamp;
 
 use crate::applications::permit::restriction::{RequestObject, RestrictionsCache, TargetCluster};
+use crate::caller::Caller;
 use crate::control_plane::object::{Belonging, WrittenObject};
 use crate::control_plane::route::ControlPlanePath;
 use crate::kubernetes::permit::status_message;
 use crate::object_content::ContentFormat;
 use crate::policies::Policies;
+use crate::policy_input::{ATTRIBUTE_BYTES, attributes_size, json};
 use tollgate_cluster::access::{ClusterAccess, Clusters};
 use tollgate_config::{ControlPlaneCaller, ControlPlaneMode};
 use tollgate_core::attributes::Attributes;
@@ -43,8 +45,9 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
 use tollgate_policy::applications::{ActingAccount, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::rego::{self, ControlPlaneInput, Decision};
-use tollgate_proxy::record::OpenRecord;
+use tollgate_policy::rego::{self, ControlPlaneInput, Front};
+use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
+use tollgate_state::Cluster;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 
@@ -334,11 +337,13 @@ impl<'a> ControlPlaneAccess<'a> {
     ///
     /// - `at`: when the request arrived.
     /// - `object`: what the request writes. Without it nothing is permitted that depends on it.
+    /// - `record`: keeps what the policy's input was made of. `None` for what has no record.
     pub(crate) fn permit(
         &self,
         (policies, restrictions): (&Policies, &RestrictionsCache),
         (principal, at): (&Arc<Principal>, Timestamp),
         object: Option<&WrittenObject>,
+        record: Option<&mut OpenRecord>,
     ) -> Result<ControlPlanePermit, Error> {
         let text = |reason: &str| status_message::forbidden(principal.username(), &self.attributes, reason);
         let decided = match (&self.actor, object) {
@@ -368,7 +373,13 @@ impl<'a> ControlPlaneAccess<'a> {
             would_refuse,
             notes: BTreeMap::new(),
         };
-        let decision = self.ask_policy(policies, (principal, at), &permit);
+        let question = self.question(policies.caller(principal), at, &permit);
+        // SECURITY: a front without a bundle is closed.
+        let bundle = policies.control_plane.as_ref().ok_or(rego::Error::Undefined);
+        let decision = bundle.and_then(|bundle| bundle.decide(question.input()));
+        if let Some(record) = record {
+            question.keep(record);
+        }
         let decision = decision.map_err(|source| Error::Policy(text("the policy could not be evaluated"), source))?;
         if !decision.allow {
             return Err(Error::Denied(text(&decision.reason), decision.log));
@@ -377,29 +388,21 @@ impl<'a> ControlPlaneAccess<'a> {
         Ok(permit)
     }
 
-    /// Asks the bundle whether it refuses what is permitted otherwise.
-    fn ask_policy(
-        &self,
-        policies: &Policies,
-        (principal, at): (&Arc<Principal>, Timestamp),
-        permit: &ControlPlanePermit,
-    ) -> Result<Decision, rego::Error> {
-        // SECURITY: a front without a bundle is closed.
-        let bundle = policies.control_plane.as_ref().ok_or(rego::Error::Undefined)?;
-        let input = ControlPlaneInput {
-            principal: &policies.caller(principal).policy,
-            time: &at.to_string(),
-            cluster: self.cluster().cluster(),
-            attributes: &self.attributes,
+    /// What the bundle is asked about what is permitted otherwise.
+    fn question(&self, caller: Arc<Caller>, at: Timestamp, permit: &ControlPlanePermit) -> Question {
+        Question {
+            caller,
+            at,
+            cluster: Arc::clone(self.cluster().cluster()),
+            attributes: Arc::clone(&self.attributes),
             access: match self.actor {
                 Actor::Reads(_) => ReadOrWrite::Read,
                 Actor::Writes(_) | Actor::OwnerOfObject | Actor::Nobody => ReadOrWrite::Write,
             },
             dry_run: self.dry_run,
-            identity: &permit.identity,
-            application: permit.application.as_deref().map(|indexed| &*indexed.application),
-        };
-        bundle.decide(input.to_value())
+            identity: Arc::clone(&permit.identity),
+            application: permit.application.clone(),
+        }
     }
 
     /// The Application of a write that is refused, if it is known.
@@ -485,6 +488,46 @@ impl<'a> ControlPlaneAccess<'a> {
         let restrictions = restrictions.get_or_compile(project);
         let checked = restrictions.check_write(target, requested, &acting);
         checked.map_err(|violation| violation.to_string())
+    }
+}
+
+/// What the bundle is asked.
+#[derive(Debug)]
+struct Question {
+    caller: Arc<Caller>,
+    at: Timestamp,
+    cluster: Arc<Cluster>,
+    attributes: Arc<Attributes>,
+    access: ReadOrWrite,
+    dry_run: bool,
+    identity: Arc<Impersonation>,
+    application: Option<Arc<IndexedApplication>>,
+}
+
+impl Question {
+    fn input(&self) -> regorus::Value {
+        ControlPlaneInput {
+            principal: &self.caller.policy,
+            time: &self.at.to_string(),
+            cluster: &self.cluster,
+            attributes: &self.attributes,
+            access: self.access,
+            dry_run: self.dry_run,
+            identity: &self.identity,
+            application: self.application.as_deref().map(|indexed| &*indexed.application),
+        }
+        .to_value()
+    }
+
+    /// Keeps it, so that operators can ask again.
+    fn keep(self, record: &mut OpenRecord) {
+        let shared = usize::try_from(self.caller.size_kib).unwrap_or(usize::MAX);
+        // The Application has labels, and about as much as the attributes.
+        let own = attributes_size(&self.attributes).saturating_add(ATTRIBUTE_BYTES);
+        let size = shared.saturating_mul(1_024).saturating_add(own);
+        record.keep_input(PolicyInputSource::new(Front::ControlPlane, size, move || {
+            (json(&self.input()), Vec::new())
+        }));
     }
 }
 

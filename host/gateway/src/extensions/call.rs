@@ -12,6 +12,7 @@ use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::ExtensionPath;
 use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_policy::rego::ExtensionRequest;
 use tollgate_state::ObjectName;
 use tollgate_state::extensions::Scope;
 
@@ -189,6 +190,18 @@ impl Call {
             rest: path.rest.to_owned(),
             query: names::strip(path.query).map(Cow::into_owned),
         })
+    }
+}
+
+impl Call {
+    /// What policies see of it, without the project.
+    pub(crate) fn as_input(&self) -> ExtensionRequest<'_> {
+        ExtensionRequest {
+            method: self.method.as_str(),
+            path: &self.rest,
+            query: self.query.as_deref(),
+            project: None,
+        }
     }
 }
 

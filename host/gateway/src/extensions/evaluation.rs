@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 use crate::caller::Caller;
 use crate::extensions::call::{Call, ExtensionAttributes};
 use crate::extensions::facts::Facts;
-use crate::policies::{Policies, time_if_read};
+use crate::policies::Policies;
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
@@ -94,19 +94,25 @@ impl ExtensionEvaluationCache {
 
 impl ExtensionEvaluation {
     /// Memory that it holds and keeps alive, approximately, in KiB.
-    fn size_kib(&self) -> u32 {
+    pub(super) fn size_kib(&self) -> u32 {
         self.facts.size_kib.saturating_add(self.caller.size_kib)
     }
 
     /// The policy's decision about `call`, whose attributes this evaluation is for.
     ///
+    /// - `time`: when the call is judged, if the policy reads it.
+    ///
     /// # Errors
     /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
     /// is stuck denies, whatever it decided before.
-    pub(crate) fn decide(&self, policies: &Policies, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+    pub(crate) fn decide(
+        &self,
+        policies: &Policies,
+        call: &Call,
+        time: Option<&str>,
+    ) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
-            let time = time_if_read(&policies.extensions);
-            let input = self.facts.input((&self.caller, call), time.as_deref());
+            let input = self.facts.input((&self.caller, call.as_input()), time);
             policies.extensions.decide(input).map(Arc::new)
         };
         if policies.extensions.dependencies().request == RequestParts::All {

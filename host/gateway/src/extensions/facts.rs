@@ -117,15 +117,18 @@ impl Facts {
         }
     }
 
+    /// - `request`: the call, without the project, which the facts have.
     /// - `time`: when the call is judged, if the policy reads it.
-    pub(crate) fn input(&self, (caller, call): (&Caller, &Call), time: Option<&str>) -> regorus::Value {
+    pub(crate) fn input(
+        &self,
+        (caller, request): (&Caller, ExtensionRequest<'_>),
+        time: Option<&str>,
+    ) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
             request: ExtensionRequest {
-                method: call.method.as_str(),
-                path: &call.rest,
-                query: call.query.as_deref(),
                 project: self.target.project.as_deref(),
+                ..request
             },
             facts: &self.target.prepared,
             rbac: &self.verdicts,

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use crate::caller::Caller;
 use crate::extensions::call::Call;
 use crate::extensions::evaluation::ExtensionEvaluation;
+use crate::extensions::policy_input;
 use crate::extensions::registry::{Extension, Registry};
-use crate::policies::Policies;
+use crate::policies::{Policies, time_if_read};
 use tollgate_policy::rego;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
@@ -79,7 +80,10 @@ pub(crate) fn authorize(
         record.destination.clone_from(&target.destination);
         record.policy = Some(Arc::clone(&policies.extensions_digest));
     });
-    let decision = evaluation.decide(policies, &call).map_err(Error::Policy)?;
+    let time = time_if_read(&policies.extensions);
+    let decision = evaluation.decide(policies, &call, time.as_deref());
+    policy_input::keep((policies, &evaluation), &call, time, record);
+    let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
     permit(policies, (evaluation, decision), call)
 }
@@ -93,8 +97,9 @@ pub(crate) fn reauthorize(
     let mut call = before.call.clone();
     call.extension = extensions.find(&call.attributes.name);
     let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, &call);
-    let decision = evaluation.decide(policies, &call).map_err(Error::Policy)?;
-    permit(policies, (evaluation, decision), call)
+    let time = time_if_read(&policies.extensions);
+    let decision = evaluation.decide(policies, &call, time.as_deref());
+    permit(policies, (evaluation, decision.map_err(Error::Policy)?), call)
 }
 
 fn permit(

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::policies::time_if_read;
+use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Loaded;
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
 use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
+use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 
 pub(crate) mod status_message;
 
@@ -102,12 +104,15 @@ impl KubernetesPolicy {
 
     /// Authorizes one request of `access`.
     ///
+    /// - `record`: keeps what the policy's input was made of. `None` for what has no record.
+    ///
     /// Takes some microseconds. The identity follows from the access alone, and is computed once
     /// and cached with the policy.
     pub(crate) fn authorize(
         &self,
         access: &Arc<AccessGrant>,
         attributes: &Arc<Attributes>,
+        record: Option<&mut OpenRecord>,
     ) -> Result<KubernetesPermit, Error> {
         let cached_identity = self.cached_identity(access);
         let (impersonation, facts) = cached_identity.outcome.as_ref().map_err(|source| {
@@ -127,6 +132,9 @@ impl KubernetesPolicy {
         };
         let message = |reason: &str| status_message::forbidden(user, attributes, reason);
         let decision = self.bundle.decide(input.to_value());
+        if let Some(record) = record {
+            keep_input(&cached_identity, attributes, time, record);
+        }
         let decision =
             decision.map_err(|source| Error::Policy(message("the policy could not be evaluated"), source))?;
         if !decision.allow {
@@ -171,6 +179,34 @@ impl KubernetesPolicy {
         self.identities.insert(key, Arc::clone(&cached_identity));
         cached_identity
     }
+}
+
+/// Keeps what the policy's input was made of.
+fn keep_input(
+    cached_identity: &Arc<CachedIdentity>,
+    attributes: &Arc<Attributes>,
+    time: Option<String>,
+    record: &mut OpenRecord,
+) {
+    let (cached_identity, attributes) = (Arc::clone(cached_identity), Arc::clone(attributes));
+    let shared = usize::try_from(cached_identity.size_kib()).unwrap_or(usize::MAX);
+    let size = shared
+        .saturating_mul(1_024)
+        .saturating_add(attributes_size(&attributes));
+    let at = record.at();
+    record.keep_input(PolicyInputSource::new(Front::Kubernetes, size, move || {
+        let time = json_time(time.as_deref(), at);
+        let input = cached_identity.outcome.as_ref().map(|(_, facts)| {
+            let input = KubernetesInput {
+                facts,
+                attributes: &attributes,
+                time: time.as_deref(),
+            };
+            json(&input.to_value())
+        });
+        // Without facts nothing was kept.
+        (input.unwrap_or_default(), Vec::new())
+    }));
 }
 
 impl CachedIdentity {

@@ -6,9 +6,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::trace::trace_id;
-use super::{Outcome, Recorder};
+use super::{LeftOut, MAX_INPUT_BYTES, MAX_INPUTS, Outcome, PolicyInputError, PolicyInputSource, Recorder};
 use crate::metrics::Metrics;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_policy::rego::Front;
 use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
@@ -156,4 +157,106 @@ fn only_a_valid_trace_parent_gives_a_trace_id() {
     }
     assert_eq!(of(&[&good, &good]), None);
     assert_eq!(of(&[]), None);
+}
+
+/// Closes a request whose policy got an input that keeps this many bytes alive.
+fn close_with_input(recorder: &Arc<Recorder>, size_bytes: usize, alive: &Arc<()>) -> uuid::Uuid {
+    let mut open = recorder.open(Method::GET, "/");
+    let (id, alive) = (open.id(), Arc::clone(alive));
+    let render = move || {
+        let left_out = LeftOut {
+            field: "request.query",
+            why: "a query may hold secrets",
+        };
+        (json!({"strong": Arc::strong_count(&alive) > 0}), vec![left_out])
+    };
+    open.keep_input(PolicyInputSource::new(Front::Kubernetes, size_bytes, render));
+    // A record that is lent, and one that is dropped, keep theirs.
+    let lent = open.lend();
+    open.restore(lent);
+    drop(open);
+    id
+}
+
+#[test]
+fn the_latest_inputs_are_kept_within_both_bounds() {
+    let alive = Arc::new(());
+    let recorder = recorder(10_000);
+    let ids: Vec<_> = (0..MAX_INPUTS + 3)
+        .map(|_| close_with_input(&recorder, 1, &alive))
+        .collect();
+    // One is held by the test itself.
+    assert_eq!(Arc::strong_count(&alive), MAX_INPUTS + 1);
+    for (at, id) in ids.iter().enumerate() {
+        let kept = recorder.policy_input(*id);
+        match at {
+            ..3 => assert_eq!(kept, Err(PolicyInputError::Displaced(*id))),
+            _ => assert_eq!(kept.unwrap().input, json!({"strong": true})),
+        }
+    }
+    // A large one takes the place of many, and one beyond the bound is not kept at all.
+    let large = close_with_input(&recorder, MAX_INPUT_BYTES - 1, &alive);
+    assert_eq!(Arc::strong_count(&alive), 3);
+    assert!(recorder.policy_input(ids[MAX_INPUTS + 2]).is_ok());
+    assert!(recorder.policy_input(large).is_ok());
+    let larger = close_with_input(&recorder, MAX_INPUT_BYTES + 1, &alive);
+    assert_eq!(Arc::strong_count(&alive), 1);
+    for id in [large, larger] {
+        assert_eq!(recorder.policy_input(id), Err(PolicyInputError::Displaced(id)));
+    }
+    let small = close_with_input(&recorder, 1, &alive);
+    assert!(recorder.policy_input(small).is_ok());
+}
+
+#[test]
+fn an_input_that_is_not_there_says_why() {
+    let recorder = recorder(2);
+    let unasked = close(&recorder, "/");
+    let mut set = recorder.open(Method::GET, "/");
+    let claims = json!({"sub": "alice"}).as_object().cloned().unwrap();
+    let principal = Arc::new(Principal::for_test(claims, CredentialTransport::Bearer));
+    set.note(|record| {
+        record.front = "applicationsets";
+        record.principal = Some(principal);
+    });
+    let many = set.id();
+    drop(set);
+    let unknown = uuid::Uuid::now_v7();
+    for (id, expected) in [
+        (
+            unasked,
+            "has no input, because no policy was asked: the request ended with `allowed` before",
+        ),
+        (
+            many,
+            "has no single input: the policy of ApplicationSets is asked about",
+        ),
+        (unknown, "this replica has no decision"),
+    ] {
+        let error = recorder.policy_input(id).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains(&id.to_string()), "{error}");
+    }
+    let gone = PolicyInputError::Displaced(unknown).to_string();
+    assert_eq!(
+        gone,
+        format!(
+            "the input of decision `{unknown}` is gone: those of the latest 1000 decisions are kept, in at most 32 MiB; \
+             send the request again and use the id of that decision"
+        )
+    );
+}
+
+/// The record itself, in the log and for callers, has nothing of it.
+#[test]
+fn an_input_is_in_no_record() {
+    let alive = Arc::new(());
+    let recorder = recorder(2);
+    let id = close_with_input(&recorder, 1, &alive);
+    let record = recorder.find(id).unwrap();
+    for shown in [
+        serde_json::to_value(&*record),
+        serde_json::to_value(record.for_caller()),
+    ] {
+        assert!(shown.unwrap().get("input").is_none());
+    }
 }

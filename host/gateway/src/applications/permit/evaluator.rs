@@ -58,7 +58,7 @@ pub(super) struct ApplicationEvaluation {
     /// The relevant verdicts as records contain them: for most requests, for those for logs, and
     /// for those that run programs.
     checks: [Arc<[CheckRecord]>; 3],
-    size_kib: u32,
+    pub(super) size_kib: u32,
     pub(super) outcome: Result<Arc<ResolvedApplication>, DenyReason>,
 }
 

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,7 +161,7 @@ impl Fixture {
                 project_lists: listed,
                 ownership: owned,
             },
-            &mut BTreeMap::new(),
+            None,
         )
     }
 }

@@ -66,7 +66,7 @@ fn request_attributes(method: &Method, path: &str, upgrade: Option<Protocol>) ->
 }
 
 fn authorize(access: &Arc<AccessGrant>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
-    policy().authorize(access, &Arc::new(attributes))
+    policy().authorize(access, &Arc::new(attributes), None)
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -217,7 +217,7 @@ fn the_identity_of_an_access_is_cached() {
     let policy = policy();
     let impersonation_of = |access: &Arc<AccessGrant>| {
         let permit = policy
-            .authorize(access, &Arc::new(request_attributes(&Method::GET, PODS, None)))
+            .authorize(access, &Arc::new(request_attributes(&Method::GET, PODS, None)), None)
             .unwrap();
         Arc::clone(permit.impersonation())
     };
@@ -294,7 +294,7 @@ fn a_request_uses_the_cached_identity() {
     let alice = access("my-agent", "alice", developer(3));
     let is_allowed = || {
         policy
-            .authorize(&alice, &Arc::new(request_attributes(&Method::GET, PODS, None)))
+            .authorize(&alice, &Arc::new(request_attributes(&Method::GET, PODS, None)), None)
             .is_ok()
     };
     assert!(is_allowed());

@@ -1,6 +1,9 @@
 //! Decisions of policy bundles, and of the checks that they cannot overrule.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use tollgate_proxy::record::Recorder;
 
 fn refused(result: Result<ApplicationPermit, Error>) -> String {
     match result {
@@ -242,10 +245,14 @@ fn the_log_of_a_bundle_is_recorded_whether_it_allows_or_denies() {
             project_lists: &ProjectListCheck::Permitted,
             ownership: &OwnershipCheck::Permitted,
         };
-        let mut notes = BTreeMap::new();
-        let decided = fixture.policy.decide(access.unwrap(), checks, &mut notes);
+        let recorder = Recorder::start(1, None, Arc::default(), None).unwrap();
+        let mut record = recorder.open(Method::GET, POD);
+        let id = record.id();
+        let decided = fixture.policy.decide(access.unwrap(), checks, Some(&mut record));
         assert_eq!(decided.is_ok(), allow, "{decided:?}");
-        assert_eq!(notes, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+        drop(record);
+        let notes = &recorder.find(id).unwrap().notes;
+        assert_eq!(*notes, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
     }
 }
 
