@@ -8,6 +8,7 @@ mod applications;
 mod applicationsets;
 mod bundles;
 mod commands;
+mod explain;
 mod shell;
 mod shipped;
 

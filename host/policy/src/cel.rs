@@ -284,6 +284,12 @@ impl Expression {
     }
 }
 
+/// The parts of a conjunction, in order, without brackets around it: of `a && (b || c)`, `a` and
+/// `(b || c)`. An expression that is no conjunction is its only part.
+pub(crate) fn conjuncts(source: &str) -> Vec<&str> {
+    limits::conjuncts(source)
+}
+
 fn push_texts(values: &[Value], texts: &mut Vec<String>) -> Result<(), Error> {
     for value in values {
         check_length(texts.len().saturating_add(1))?;

@@ -21,6 +21,7 @@ mod cases;
 mod compile;
 mod decision;
 mod dependencies;
+mod explanation;
 mod graph;
 mod growth;
 mod input;
@@ -35,6 +36,7 @@ mod worker;
 
 pub use decision::Decision;
 pub use dependencies::{InputDependencies, RequestParts};
+pub use explanation::UntrueCondition;
 pub use graph::MAX_CALL_DEPTH;
 pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
 pub use input::{

@@ -9,7 +9,7 @@ use super::{CheckedBundle, Format};
 use crate::exit_code;
 use crate::list_output::render;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage};
+use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage, UntrueCondition};
 
 fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)
@@ -160,7 +160,7 @@ fn print_findings(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {
     findings.try_for_each(|finding| writeln!(out, "{finding}"))
 }
 
-/// `policy explain`: the decision, its input, and the lines that decided. Exit code as
+/// `policy explain`: the decision, what was not true for a denial, the lines that were reached, and the input. Exit code as
 /// `policy eval`.
 pub(super) fn explanation(
     out: &mut dyn Write,
@@ -186,6 +186,7 @@ fn explain(
         let explained = json!({
             "decision": report.evaluation,
             "input": report.input,
+            "untrue": report.untrue,
             "reached": reached.collect::<Vec<_>>(),
             "findings": report.diagnostics,
         });
@@ -194,6 +195,17 @@ fn explain(
     print_decision(out, report)?;
     if !is_decided(report) {
         return Ok(());
+    }
+    if !report.untrue.is_empty() {
+        let row = |untrue: &UntrueCondition| {
+            let UntrueCondition { file, line, rule, text } = untrue;
+            [format!("{file}:{line}"), rule.clone(), text.clone()]
+        };
+        writeln!(
+            out,
+            "{}",
+            render(&["NOT TRUE", "RULE", "CONDITION"], report.untrue.iter().map(row))
+        )?;
     }
     for file in &report.coverage {
         writeln!(out, "{}", file.file)?;

@@ -35,10 +35,8 @@ pub(super) fn scan(source: &str) -> Result<(), Error> {
     if source.trim().is_empty() {
         return Err(Error::Empty);
     }
-    let bytes = source.as_bytes();
     let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
+    for (at, byte) in code(source) {
         match byte {
             b'(' | b'[' | b'{' => {
                 depth += 1;
@@ -47,17 +45,77 @@ pub(super) fn scan(source: &str) -> Result<(), Error> {
                 }
             }
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'/' if bytes.get(at + 1) == Some(&b'/') => {
-                while bytes.get(at).is_some_and(|&b| b != b'\n') {
-                    at += 1;
-                }
-            }
-            b'"' | b'\'' => at = end_of_text(bytes, at),
             _ => {}
         }
-        at += 1;
     }
     Ok(())
+}
+
+/// The parts of a conjunction, in order, without brackets around it: of `a && (b || c)`, `a` and
+/// `(b || c)`. An expression that is no conjunction is its only part.
+pub(super) fn conjuncts(source: &str) -> Vec<&str> {
+    let whole = without_brackets(source.trim());
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    let mut before = 0;
+    for (at, byte) in code(whole) {
+        match (depth, byte) {
+            (_, b'(' | b'[' | b'{') => depth += 1,
+            (_, b')' | b']' | b'}') => depth = depth.saturating_sub(1),
+            // `||` and `?:` bind less than `&&`. `.?` is an optional field.
+            (0, b'|') => return vec![whole],
+            (0, b'?') if before != b'.' => return vec![whole],
+            (0, b'&') if before == b'&' => {
+                parts.extend(whole.get(start..at.saturating_sub(1)));
+                start = at.saturating_add(1);
+            }
+            _ => {}
+        }
+        before = byte;
+    }
+    parts.extend(whole.get(start..));
+    parts.into_iter().map(str::trim).collect()
+}
+
+/// The source without brackets that are around all of it.
+fn without_brackets(source: &str) -> &str {
+    let Some(inner) = source.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) else {
+        return source;
+    };
+    let mut depth = 0_usize;
+    for (_, byte) in code(inner) {
+        match (depth, byte) {
+            (_, b'(') => depth += 1,
+            // It closes the bracket at the start.
+            (0, b')') => return source,
+            (_, b')') => depth -= 1,
+            _ => {}
+        }
+    }
+    without_brackets(inner.trim())
+}
+
+/// The bytes outside of texts and comments, with their places.
+fn code(source: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
+    let bytes = source.as_bytes();
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let at = next;
+            let byte = *bytes.get(at)?;
+            match byte {
+                b'/' if bytes.get(at + 1) == Some(&b'/') => {
+                    while bytes.get(next).is_some_and(|&b| b != b'\n') {
+                        next += 1;
+                    }
+                }
+                b'"' | b'\'' => next = end_of_text(bytes, at) + 1,
+                _ => {
+                    next += 1;
+                    return Some((at, byte));
+                }
+            }
+        }
+    })
 }
 
 /// The last byte of the text literal that starts at `start`, or the end of the source if it is

@@ -340,3 +340,23 @@ fn mentions_of_a_field_are_found_in_every_syntax() {
         assert!(!compile(source).unwrap().mentions("claims", "email"), "{source}");
     }
 }
+
+#[test]
+fn a_conjunction_is_taken_apart_and_nothing_else() {
+    for (source, expected) in [
+        ("a", &["a"][..]),
+        ("a && b&&c", &["a", "b", "c"]),
+        (" ( a && (b || c) ) ", &["a", "(b || c)"]),
+        ("(a) && (b)", &["(a)", "(b)"]),
+        ("a && b || c", &["a && b || c"]),
+        ("a ? b && c : d", &["a ? b && c : d"]),
+        ("a.?b.orValue(true) && c", &["a.?b.orValue(true)", "c"]),
+        ("x.all(y, y && z) && b", &["x.all(y, y && z)", "b"]),
+        ("a == ' && ' && b == \"||\"", &["a == ' && '", "b == \"||\""]),
+        ("a // && b || ) \n && c", &["a // && b || )", "c"]),
+        ("((a))", &["a"]),
+        ("(a", &["(a"]),
+    ] {
+        assert_eq!(super::conjuncts(source), expected, "{source}");
+    }
+}

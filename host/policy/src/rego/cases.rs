@@ -17,7 +17,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 pub(super) mod identities;
 
 const MAX_CASES: usize = 2_000;
-const INTERPRETER_TIME: Duration = Duration::from_secs(1);
+pub(super) const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,6 +11,7 @@ use regorus::unstable::{Module, Parser};
 use regorus::{Engine, Value};
 use serde::Deserialize;
 
+use super::explanation::UntrueCondition;
 use super::source::{BundleSource, FileKind};
 use super::{Decision, Error, Front, InputDependencies, decision, graph, growth, parse_yaml, shorten};
 use crate::cel;
@@ -35,6 +36,8 @@ pub(super) struct Compiled {
 pub(super) struct Condition {
     name: String,
     message: String,
+    location: Location,
+    source: String,
     expression: cel::Expression,
 }
 
@@ -77,6 +80,27 @@ impl Compiled {
             }
         }
         Ok(None)
+    }
+
+    /// The first condition that is not true, which denies. Of conditions joined by `&&` it is the first
+    /// false one.
+    pub(super) fn untrue_condition(&self, input: &Value) -> Option<UntrueCondition> {
+        let json = serde_json::to_value(input).ok()?;
+        let variables = cel::Variables::new([("input", &json)]).ok()?;
+        let is_true = |condition: &&Condition| condition.expression.eval_bool_in(&variables) == Ok(true);
+        let condition = self.conditions.iter().find(|condition| !is_true(condition))?;
+        let is_false = |part: &&str| {
+            let part = cel::Expression::compile(part, &["input"]);
+            part.and_then(|part| part.eval_bool_in(&variables)) == Ok(false)
+        };
+        let mut text = condition.source.as_str();
+        while let Some(part) = cel::conjuncts(text).into_iter().find(is_false) {
+            if part.len() == text.len() {
+                break;
+            }
+            text = part;
+        }
+        Some(UntrueCondition::new(&condition.location, &condition.name, text))
     }
 }
 
@@ -137,7 +161,7 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
         .map_err(|error| vec![engine_error(policy, &error)])
 }
 
-fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
+pub(super) fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     let mut modules = Vec::new();
     for file in source.files_of(FileKind::Policy) {
         let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
@@ -153,16 +177,24 @@ fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     modules
 }
 
-pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+/// An engine with the texts of policies, by path, and data as JSON.
+pub(super) fn new_engine(files: impl Iterator<Item = (String, String)>, data: &str) -> Result<Engine, String> {
     let text = |error: &dyn std::fmt::Display| format!("{error:#}");
     let mut engine = Engine::new();
-    engine.set_strict_builtin_errors(true);
-    for file in source.files_of(FileKind::Policy) {
-        let added = engine.add_policy(file.path.clone(), file.text.clone());
-        added.map_err(|error| text(&error))?;
+    for (path, policy) in files {
+        engine.add_policy(path, policy).map_err(|error| text(&error))?;
     }
     let data = Value::from_json_str(data).map_err(|error| text(&error))?;
     engine.add_data(data).map_err(|error| text(&error))?;
+    Ok(engine)
+}
+
+pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+    let text = |error: &dyn std::fmt::Display| format!("{error:#}");
+    let files = source.files_of(FileKind::Policy);
+    let files = files.map(|file| (file.path.clone(), file.text.clone()));
+    let mut engine = new_engine(files, data)?;
+    engine.set_strict_builtin_errors(true);
     let policy = engine.compile_with_entrypoint(&entry_point.into());
     let policy = policy.map_err(|error| text(&error))?;
     let program = Compiler::compile_from_policy(&policy, &[entry_point]).map_err(|error| text(&error))?;
@@ -238,6 +270,8 @@ fn conditions(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Conditi
                 Ok(expression) => conditions.push(Condition {
                     name,
                     message: raw.message,
+                    location: here,
+                    source: raw.expression.value,
                     expression,
                 }),
                 Err(error) => found.push(Diagnostic::error(here, format!("condition `{name}`: {error}"))),

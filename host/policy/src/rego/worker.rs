@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::cases::{CaseOutcome, CaseResult};
+use super::explanation::{UntrueCondition, untrue_conditions};
 use super::{Front, cases, compile, source::BundleSource};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -71,6 +72,8 @@ pub struct CheckReport {
     /// The decision about the input given to [`Checker::evaluate`]: an object with `allow`,
     /// `reason` and obligations, or with `error`.
     pub evaluation: Option<serde_json::Value>,
+    /// For a denial, what [`Checker::explain`] found that was tried and was not true.
+    pub untrue: Vec<UntrueCondition>,
     /// The complete input given to [`Checker::explain`], with the identity that the mapping gives.
     pub input: Option<serde_json::Value>,
 }
@@ -148,7 +151,8 @@ impl Checker {
         self.run(source, &Action::Evaluate(input))
     }
 
-    /// Like [`Checker::evaluate`], and also reports which lines decided. An input of the Kubernetes
+    /// Like [`Checker::evaluate`], and also reports which lines decided and, for a denial, which
+    /// conditions were not true. An input of the Kubernetes
     /// front without `identity` gets the one that the mapping gives.
     pub fn explain(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
         self.run(source, &Action::Explain(input))
@@ -261,6 +265,7 @@ fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec
     let mut parsed = compile::compile(source)?;
     let front = source.front;
     let mut report = CheckReport::default();
+    let mut denied = None;
     let coverage = match action {
         Action::Check(coverage) => {
             let cases = cases::read(source, &mut report.diagnostics);
@@ -279,6 +284,9 @@ fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec
             cases::identities::fill_identity(source, &mut input, &mut report.diagnostics);
             parsed.engine.set_enable_coverage(true);
             decide(front, &mut parsed, &input, &mut report);
+            let decision = report.evaluation.as_ref();
+            let is_denied = decision.is_some_and(|decision| decision.get("allow") != Some(&true.into()));
+            denied = is_denied.then(|| regorus::Value::from(input.clone()));
             report.input = Some(input);
             Coverage::On
         }
@@ -291,7 +299,35 @@ fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec
         };
         report.coverage = reached.files.into_iter().map(coverage).collect();
     }
+    if let Some(input) = denied {
+        explain_denial(source, &parsed.compiled, &input, &mut report);
+    }
     Ok(report)
+}
+
+/// Reports what was not true. If a match condition denied, the rules did not decide.
+fn explain_denial(
+    source: &BundleSource,
+    compiled: &compile::Compiled,
+    input: &regorus::Value,
+    report: &mut CheckReport,
+) {
+    if let Some(condition) = compiled.untrue_condition(input) {
+        report.coverage.clear();
+        report.untrue.push(condition);
+        return;
+    }
+    let modules = compile::parse(source, &mut report.diagnostics);
+    match untrue_conditions(source, &modules, &report.coverage, (&compiled.data, input)) {
+        Ok(untrue) => report.untrue = untrue,
+        Err(why) => {
+            let message = format!(
+                "which conditions were not true cannot be told: {}",
+                compile::error_message(&why)
+            );
+            report.diagnostics.push(Diagnostic::warning(None, message));
+        }
+    }
 }
 
 fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, report: &mut CheckReport) {
