@@ -8,14 +8,15 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::process::Command;
+use tempfile::{NamedTempFile, TempDir};
+use tokio::process::{Child, Command};
 
 use super::{Layout, guests, sources};
+use test_support::api_server::Api;
 use test_support::backend::{Backend, Reply};
 use test_support::checkout;
 use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::{self, session};
+use test_support::kubernetes::gateway::{self, base64, session};
 use test_support::world::{application, copy_tree, project};
 use xtask::image::write;
 
@@ -45,6 +46,7 @@ struct Container {
 impl Container {
     /// Unpacks the image of `TOLLGATE_IMAGE`, or one of the program of these tests.
     fn unpack() -> Self {
+        check_users();
         let given = std::env::var_os("TOLLGATE_IMAGE").map(PathBuf::from);
         let layout = Layout::read(given.as_deref().unwrap_or_else(|| image_of_this_build()));
         let config = &layout.configuration["config"];
@@ -88,10 +90,9 @@ impl Container {
 
     /// The entrypoint with these arguments.
     fn run(&self, arguments: &[String]) -> Command {
-        let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
         let mut command = Command::new("unshare");
         command
-            .args(if is_root { &[][..] } else { &USERS })
+            .args(if is_root() { &[][..] } else { &USERS })
             .args(["--mount", "sh", "-euc", ENTER, "sh"])
             .arg(self.root.path())
             .args(&self.entrypoint)
@@ -112,6 +113,25 @@ impl Container {
         assert!(output.status.success(), "{arguments:?}: {stderr}");
         String::from_utf8(output.stdout).unwrap()
     }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Checks that this machine lets these tests be several users, as `chroot --userspec` needs.
+fn check_users() {
+    if is_root() {
+        return;
+    }
+    let probe = std::process::Command::new("unshare").args(USERS).arg("true").output();
+    let probe = probe.expect("`unshare` of util-linux");
+    assert!(
+        probe.status.success(),
+        "{}these tests run the image as the user 65532: run them as root, or give yourself users with \
+         `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$(id -un)\"`",
+        String::from_utf8_lossy(&probe.stderr)
+    );
 }
 
 /// A layout with the program of these tests.
@@ -157,52 +177,63 @@ async fn the_program_runs_and_gives_a_copy_of_itself() {
     assert!(stderr.contains("Permission denied"), "{stderr}");
 }
 
-/// With the settings of `deploy/kubernetes`, but for what needs a cluster.
-#[tokio::test]
-async fn the_gateway_answers_with_the_policies_and_plugins_of_the_image() {
-    let container = Container::unpack();
-    let backend = Backend::start(|_| Reply::ok("hello")).await;
-    let port = backend.address.port();
-    fs::write(container.path("etc/hosts"), "127.0.0.1 backend.internal\n").unwrap();
-    let settings = checkout().join("deploy/kubernetes/base/tollgate.yaml");
-    let mut settings: Value = serde_saphyr::from_str(&fs::read_to_string(settings).unwrap()).unwrap();
-    settings.as_object_mut().unwrap().remove("tls").unwrap();
-    settings["listen"] = json!("127.0.0.1:0");
-    settings["admin"]["listen"] = json!("127.0.0.1:0");
-    settings["state"] = json!({"directory": "/etc/tollgate/state", "namespace": "argocd"});
-    let folder = container.folder("etc/tollgate/settings");
-    fs::write(folder.join("tollgate.yaml"), settings.to_string()).unwrap();
-    // The gateway makes `plugins.cache` in it.
-    container.volume("var/cache/tollgate");
+/// A gateway in an image's files.
+struct Running {
+    gateway: String,
+    admin: String,
+    client: reqwest::Client,
+    /// It ends with this.
+    _process: Child,
+    _log: NamedTempFile,
+}
 
-    let policy = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, echo, allow\n";
-    let state = gateway::Layout::new(&[], policy);
-    let echo = format!("{{services: [{{url: 'http://backend.internal:{port}'}}]}}");
-    let config = json!({"accounts.alice": "login", "accounts.bob": "login", "extension.config.echo": echo});
-    state.object("ConfigMap", "argocd-cm", &json!({}), &config);
-    state.write(&project("shop", json!([{"server": "*", "namespace": "*"}])));
-    state.write(&application("cart", "shop"));
-    copy_tree(&state.root().join("state"), &container.folder("etc/tollgate/state"));
+impl Running {
+    /// Starts the image's command, with the settings of `deploy/kubernetes` but for what needs a cluster.
+    ///
+    /// - `configure`: changes the settings.
+    async fn start(container: &Container, state: &gateway::Layout, configure: impl FnOnce(&mut Value)) -> Self {
+        let settings = checkout().join("deploy/kubernetes/base/tollgate.yaml");
+        let mut settings: Value = serde_saphyr::from_str(&fs::read_to_string(settings).unwrap()).unwrap();
+        settings.as_object_mut().unwrap().remove("tls").unwrap();
+        settings["listen"] = json!("127.0.0.1:0");
+        settings["admin"]["listen"] = json!("127.0.0.1:0");
+        settings["state"] = json!({"directory": "/etc/tollgate/state", "namespace": "argocd"});
+        configure(&mut settings);
+        let folder = container.folder("etc/tollgate/settings");
+        fs::write(folder.join("tollgate.yaml"), settings.to_string()).unwrap();
+        copy_tree(&state.root().join("state"), &container.folder("etc/tollgate/state"));
+        // The gateway makes `plugins.cache` in it.
+        container.volume("var/cache/tollgate");
 
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let mut process = container
-        .run(&container.command)
-        .stderr(Stdio::from(log.reopen().unwrap()))
-        .spawn()
-        .unwrap();
-    let fields = eventually("the gateway listens", async || {
-        let text = fs::read_to_string(log.path()).unwrap();
-        assert!(process.try_wait().unwrap().is_none(), "the gateway ended: {text}");
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut fields = lines.map(|line| line["fields"].clone());
-        fields.find(|fields| fields["message"] == "listening")
-    })
-    .await;
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let ask = async |user: Option<&str>| {
-        let url = format!("http://{}/api/v1/extensions/echo/", fields["listen"].as_str().unwrap());
-        let mut request = client
-            .get(url)
+        let log = NamedTempFile::new().unwrap();
+        let mut process = container
+            .run(&container.command)
+            .stderr(Stdio::from(log.reopen().unwrap()))
+            .spawn()
+            .unwrap();
+        let fields = eventually("the gateway listens", async || {
+            let text = fs::read_to_string(log.path()).unwrap();
+            assert!(process.try_wait().unwrap().is_none(), "the gateway ended: {text}");
+            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let mut fields = lines.map(|line| line["fields"].clone());
+            fields.find(|fields| fields["message"] == "listening")
+        })
+        .await;
+        let url = |key: &str| format!("http://{}", fields[key].as_str().unwrap());
+        Self {
+            gateway: url("listen"),
+            admin: url("admin"),
+            client: reqwest::Client::builder().no_proxy().build().unwrap(),
+            _process: process,
+            _log: log,
+        }
+    }
+
+    /// Status and body of the answer to a person, or to nobody.
+    async fn ask(&self, user: Option<&str>, path: &str) -> (u16, String) {
+        let mut request = self
+            .client
+            .get(format!("{}{path}", self.gateway))
             .header("Argocd-Application-Name", "argocd:cart")
             .header("Argocd-Project-Name", "shop");
         if let Some(user) = user {
@@ -210,18 +241,116 @@ async fn the_gateway_answers_with_the_policies_and_plugins_of_the_image() {
         }
         let answer = request.send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
-    };
-    assert_eq!(ask(None).await.0, 401);
-    let (status, text) = ask(Some("bob")).await;
+    }
+
+    async fn admin(&self, path: &str) -> String {
+        let answer = self.client.get(format!("{}{path}", self.admin)).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.text().await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_answers_with_the_policies_and_plugins_of_the_image() {
+    let container = Container::unpack();
+    let backend = Backend::start(|_| Reply::ok("hello")).await;
+    let port = backend.address.port();
+    fs::write(container.path("etc/hosts"), "127.0.0.1 backend.internal\n").unwrap();
+    let policy = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n";
+    let state = gateway::Layout::new(&[], policy);
+    let service = |host: &str| format!("{{services: [{{url: 'http://{host}:{port}'}}]}}");
+    let config = json!({
+        "accounts.alice": "login",
+        "accounts.bob": "login",
+        "extension.config.echo": service("backend.internal"),
+        "extension.config.lost": service("other.internal"),
+    });
+    state.object("ConfigMap", "argocd-cm", &json!({}), &config);
+    state.write(&project("shop", json!([{"server": "*", "namespace": "*"}])));
+    state.write(&application("cart", "shop"));
+    let running = Running::start(&container, &state, |_| {}).await;
+
+    let echo = "/api/v1/extensions/echo/";
+    assert_eq!(running.ask(None, echo).await.0, 401);
+    let (status, text) = running.ask(Some("bob"), echo).await;
     assert!(status == 403 && text.contains("permission_denied"), "{status}: {text}");
     assert_eq!(backend.seen().len(), 0);
-    assert_eq!(ask(Some("alice")).await, (200, "hello".to_owned()));
+    assert_eq!(running.ask(Some("alice"), echo).await, (200, "hello".to_owned()));
     assert_eq!(backend.seen()[0].values("argocd-username"), ["alice"]);
+    // The twin: a name that is in no file of the image.
+    let (status, text) = running.ask(Some("alice"), "/api/v1/extensions/lost/").await;
+    assert_eq!((status, backend.seen().len()), (502, 1), "{text}");
 
-    let admin = format!("http://{}/configuration", fields["admin"].as_str().unwrap());
-    let configuration: Value = client.get(admin).send().await.unwrap().json().await.unwrap();
-    let text = configuration.to_string();
+    assert_eq!(running.admin("/healthz").await, "ok\n");
+    assert_eq!(running.admin("/readyz").await, "ok\n");
+    let text = running.admin("/configuration").await;
     for plugin in xtask::image::PLUGINS {
         assert!(text.contains(plugin), "{plugin}: {text}");
     }
+}
+
+/// A plugin of the image gets a token for a cluster, by the name of the issuer.
+#[tokio::test]
+async fn the_gateway_mints_through_a_plugin_of_the_image() {
+    let container = Container::unpack();
+    fs::write(container.path("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    let json = |body: Value| {
+        (
+            200,
+            vec![("content-type", "application/json".to_owned())],
+            body.to_string(),
+        )
+    };
+    let issuer = Api::start(move |seen| match seen.value("authorization") {
+        Some("Bearer r0bot-t0ken") => json(json!({"token": "minted", "expires_in": 3600})),
+        _ => (401, Vec::new(), String::new()),
+    })
+    .await;
+    let api = Api::start(|seen| match seen.value("authorization") {
+        Some("Bearer minted") => (200, Vec::new(), "welcome".to_owned()),
+        _ => (401, Vec::new(), "who?".to_owned()),
+    })
+    .await;
+    fs::write(
+        container.folder("etc/tollgate/settings").join("issuer.pem"),
+        &issuer.ca_pem,
+    )
+    .unwrap();
+    let port = issuer.address.port();
+    let cluster = |name: &str, server: &str, robot: &str| {
+        let config = json!({
+            "webAPIProviderConfig": {
+                "method": "POST", "url": format!("https://localhost:{port}/token"), "tokenPath": "$.token",
+                "headers": {"Authorization": "Bearer {{.robot}}"},
+                "expiry": {"path": "$.expires_in", "format": "seconds"},
+            },
+            "tlsClientConfig": {"caData": base64(&api.ca_pem)},
+        });
+        json!({"name": name, "server": server, "config": config.to_string(), "robot": robot})
+    };
+    let policy = "p, alice, clusters, get, *, allow\np, alice, clusters, connect, *, allow\n";
+    let state = gateway::Layout::new(&["alice", "bob"], policy);
+    state.cluster("prod", &cluster("prod", &api.url(), "r0bot-t0ken"));
+    state.cluster("stale", &cluster("stale", "https://127.0.0.1:1", "of-yesterday"));
+    let host = json!({"host": "localhost", "port": port, "loopback": true, "ca": "/etc/tollgate/settings/issuer.pem"});
+    let running = Running::start(&container, &state, |settings| {
+        settings["clusters"] = json!({"forward": true});
+        settings["plugins"]["grants"]["webapi"]["hosts"] = json!([host]);
+    })
+    .await;
+
+    let (prod, stale) = ("/clusters/prod/k8s/api", "/clusters/stale/k8s/api");
+    let (status, text) = running.ask(Some("bob"), prod).await;
+    assert!(status == 403 && text.contains("permission_denied"), "{status}: {text}");
+    assert_eq!((issuer.seen().len(), api.seen().len()), (0, 0));
+    assert_eq!(running.ask(Some("alice"), prod).await, (200, "welcome".to_owned()));
+    assert_eq!((issuer.seen().len(), api.seen().len()), (1, 1));
+    // The twin: the issuer refuses.
+    let (status, text) = running.ask(Some("alice"), stale).await;
+    assert!(status == 502 && text.contains("credential"), "{status}: {text}");
+    assert_eq!((issuer.seen().len(), api.seen().len()), (2, 1));
+    let minted: Value = serde_json::from_str(&running.admin("/decisions?most=10").await).unwrap();
+    let minted = minted.as_array().unwrap().iter().find(|record| record["status"] == 200);
+    let provider = minted.unwrap()["credential"]["provider"].as_str().unwrap();
+    assert!(provider.starts_with("webapi@sha256:"), "{provider}");
 }

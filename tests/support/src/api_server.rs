@@ -112,7 +112,7 @@ impl Api {
         api
     }
 
-    /// Its URL.
+    /// Its URL, by its address.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -167,7 +167,7 @@ impl Api {
 }
 
 fn server(authority: &Authority, address: IpAddr, clients: Option<&Authority>) -> ServerConfig {
-    let Pair { certificate, key } = authority.server(&[&address.to_string()]);
+    let Pair { certificate, key } = authority.server(&[&address.to_string(), "localhost"]);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
