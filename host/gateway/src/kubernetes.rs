@@ -257,7 +257,10 @@ impl<'a> KubernetesRequest<'a> {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = self.front.policy.authorize(&access, &attributes, Some(&mut *context.record));
+        let permit = self
+            .front
+            .policy
+            .authorize(&access, &attributes, Some(&mut *context.record));
         context.record.finish_stage(Stage::Authorize);
         if let Err(permit::Error::Denied(_, notes)) = &permit {
             context.record.note(|record| record.notes.clone_from(notes));
