@@ -17,6 +17,7 @@ mod argocd_api;
 mod differential;
 mod hostile_policies;
 mod image;
+mod mistakes;
 mod oidc_provider;
 mod papers;
 mod plugins;

@@ -275,6 +275,10 @@ impl Gateway {
         if let Some(pem) = &self.authority {
             let roots =
                 reqwest::Certificate::from_pem_bundle(pem).map_err(|error| Failure::new("gateway.authority", error))?;
+            if roots.is_empty() {
+                let failure = Failure::new("gateway.authority", "there is no certificate among the authorities");
+                return Err(failure.with_hint("give a PEM file, with `--certificate-authority`"));
+            }
             builder = builder.tls_certs_only(roots);
         }
         if url.scheme() == "http" {

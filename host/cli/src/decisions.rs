@@ -1,4 +1,4 @@
-//! `tollgate decisions`: shows the latest decisions of a running gateway. It queries the
+//! `tollgate decisions`: shows the latest decisions of a running gateway, oldest first. It queries the
 //! admin listener and reads none of the gateway's files.
 
 use std::io::Write;
@@ -32,7 +32,9 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let records = self.fetch()?;
+        let mut records = self.fetch()?;
+        // As `tollgate audit`: the latest are beside the prompt.
+        records.reverse();
         let head = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
         let table = |records: &Vec<Value>| render(&head, records.iter().map(row));
         Ok(self.output.show(&records, table, out)?)

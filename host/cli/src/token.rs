@@ -15,6 +15,7 @@ use super::age::{age, time_left};
 use super::client::{Failure, Server, print};
 use super::format::Format;
 use super::list_output::{ListArgs, Table, agent_label, print_items, relative_time_at, render_items, text_at, time_at};
+use tollgate_config::duration;
 use tollgate_gateway::clusters::exec::erase;
 
 #[derive(Debug, Subcommand)]
@@ -57,7 +58,7 @@ pub(super) struct NewToken {
     #[arg(long)]
     pub(super) agent: String,
     /// Lifetime of the token, such as `8h` or `30d`, at most a year; 30 days if omitted
-    #[arg(long, value_name = "DURATION", conflicts_with = "expires_at")]
+    #[arg(long, value_name = "DURATION", conflicts_with = "expires_at", value_parser = lifetime)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lifetime: Option<String>,
     /// Time at which the token expires, such as `2030-01-31T00:00:00Z`
@@ -68,6 +69,10 @@ pub(super) struct NewToken {
     #[arg(long, value_name = "USERNAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
+}
+
+fn lifetime(text: &str) -> Result<String, duration::Error> {
+    duration::parse_with_days(text).map(|_| text.to_owned())
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -199,7 +199,11 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
     let location = Location::new(file.display().to_string(), 0);
     let mut diagnostics = Vec::new();
     let (imports, exports) = interfaces(&wasm).unwrap_or_else(|error| {
-        diagnostics.push(Diagnostic::error(location, format!("not a component: {error:#}")));
+        let message = match wasm.starts_with(b"\0asm") {
+            true => format!("not a component: {error:#}"),
+            false => "not a component: the file is no WebAssembly".to_owned(),
+        };
+        diagnostics.push(Diagnostic::error(location, message));
         (Vec::new(), Vec::new())
     });
     let manifest = manifest_beside(file, &sha256, &mut diagnostics);

@@ -87,7 +87,13 @@ async fn events_come_in_pages() {
         .items("alice", &format!("audit?limit=2&before={before}"))
         .await;
     assert_eq!(json!(second), json!(all[2..]));
-    for query in ["audit?limit=0", "audit?limit=1001", "audit?before=1", "audit?since=1", "audit?user-agent=x"] {
+    for query in [
+        "audit?limit=0",
+        "audit?limit=1001",
+        "audit?before=1",
+        "audit?since=1",
+        "audit?user-agent=x",
+    ] {
         assert_eq!(
             refused(environment.get("alice", query)).await,
             no(400, "bad_query"),

@@ -61,7 +61,10 @@ fn tls(error: &rustls::Error, option: &str, authority: Option<&str>) -> (String,
             "is for another name",
             format!("name the server as its certificate does, with `{option}`"),
         ),
-        CertificateError::UnknownIssuer => ("is signed by an unknown authority", trust()),
+        // An authority may have the name of another one, and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ("is signed by an unknown authority", trust())
+        }
         other => return (format!("its certificate is not accepted: {other}"), Some(trust())),
     };
     (format!("its certificate {cause}"), Some(hint))

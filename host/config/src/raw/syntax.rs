@@ -76,6 +76,10 @@ pub(super) fn finding((file, text): (&str, &str), error: &Error) -> Diagnostic {
             let section = named.as_ref().map_or_else(String::new, |(key, _)| format!("{key}."));
             (format!("`{section}{field}` is missing"), ALL_KEYS.to_owned())
         }
+        _ if parsed.documents.is_empty() && parsed.problems.is_empty() => (
+            "there are no settings in it".to_owned(),
+            "`state` and `policies` are the least; `tollgate init` writes a whole file".to_owned(),
+        ),
         other => (first_line(other), ALL_KEYS.to_owned()),
     };
     Diagnostic::error(location, message).with_hint(hint)
@@ -151,7 +155,10 @@ fn first_line(error: &Error) -> String {
         return line.to_owned();
     };
     let prefix = format!("error: line {} column {}: ", at.line(), at.column());
-    line.strip_prefix(&prefix).unwrap_or(line).to_owned()
+    let line = line.strip_prefix(&prefix).unwrap_or(line);
+    line.rsplit_once(" at line ")
+        .map_or(line, |(before, _)| before)
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -165,7 +165,7 @@ fn certificates(
             let at = match &error {
                 TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.certificate => certificate,
                 TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.key => key,
-                TlsError::Rustls(_) | TlsError::Pem(_) => key,
+                TlsError::Rustls(_) | TlsError::Pem(_) | TlsError::NoKey(_) | TlsError::OtherKey(_) => key,
                 TlsError::File { .. } | TlsError::Empty(_) | TlsError::Clients { .. } => CLIENTS,
             };
             let text = format!("`{at}`: {}", with_causes(&error));

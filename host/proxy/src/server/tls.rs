@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
@@ -27,15 +27,21 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         #[source]
-        source: rustls::pki_types::pem::Error,
+        source: pem::Error,
     },
     /// The file contains no certificate.
     #[error("`{}` has no certificate", .0.display())]
     Empty(PathBuf),
+    /// The file contains no private key.
+    #[error("`{}` has no private key", .0.display())]
+    NoKey(PathBuf),
+    /// The file contains the key of another certificate.
+    #[error("`{}` is not the key of the certificate", .0.display())]
+    OtherKey(PathBuf),
     /// A text has no PEM of the kind wanted.
     #[error("certificate and key cannot be read")]
-    Pem(#[source] rustls::pki_types::pem::Error),
-    /// Key and certificate do not belong together, or cannot be used.
+    Pem(#[source] pem::Error),
+    /// Key or certificate cannot be used.
     #[error("certificate and key cannot be used")]
     Rustls(#[from] rustls::Error),
     /// The authority of the clients cannot be used.
@@ -166,8 +172,14 @@ fn parse(certificate: &str, key: &SecretString) -> Result<CertifiedKey, Error> {
 
 fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {
     let chain = read_chain(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(failed(&files.key))?;
-    Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
+        pem::Error::NoItemsFound => Error::NoKey(files.key.clone()),
+        other => failed(&files.key)(other),
+    })?;
+    CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => Error::OtherKey(files.key.clone()),
+        other => Error::Rustls(other),
+    })
 }
 
 /// The certificates of a PEM file, at least one.
@@ -182,7 +194,7 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     }
 }
 
-fn failed(path: &Path) -> impl FnOnce(rustls::pki_types::pem::Error) -> Error {
+fn failed(path: &Path) -> impl FnOnce(pem::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { path, source }
 }

@@ -82,7 +82,7 @@ async fn unusable_certificates_are_reported_by_file_and_line() {
             "one.pem",
             "two.key",
             "tollgate.yaml:5:8: error: `tls.key`",
-            "cannot be used",
+            "`two.key` is not the key of the certificate",
         ),
     ] {
         let found = found(folder, &format!("tls:\n  certificate: {certificate}\n  key: {key}\n")).await;
