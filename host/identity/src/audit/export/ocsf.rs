@@ -99,11 +99,13 @@ pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize +
         (true, false) => Value::Null,
     };
     put("src_endpoint", source);
-    if let Some(id) = event.agent_id {
-        put(
-            "dst_endpoint",
-            without_null(json!({"uid": id.to_string(), "name": agent})),
-        );
+    let endpoint = event
+        .agent_id
+        .map(|id| without_null(json!({"uid": id.to_string(), "name": agent})));
+    match (class.category, class.class) {
+        API_ACTIVITY => put("dst_endpoint", endpoint.into()),
+        // Other classes have no such field.
+        _ => details.extend(endpoint.map(|endpoint| ("agent".to_owned(), endpoint))),
     }
     let audit_id = take(details, "audit_id");
     match (class.category, class.class) {

@@ -396,6 +396,29 @@ fn the_end_of_an_exec_has_its_duration() {
     assert_ocsf(&event_of("stream.ended", details), &expected);
 }
 
+#[test]
+fn a_token_is_an_entity_of_its_owner() {
+    let details = json!({
+        "name": "laptop", "owner": "ada", "owner_id": 9, "scopes": ["k8s_proxy"], "expires_at": "2026-02-28T08:00:00Z",
+    });
+    let mut event = event_of("token.created", details);
+    event.session = Some("pat:y".to_owned());
+    let expected = json!({
+        "category_uid": 3, "class_uid": 3004, "activity_id": 1, "activity_name": "Create", "type_uid": 300_401,
+        "severity_id": 1, "status_id": 1, "time": LAST, "message": "token.created laptop",
+        "actor": {"user": {"name": "bob", "uid": "102", "type_id": 1}, "session": {"uid": "pat:y"}},
+        "entity": {
+            "type": "Token", "name": "laptop", "uid": "pat:y",
+            "user": {"name": "ada", "uid": "9", "type_id": 1},
+        },
+        "unmapped": {
+            "scopes": ["k8s_proxy"], "expires_at": "2026-02-28T08:00:00Z",
+            "agent": {"uid": "7", "name": "production"},
+        },
+    });
+    assert_ocsf(&event, &expected);
+}
+
 /// The required attributes of each class: the schema's `requirement` in version 1.4.0, with the
 /// constraints of the objects.
 #[test]
