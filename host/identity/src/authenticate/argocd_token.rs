@@ -15,7 +15,7 @@ use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
 use super::login;
 use super::principal::{ArgocdTokenRef, VerifiedIdentity, string_claim};
-use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::token::{LEEWAY_SECONDS, TokenKind, TokenTimes, UnverifiedToken};
 use crate::revoked_tokens::TokenIds;
 use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
@@ -80,7 +80,7 @@ impl ArgocdTokenVerifier {
 
     /// Verifies a token and returns whom it stands for (Argo CD, `util/session` `Parse`).
     pub(super) fn verify(&self, token: UnverifiedToken<'_>, now: i64) -> Result<VerifiedIdentity, Error> {
-        let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
+        let algorithm = token.checked_algorithm(TokenKind::Bearer, &[Algorithm::HS256])?;
         let mut claims = token.into_verified_claims([&self.key], algorithm)?;
         let times = TokenTimes::check(&claims, now, LEEWAY_SECONDS)?;
         let issued_at = times.issued_at.ok_or_else(|| InvalidTokenReason::missing("iat"))?;

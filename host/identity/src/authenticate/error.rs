@@ -135,8 +135,8 @@ pub enum InvalidTokenReason {
     #[error("`alg` is not one of {0}")]
     Algorithm(String),
     /// `typ` names another kind of token.
-    #[error("`typ` is neither `JWT` nor `at+jwt`")]
-    Type,
+    #[error("`typ` is not one of {0}")]
+    Type(String),
     /// The header has `crit`, `enc` or `zip`, which are not supported here (RFC 7515, section
     /// 4.1.11).
     #[error("header field `{0}` is not supported")]
@@ -156,6 +156,9 @@ pub enum InvalidTokenReason {
     /// A required claim is missing.
     #[error("claim `{0}` is missing")]
     MissingClaim(String),
+    /// `sub` is longer than OpenID Connect allows.
+    #[error("claim `sub` has more than 255 bytes")]
+    SubjectLength,
     /// `nbf` or `iat` lies in the future, beyond the leeway.
     #[error("claim `{0}` is in the future")]
     NotYetValid(&'static str),
@@ -194,7 +197,7 @@ impl InvalidTokenReason {
             Self::UnknownIssuer => "unknown_issuer",
             Self::UnknownLogin => "unknown_login",
             Self::Algorithm(_) => "algorithm_refused",
-            Self::Type | Self::HeaderField(_) => "token_kind_refused",
+            Self::Type(_) | Self::HeaderField(_) => "token_kind_refused",
             Self::UnknownKey => "unknown_key",
             Self::Signature => "bad_signature",
             Self::Audience | Self::AuthorizedParty => "wrong_audience",
@@ -202,7 +205,7 @@ impl InvalidTokenReason {
             Self::NotYetValid(_) => "token_not_yet_valid",
             Self::ClaimRule(_) => "claim_rule_refused",
             Self::EmailNotVerified => "email_not_verified",
-            Self::Mapping(_) | Self::Name(_) | Self::Subject => "unusable_identity",
+            Self::Mapping(_) | Self::Name(_) | Self::Subject | Self::SubjectLength => "unusable_identity",
             Self::ReservedName(_) => "reserved_name",
             Self::UserRule(_) => "user_rule_refused",
         }

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 
 use super::k8s_proxy::{self, CiTokenSupport, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES, PresentedCredential};
 use super::request_token;
-use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::token::{LEEWAY_SECONDS, TokenKind, TokenTimes, UnverifiedToken};
 use crate::access::AccessKey;
 use tollgate_fuzz::{Target, fields, first_line, inputs, strings, text};
 
@@ -143,7 +143,7 @@ fn jwt(data: &[u8]) {
         return;
     };
     let allowed = [Algorithm::RS256, Algorithm::ES256];
-    if let Ok(algorithm) = token.checked_algorithm(&allowed) {
+    if let Ok(algorithm) = token.checked_algorithm(TokenKind::Bearer, &allowed) {
         assert!(allowed.contains(&algorithm));
     }
     let _ = (token.issuer().len(), token.key_id().map(str::len));

@@ -14,7 +14,7 @@ use super::error::{Error, IdentityField, InvalidTokenReason, MalformedCredential
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{CompiledClaimMappings, check_email_verified, check_unmapped_name};
 use super::sign_in::RelyingParty;
-use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::token::{LEEWAY_SECONDS, TokenKind, TokenTimes, UnverifiedToken};
 use super::userinfo::UserinfoClient;
 use super::{principal::VerifiedIdentity, principal::string_claim};
 use crate::clock::Clock;
@@ -128,7 +128,7 @@ impl Verifier {
         token: UnverifiedToken<'_>,
         clock: &Clock,
     ) -> Result<(Map<String, Value>, TokenTimes), Error> {
-        let algorithm = token.checked_algorithm(&self.algorithms)?;
+        let algorithm = token.checked_algorithm(TokenKind::Bearer, &self.algorithms)?;
         let claims = self.signed_claims(token, algorithm).await?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
         // has expired.
@@ -140,10 +140,17 @@ impl Verifier {
         Ok((claims, times))
     }
 
-    /// The claims of a logout token, whose signature alone was verified.
-    pub(super) async fn logout_claims(&self, token: UnverifiedToken<'_>) -> Result<Map<String, Value>, Error> {
-        let algorithm = token.checked_logout_algorithm(&self.algorithms)?;
-        self.signed_claims(token, algorithm).await
+    /// The claims and times of a logout token, of which nothing else was verified. `exp` may be
+    /// missing, as in drafts of the specification.
+    pub(super) async fn logout_claims(
+        &self,
+        token: UnverifiedToken<'_>,
+        clock: &Clock,
+    ) -> Result<(Map<String, Value>, TokenTimes), Error> {
+        let algorithm = token.checked_algorithm(TokenKind::Logout, &self.algorithms)?;
+        let claims = self.signed_claims(token, algorithm).await?;
+        let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
+        Ok((claims, times))
     }
 
     /// The claims of a token that a key of the issuer signed; nothing else is checked.

@@ -27,7 +27,7 @@ use super::fetch::{self, FetchError};
 use super::issuer::OidcIssuer;
 use super::keys::{KeyError, ProviderMetadata, ServerAddress};
 use super::principal::{CredentialTransport, Principal, string_claim};
-use super::token::UnverifiedToken;
+use super::token::{TokenKind, UnverifiedToken};
 use super::{Authenticator, Error as TokenError, argocd_token, login};
 use crate::access::secret::{self, RandomError};
 use tollgate_config::{ArgocdServer, Issuer, OidcClient};
@@ -36,6 +36,9 @@ mod exchange;
 mod logout;
 
 pub use logout::{EndedAtIssuer, LogoutTokenError};
+
+/// Longest `sub`, in bytes (OpenID Connect Core, section 2).
+const MAX_SUBJECT_BYTES: usize = 255;
 
 /// The name of Argo CD's accounts among the ways to sign in.
 pub const ARGOCD: &str = "argocd";
@@ -163,6 +166,25 @@ impl RelyingParty {
             _ => false,
         }
     }
+
+    /// Checks that an ID token with these claims was issued to this client: the token of another
+    /// client is not ours, even if its audience is accepted elsewhere.
+    ///
+    /// - `trusted`: audiences that the settings accept.
+    fn check_party(&self, claims: &Map<String, Value>, trusted: &[String]) -> Result<(), SignInError> {
+        if !self.is_audience_of(claims) {
+            return Err(SignInError::NotForAttempt("`aud` is not this client"));
+        }
+        let is_trusted = |audience: &Value| trusted.iter().any(|one| audience.as_str() == Some(one));
+        match (claims.get("azp"), claims.get("aud")) {
+            (Some(party), _) if party.as_str() == Some(&self.settings.id) => Ok(()),
+            (Some(_), _) => Err(SignInError::NotForAttempt("`azp` is not this client")),
+            (None, Some(Value::Array(audiences))) if !audiences.iter().all(is_trusted) => Err(
+                SignInError::NotForAttempt("`aud` has an audience that is not accepted, and there is no `azp`"),
+            ),
+            (None, _) => Ok(()),
+        }
+    }
 }
 
 impl Attempt {
@@ -268,7 +290,7 @@ impl Authenticator {
         let text = |name: &str| Some(string_claim(&claims, name).to_owned()).filter(|text| !text.is_empty());
         Ok(SignedIn {
             issuer: issuer.verifier.name.clone(),
-            subject: text("sub").ok_or(SignInError::NotForAttempt("it has no `sub`"))?,
+            subject: string_claim(&claims, "sub").to_owned(),
             sid: text("sid"),
             latest_end: None,
             principal: Arc::new(Principal::new(identity, CredentialTransport::Cookie)),
@@ -319,14 +341,16 @@ impl Authenticator {
         if token.issuer() != issuer.verifier.name {
             return Err(SignInError::Token(InvalidTokenReason::UnknownIssuer.into()));
         }
-        let algorithm = token.checked_algorithm(&issuer.verifier.algorithms);
+        // SECURITY: an access token is none, whatever its claims (RFC 9068).
+        let algorithm = token.checked_algorithm(TokenKind::IdToken, &issuer.verifier.algorithms);
         let algorithm = algorithm.map_err(|reason| SignInError::Token(reason.into()))?;
         let verified = issuer.verifier.claims(token, &self.clock).await;
-        let (claims, _) = verified.map_err(SignInError::Token)?;
-        // The token of another client of the issuer is not ours, even if its audience is accepted.
-        if !client.is_audience_of(&claims) {
-            return Err(SignInError::NotForAttempt("`aud` is not this client"));
+        let (claims, times) = verified.map_err(SignInError::Token)?;
+        if times.issued_at.is_none() {
+            return Err(SignInError::Token(InvalidTokenReason::missing("iat").into()));
         }
+        check_subject(string_claim(&claims, "sub"))?;
+        client.check_party(&claims, &issuer.verifier.audiences)?;
         if !is_same(string_claim(&claims, "nonce"), &attempt.nonce) {
             return Err(SignInError::NotForAttempt("`nonce` is another"));
         }
@@ -374,6 +398,15 @@ fn endpoint_url(issuer: &OidcIssuer, name: &str, url: Option<&str>) -> Result<Ur
     };
     let url = url.ok_or_else(|| wrong(format!("its discovery document has no `{name}`")))?;
     fetch::parse_url(url).map_err(|error| wrong(format!("its `{name}`: {error}")))
+}
+
+/// Checks `sub` (OpenID Connect Core, section 2).
+fn check_subject(subject: &str) -> Result<(), SignInError> {
+    match subject.len() {
+        0 => Err(SignInError::Token(InvalidTokenReason::missing("sub").into())),
+        1..=MAX_SUBJECT_BYTES => Ok(()),
+        _ => Err(SignInError::Token(InvalidTokenReason::SubjectLength.into())),
+    }
 }
 
 /// Whether two texts are equal, in a time that reveals nothing of them.

@@ -15,6 +15,29 @@ use super::error::{Error, InvalidTokenReason, MalformedCredential};
 /// Kubernetes.
 pub(super) const LEEWAY_SECONDS: i64 = 30;
 
+/// What a token is presented as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    /// The credential of a request: an ID token or an access token (RFC 9068).
+    Bearer,
+    /// The ID token of somebody who signs in.
+    IdToken,
+    /// The word of an issuer that somebody signed out (OpenID Connect Back-Channel Logout).
+    Logout,
+}
+
+impl TokenKind {
+    /// The types that its header may name, without the prefix `application/`. Many issuers name
+    /// `JWT`, or none, whatever the kind.
+    const fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::Bearer => &["JWT", "at+jwt"],
+            Self::IdToken => &["JWT"],
+            Self::Logout => &["JWT", "logout+jwt"],
+        }
+    }
+}
+
 /// The parts of an unverified token. No `Debug`: the signature is part of a secret.
 pub(super) struct UnverifiedToken<'a> {
     header: Header,
@@ -56,18 +79,13 @@ impl<'a> UnverifiedToken<'a> {
         self.header.kid.as_deref()
     }
 
-    /// The token's algorithm, if it is among `allowed` and the header requires nothing
-    /// unsupported.
-    pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
-        self.algorithm_of_kind(allowed, &["JWT", "at+jwt", "application/at+jwt"])
-    }
-
-    /// As [`UnverifiedToken::checked_algorithm`], for logout tokens.
-    pub(super) fn checked_logout_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
-        self.algorithm_of_kind(allowed, &["JWT", "logout+jwt", "application/logout+jwt"])
-    }
-
-    fn algorithm_of_kind(&self, allowed: &[Algorithm], kinds: &[&str]) -> Result<Algorithm, InvalidTokenReason> {
+    /// The token's algorithm, if it is among `allowed`, the token may be of this kind and its header
+    /// requires nothing unsupported.
+    pub(super) fn checked_algorithm(
+        &self,
+        kind: TokenKind,
+        allowed: &[Algorithm],
+    ) -> Result<Algorithm, InvalidTokenReason> {
         let algorithm = self.header.alg.parse().ok();
         let Some(algorithm) = algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
             let allowed: Vec<_> = allowed.iter().map(|known| format!("`{known:?}`")).collect();
@@ -81,9 +99,14 @@ impl<'a> UnverifiedToken<'a> {
         if let Some((field, _)) = unsupported.into_iter().find(|(_, value)| value.is_some()) {
             return Err(InvalidTokenReason::HeaderField(field));
         }
-        let kind = self.header.typ.as_deref().unwrap_or("JWT");
-        if !kinds.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
-            return Err(InvalidTokenReason::Type);
+        let named = self.header.typ.as_deref().unwrap_or("JWT");
+        let named = match named.split_once('/') {
+            Some((tree, rest)) if tree.eq_ignore_ascii_case("application") => rest,
+            Some(_) | None => named,
+        };
+        if !kind.types().iter().any(|known| known.eq_ignore_ascii_case(named)) {
+            let types: Vec<_> = kind.types().iter().map(|known| format!("`{known}`")).collect();
+            return Err(InvalidTokenReason::Type(types.join(", ")));
         }
         Ok(algorithm)
     }

@@ -122,7 +122,7 @@ async fn forgeries_are_refused() {
         (
             "typ",
             signed(json!({ "alg": "HS256", "typ": "logout+jwt" })),
-            Error::Invalid(InvalidTokenReason::Type),
+            Error::Invalid(InvalidTokenReason::Type("`JWT`, `at+jwt`".to_owned())),
         ),
     ];
     for (name, token, expected) in cases {
