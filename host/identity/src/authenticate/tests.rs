@@ -18,10 +18,12 @@ mod id_tokens;
 mod issuer_double;
 mod issuers;
 mod key_cache;
+mod logout_tokens;
 mod mappings;
 mod origins;
 mod remembered;
 mod sessions;
+mod sign_in;
 mod single_sign_on;
 
 /// `server.secretkey` of the tests.
@@ -72,6 +74,13 @@ fn lines(text: &str) -> String {
 }
 
 impl Signer {
+    /// A token with any header and payload, whatever they say.
+    fn sign_text(&self, header: &Value, payload: &str) -> String {
+        let signed = format!("{}.{}", part(header), URL_SAFE_NO_PAD.encode(payload));
+        let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &self.private, self.algorithm).unwrap();
+        format!("{signed}.{signature}")
+    }
+
     /// A token with these claims under this `kid`.
     fn sign(&self, kid: Option<&str>, claims: &Value) -> String {
         let header = Header {

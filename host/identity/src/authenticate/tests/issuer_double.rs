@@ -18,6 +18,8 @@ pub(super) struct IssuerState {
     /// Issuer the discovery document names, when not the right one.
     pub(super) claimed_issuer: Option<String>,
     pub(super) userinfo: Option<Value>,
+    /// What a code is redeemed for.
+    pub(super) tokens: Option<Value>,
     /// Connections are closed without an answer.
     pub(super) down: bool,
     /// Keys and the discovery document are only for whoever sends this token.
@@ -114,10 +116,21 @@ impl IssuerDouble {
     }
 }
 
+/// Whether the head of a request was read, and all of its body.
+fn is_whole(request: &[u8]) -> bool {
+    let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return false;
+    };
+    let head = std::str::from_utf8(&request[..end]).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.map_or(0, |length| length.parse().unwrap());
+    request.len() >= end + 4 + length
+}
+
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex<IssuerState>>, url: String) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
-    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+    while !is_whole(&request) {
         match stream.read(&mut buffer).await {
             Ok(read) if read > 0 => request.extend_from_slice(&buffer[..read]),
             Ok(_) | Err(_) => return,
@@ -142,7 +155,10 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mute
             _ if is_refused => (403, None),
             "/.well-known/openid-configuration" => (
                 200,
-                Some(json!({ "issuer": issuer, "jwks_uri": format!("{url}/keys") })),
+                Some(json!({
+                    "issuer": issuer, "jwks_uri": format!("{url}/keys"),
+                    "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
+                })),
             ),
             // As an API server does.
             "/keys" if !request.contains("application/jwk-set+json") => (406, None),
@@ -151,6 +167,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mute
                 state.userinfo_bearer = authorization;
                 (if state.userinfo.is_some() { 200 } else { 401 }, state.userinfo.clone())
             }
+            "/token" => (if state.tokens.is_some() { 200 } else { 400 }, state.tokens.clone()),
             _ => (404, None),
         }
     };
