@@ -30,6 +30,7 @@ fn compile(policy: &str) -> Rbac {
             location: Location::new("policy.csv", 1),
         }],
         default_role: String::new(),
+        default_role_location: None,
         match_mode: MatchMode::Glob,
         scopes: vec!["groups".to_owned()],
         projects: [].into(),

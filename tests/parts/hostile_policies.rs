@@ -341,6 +341,15 @@ fn functions_with_side_effects_or_large_results_are_refused() {
             &[],
             "policy.rego:7:5: error: function `http.send`",
         );
+        for call in [
+            "count(input.request.path, 1) == 1",
+            "not count(input.request.path, 1, 1)",
+        ] {
+            let because = "error: `count` takes 1 argument, this call has ";
+            refused("too many arguments", &policy(call, ""), &[], because);
+        }
+        // The last argument may take the result.
+        assert!(load(&policy("count(input.request.path, 1)", ""), &[]).value.is_some());
         let doubling =
             "s := input.request.path\n\nt := replace(s, \"/\", \"//////////////////////////////////////////////\")";
         refused(

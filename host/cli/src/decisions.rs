@@ -16,11 +16,12 @@ use super::terminal;
 pub(crate) struct Decisions {
     /// ID of a decision to show, which refusals name (kubectl calls it `Trace ID`; header
     /// `Tollgate-Decision-Id`); if omitted, the latest
+    #[arg(value_parser = decision_id)]
     id: Option<uuid::Uuid>,
     #[command(flatten)]
     admin: AdminListener,
     /// Show at most this many decisions, up to 1000
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, visible_alias = "limit", default_value_t = 20)]
     most: usize,
     /// Show only decisions about the user with this ID or name
     #[arg(long)]
@@ -54,6 +55,12 @@ impl Decisions {
             record => vec![record],
         })
     }
+}
+
+/// Reads the ID of a decision.
+pub(super) fn decision_id(text: &str) -> Result<uuid::Uuid, &'static str> {
+    let wrong = "not a decision id such as `0190a5b8-7a4c-7c1e-9d5f-3b1f6e0c2a44`, which refusals and `tollgate decisions` name";
+    text.parse().map_err(|_| wrong)
 }
 
 fn row(record: &Value) -> [String; 7] {

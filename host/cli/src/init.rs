@@ -20,7 +20,7 @@ use crate::client::Failure;
 use crate::kubeconfig::merge;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_state::kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
+use tollgate_state::kubernetes::{self, FIRST_LOAD_TIMEOUT, KubernetesSource};
 use tollgate_state::source::Source as _;
 use tollgate_state::{Resources, directory};
 
@@ -32,6 +32,8 @@ mod settings;
 
 use found::Found;
 use settings::Source;
+
+const OTHER_SOURCE: &str = "name one with `--kubeconfig FILE`, or a folder of objects with `--state FOLDER`";
 
 /// What a file is for, and whether only its owner may read it.
 struct NewFile {
@@ -135,7 +137,7 @@ impl Init {
                 "init.kubeconfig",
                 format_args!("there is no kubeconfig `{}`", file.display()),
             )
-            .with_hint("name one with `--kubeconfig FILE`, or a folder of objects with `--state FOLDER`")),
+            .with_hint(OTHER_SOURCE)),
         }
     }
 
@@ -153,6 +155,8 @@ impl Init {
                     applications: ApplicationNamespaces::ControlPlane,
                     credentials_namespace: None,
                 };
+                let checked = kubernetes::check_kubeconfig(&settings);
+                checked.map_err(|reason| Failure::new("init.kubeconfig", reason).with_hint(OTHER_SOURCE))?;
                 KubernetesSource::start(settings, &self.namespace, FIRST_LOAD_TIMEOUT).load()
             }
         };

@@ -113,7 +113,7 @@ pub(crate) struct BundleArgs {
     input: Option<PathBuf>,
     /// ID of a decision of a running gateway, whose input is taken. The gateway keeps those of the latest
     /// 1000 decisions. `tollgate decisions` lists ids, and refusals name theirs
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = super::decisions::decision_id)]
     decision: Option<uuid::Uuid>,
     #[command(flatten)]
     admin: AdminListener,

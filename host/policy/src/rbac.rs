@@ -90,6 +90,8 @@ pub struct PolicySource {
     pub texts: Vec<Text>,
     /// Role that everyone holds (`policy.default`); empty for none.
     pub default_role: String,
+    /// Where that is written; `None` if it is not.
+    pub default_role_location: Option<Location>,
     /// How patterns are read.
     pub match_mode: MatchMode,
     /// Claims whose values are groups.
@@ -109,6 +111,7 @@ impl Default for PolicySource {
             builtin: Builtin::Argocd,
             texts: Vec::new(),
             default_role: String::new(),
+            default_role_location: None,
             match_mode: MatchMode::Glob,
             scopes: vec!["groups".to_owned()],
             projects: BTreeMap::new(),

@@ -325,7 +325,10 @@ pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Res
             line: number(line),
             column: number(column),
         };
-        Diagnostic::error(location, shorten(&error.to_string()))
+        let text = shorten(&error.to_string());
+        // The location says that already.
+        let position = format!("error: line {line} column {column}: ");
+        Diagnostic::error(location, text.strip_prefix(&position).unwrap_or(&text))
     })
 }
 

@@ -59,6 +59,16 @@ pub struct KubernetesSource {
     _stop: DropGuard,
 }
 
+/// Checks that a kubeconfig can be used. Connects to no server.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_kubeconfig(settings: &KubernetesState) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    runtime.block_on(client_config(settings)).map(drop)
+}
+
 impl KubernetesSource {
     /// Starts watching; `namespace` is the control plane's. The first load waits at most `bound`.
     pub fn start(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {

@@ -143,7 +143,7 @@ impl RawAuditExport {
         let url = Url::parse(text.expose_secret()).ok();
         let url = url.filter(|url| is_protected(url) && url.username().is_empty() && url.fragment().is_none());
         let Some(url) = url else {
-            let message = "is not an https URL without user and fragment (http only for loopback)";
+            let message = "`kubernetes.audit.export.webhook.url` is not an https URL without user and fragment (http only for loopback)";
             let hint = "such as `https://siem.example.com/ocsf`; a user and password belong into `tokenFile`";
             validator.refuse("kubernetes.audit.export.webhook.url", message, hint);
             return None;
@@ -332,7 +332,8 @@ mod tests {
 
     #[test]
     fn audit_events_are_exported_to_one_receiver() {
-        const URL: &str = "t.yaml:5:29: error: is not an https URL without user and fragment (http only for loopback) \
+        const URL: &str = "t.yaml:5:29: error: `kubernetes.audit.export.webhook.url` is not an https URL without user and \
+                           fragment (http only for loopback) \
                            (such as `https://siem.example.com/ocsf`; a user and password belong into `tokenFile`)";
         for (export, expected) in [
             ("{file: audit.ocsf}", Ok("File(/etc/audit.ocsf)")),

@@ -76,6 +76,10 @@ pub(super) fn finding((file, text): (&str, &str), error: &Error) -> Diagnostic {
             let section = named.as_ref().map_or_else(String::new, |(key, _)| format!("{key}."));
             (format!("`{section}{field}` is missing"), ALL_KEYS.to_owned())
         }
+        Error::ExpectedMappingEndAfterEnumVariantValue { .. } => (
+            "only one key can be here, and this is the second".to_owned(),
+            ALL_KEYS.to_owned(),
+        ),
         _ if parsed.documents.is_empty() && parsed.problems.is_empty() => (
             "there are no settings in it".to_owned(),
             "`state` and `policies` are the least; `tollgate init` writes a whole file".to_owned(),

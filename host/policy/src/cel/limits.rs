@@ -202,7 +202,26 @@ fn syntax_error(errors: &ParseErrors) -> Error {
     Error::Syntax {
         line: number(line),
         column: number(column),
-        message: first.map_or_else(|| "not an expression".to_owned(), |error| one_line(&error.msg, 160)),
+        message: first.map_or_else(
+            || "not an expression".to_owned(),
+            |error| one_line(&plain(&error.msg), 160),
+        ),
+    }
+}
+
+/// The parser's message without the tokens that it could have read instead.
+fn plain(message: &str) -> String {
+    let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
+    let mismatch = ["mismatched input ", "extraneous input "]
+        .into_iter()
+        .find_map(|start| message.strip_prefix(start)?.split_once(" expecting "));
+    match mismatch {
+        Some(("<EOF>" | "'<EOF>'", _)) => "the expression ends too early".to_owned(),
+        Some((found, _)) => format!("unexpected {found}"),
+        None => match message.strip_prefix("no viable alternative at input ") {
+            Some(found) => format!("unexpected {found}"),
+            None => message.to_owned(),
+        },
     }
 }
 

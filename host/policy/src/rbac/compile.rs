@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::index::Table;
 use super::matcher::{Dialect, Matcher, PatternId};
-use super::read::{Grant, Lines, Row, builtin_text, project_lines, undefined};
+use super::read::{Grant, Lines, Row, builtin_text, is_literal, project_lines, undefined};
 use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId};
 use tollgate_config::RbacSemantics;
-use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
 /// Who wrote a text, which decides whether findings about its patterns are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Rbac {
             lines.drop_if_broken(project);
             build.lines(lines, Some(id), build.dialect, Author::Project);
         }
-        build.finish(&grants)
+        build.finish(&grants, source.default_role_location.as_ref())
     }
 }
 
@@ -195,7 +195,24 @@ impl RbacBuilder {
             };
             findings.push(finding);
         }
+        if author != Author::Argocd {
+            findings.extend(self.check_object(rule));
+        }
         findings
+    }
+
+    /// The object of an Application is `project/name`, and a name alone matches none.
+    fn check_object(&self, rule: &Row) -> Option<Diagnostic> {
+        let [_, resource, _, object] = &rule.fields;
+        let is_in_project = matches!(resource.as_str(), "applications" | "applicationsets" | "logs" | "exec");
+        // A regular expression matches a part of the object, too.
+        let is_whole = self.dialect != Dialect::Regex && is_literal(object);
+        (is_in_project && is_whole && !object.contains('/')).then(|| {
+            let object = super::line::shorten(object);
+            let message = format!("object `{object}` has no project and name, so the row does nothing");
+            let hint = format!("write `{object}/*` for all in that project");
+            Diagnostic::warning(rule.location.clone(), message).with_hint(hint)
+        })
     }
 
     fn insert(&mut self, row: u32, rule: &Rule, key: (Option<ProjectId>, SubjectId)) {
@@ -224,7 +241,7 @@ impl RbacBuilder {
         leaf.rows.push(row);
     }
 
-    fn finish(mut self, grants: &[Grant]) -> Loaded<Rbac> {
+    fn finish(mut self, grants: &[Grant], default_role: Option<&Location>) -> Loaded<Rbac> {
         let subjects: HashSet<&str> = self.rbac.rules.iter().map(|rule| &*rule.subject).collect();
         for grant in undefined(grants, &subjects) {
             let message = format!("role `{}` has no rows", super::line::shorten(&grant.role));
@@ -236,7 +253,8 @@ impl RbacBuilder {
         if !role.is_empty() && !subjects.contains(role.as_str()) && !self.rbac.subjects.contains_key(role.as_str()) {
             let role = super::line::shorten(role);
             let message = format!("`policy.default` is `{role}`, which no row names");
-            self.diagnostics.push(Diagnostic::warning(None, message));
+            self.diagnostics
+                .push(Diagnostic::warning(default_role.cloned(), message).with_hint("nobody gains anything by it"));
         }
         self.rbac.pool.seal();
         self.rbac.rules.shrink_to_fit();

@@ -207,6 +207,7 @@ impl PolicySource {
             builtin: Builtin::Argocd,
             texts: policy_texts(data).cloned().collect(),
             default_role: setting("policy.default").to_owned(),
+            default_role_location: data.get("policy.default").map(|text| text.location.clone()),
             match_mode: MatchMode::from_setting(mode),
             scopes,
             projects: resources.projects.clone(),
@@ -299,6 +300,6 @@ pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) ->
 }
 
 /// Whether a field is literal, both as a glob and as a regular expression.
-fn is_literal(field: &str) -> bool {
+pub(super) fn is_literal(field: &str) -> bool {
     !field.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+'])
 }

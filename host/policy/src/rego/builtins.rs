@@ -149,6 +149,14 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         });
     };
     let refuse = |message: String, hint| Err(Refusal { message, hint });
+    let observed = parameters.len();
+    if let Some(arity) = arity(name).filter(|arity| *arity != observed) {
+        let arguments = if arity == 1 { "argument" } else { "arguments" };
+        return refuse(
+            format!("`{name}` takes {arity} {arguments}, this call has {observed}"),
+            "OPA's reference of built-in functions lists them",
+        );
+    }
     let literal = |at: usize| parameters.get(at).and_then(|parameter| syntax::text(parameter));
     match rule {
         Free => Ok(()),

@@ -256,7 +256,7 @@ impl RuleVisitor<'_> {
                     self.expr(value);
                     self.expr(collection);
                 }
-                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
+                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.statement(expr),
                 Literal::Every { domain, query, .. } => {
                     self.expr(domain);
                     self.query(query);
@@ -276,6 +276,22 @@ impl RuleVisitor<'_> {
         }
     }
 
+    /// As [`RuleVisitor::expr`], where a call of a built-in function may have one more argument, which
+    /// takes its result.
+    fn statement(&mut self, expr: &Expr) {
+        let Expr::Call { fcn, params, .. } = expr else {
+            return self.expr(expr);
+        };
+        let arity = fixed_start(fcn).and_then(|path| builtins::arity(&path.join(".")));
+        match params.split_last() {
+            Some((_, arguments)) if arity == Some(arguments.len()) => {
+                self.call(fcn, arguments);
+                self.parts(expr);
+            }
+            Some(_) | None => self.expr(expr),
+        }
+    }
+
     fn expr(&mut self, expr: &Expr) {
         match expr {
             Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => {
@@ -289,6 +305,10 @@ impl RuleVisitor<'_> {
             Expr::Call { fcn, params, .. } => self.call(fcn, params),
             _ => {}
         }
+        self.parts(expr);
+    }
+
+    fn parts(&mut self, expr: &Expr) {
         let syntax::Parts { exprs, query } = syntax::parts(expr);
         exprs.into_iter().for_each(|part| self.expr(part));
         query.into_iter().for_each(|query| self.query(query));

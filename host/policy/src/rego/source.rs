@@ -60,14 +60,20 @@ impl BundleSource {
     pub fn read(directory: &Path, front: Front) -> Loaded<Self> {
         let mut found = Vec::new();
         let mut files = Vec::new();
-        read_folder(directory, false, &mut files, &mut found);
+        if let Err(error) = read_folder(directory, false, &mut files, &mut found) {
+            let finding = refusal(directory, format!("the folder cannot be read: {error}"));
+            let hint = "each open front needs a bundle; `tollgate init` writes the shipped ones";
+            return Loaded::new(Self { front, files }, vec![finding.with_hint(hint)]);
+        }
         match front {
             Front::Kubernetes | Front::Applications => take_mapping(directory, &mut files, &mut found),
             Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::ControlPlane => {}
         }
         let data = directory.join("data");
-        if data.is_dir() {
-            read_folder(&data, true, &mut files, &mut found);
+        if data.is_dir()
+            && let Err(error) = read_folder(&data, true, &mut files, &mut found)
+        {
+            found.push(refusal(&data, format!("the folder cannot be read: {error}")));
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         for file in files.iter().filter(|file| file.kind == FileKind::Policy) {
@@ -148,12 +154,13 @@ fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut Vec<Diagnostic>) {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) => return found.push(refusal(directory, format!("the folder cannot be read: {error}"))),
-    };
-    for entry in entries.flatten().take(4 * MAX_FILES) {
+fn read_folder(
+    directory: &Path,
+    data: bool,
+    files: &mut Vec<File>,
+    found: &mut Vec<Diagnostic>,
+) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)?.flatten().take(4 * MAX_FILES) {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         // Kubernetes mounts a ConfigMap with entries such as `..data`.
@@ -178,6 +185,7 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
             Err(message) => found.push(refusal(&path, message)),
         }
     }
+    Ok(())
 }
 
 fn kind_of(name: &str, data: bool) -> Option<(FileKind, usize)> {
