@@ -118,11 +118,9 @@ impl<'a> PlatformHandler<'a> {
         let answered = match route {
             PlatformRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
             PlatformRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
-            PlatformRoute::Sessions => match self.login_of_no_user() {
-                Some(login) if Query::read(raw, ROW_PARAMETERS)?.owner == OwnerFilter::Mine => {
-                    self.list_own_logins(login).await
-                }
-                Some(_) | None => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
+            PlatformRoute::Sessions => match (self.login_of_no_user(), Query::read(raw, ROW_PARAMETERS)?) {
+                (Some(login), query) if query.owner == OwnerFilter::Mine => self.list_own_logins(login, &query).await,
+                (Some(_) | None, _) => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
             },
             PlatformRoute::Audit => self.list_audit(&list(AUDIT_PARAMETERS)?, &mut checks).await,
             PlatformRoute::CreateToken => {

@@ -1,8 +1,8 @@
 //! The audit log of access: one entry per request, stored as rows.
 //!
 //! Reads of one kind share one row with a count per time bucket; those of one Secret by name have a
-//! row for that Secret. Refusals get rows of their own
-//! until there are many of one kind. Everything else gets a row of its own.
+//! row for that Secret. Refusals get rows of their own until there are many of one kind. Everything else
+//! gets a row of its own.
 //!
 //! Invariant: every entry is at least counted. An `exec` or a change that is let through is never only
 //! counted, nor is a read of a Secret ever without its name.

@@ -1,4 +1,4 @@
-//! HTTP clients for servers that the settings name: issuers and a platform.
+//! HTTP clients for servers that the settings name: issuers, a platform, and the receiver of audit events.
 //!
 //! Security: a client follows no redirects, and every body is bounded.
 

@@ -22,7 +22,6 @@ use sha2::{Digest as _, Sha256};
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
 use self::database::Database;
-pub use self::export::BATCH as EXPORT_BATCH;
 pub use self::locks::PersonLock;
 pub use self::login_requests::{LoginRequest, LoginRequestState};
 pub use self::logins::{Login, LoginKind, LoginToken};

@@ -12,7 +12,8 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::platform::api::{Error, SessionView, cookie};
+use crate::platform::api::query::Query;
+use crate::platform::api::{AgentRef, Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{DELETE_SESSIONS, GET_SESSIONS};
 use crate::platform::{ListRequest, PlatformHandler, answer, items, page, too_many};
@@ -93,7 +94,9 @@ impl PlatformHandler<'_> {
     }
 
     /// Lists the logins of a caller whom only an issuer knows, and where they are at work.
-    pub(super) async fn list_own_logins(&self, login: &Login) -> Result<Response<Body>, Error> {
+    pub(super) async fn list_own_logins(&self, login: &Login, query: &Query) -> Result<Response<Body>, Error> {
+        // There is one page: a person has few logins.
+        query.decode_cursor(|_: &()| false)?;
         let store = &self.front_state.store;
         let logins = store.open_logins(&login.issuer, &login.subject, self.now).await?;
         let mut own: HashMap<String, Login> = logins
@@ -123,8 +126,15 @@ impl PlatformHandler<'_> {
         for view in &views {
             own.remove(&view.id);
         }
+        if let Some(wanted) = &query.agent {
+            let is_wanted = |agent: &AgentRef| agent.name.as_ref() == Some(wanted) || agent.id.to_string() == *wanted;
+            views.retain(|view| view.agent.as_ref().is_some_and(is_wanted));
+            // Logins that entered no cluster are at no agent.
+            own.clear();
+        }
         views.extend(own.into_iter().map(|(id, login)| SessionView::login(id, login)));
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
+        views.truncate(usize::try_from(query.row_limit()).unwrap_or(usize::MAX));
         Ok(items(&views))
     }
 

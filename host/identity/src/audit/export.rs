@@ -38,10 +38,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// How long a process keeps the export for itself; longer than a batch may take.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(90);
+
+/// Most bytes of one batch, unless one event has more. Receivers often refuse a megabyte.
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// Time limit of a request to the receiver.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time between two counts of the events that wait, of which there may be millions.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How much later than its bucket's end the last count of an event is written.
 const LATE: Duration = Duration::from_secs(5);
@@ -100,6 +106,10 @@ pub struct Exporter {
     /// How long after an event first happened it may still be counted.
     settles_after: Duration,
     agent_name: AgentName,
+    /// Uptime at the latest count of the events that wait.
+    counted_at: Option<Duration>,
+    /// Most bytes of the next batch: fewer after the receiver refused one as too large.
+    batch_bytes: usize,
 }
 
 impl Exporter {
@@ -126,11 +136,13 @@ impl Exporter {
             process: Uuid::now_v7(),
             settles_after: bucket.saturating_add(LATE),
             agent_name,
+            counted_at: None,
+            batch_bytes: BATCH_BYTES,
         })
     }
 
     /// Exports events until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let mut pause = INTERVAL;
         let mut has_failed = false;
         loop {
@@ -140,7 +152,7 @@ impl Exporter {
                         tracing::info!("audit events are exported again");
                     }
                     (has_failed, pause) = (false, INTERVAL);
-                    if exported >= store::EXPORT_BATCH {
+                    if exported > 0 {
                         continue;
                     }
                 }
@@ -158,43 +170,63 @@ impl Exporter {
     }
 
     /// Exports the events that wait, at most one batch of them. Returns how many it exported.
-    async fn export_batch(&self) -> Result<usize, Error> {
+    async fn export_batch(&mut self) -> Result<usize, Error> {
         let now = self.clock.now();
         if !self.store.take_export_lease(self.process, now, LEASE).await? {
             // The process that has it says how many wait.
             self.metrics.audit_unexported.set(0);
+            self.counted_at = None;
             return Ok(0);
         }
-        let waiting = self.store.unexported_count().await?;
-        self.metrics
-            .audit_unexported
-            .set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let uptime = self.clock.uptime();
+        if self
+            .counted_at
+            .is_none_or(|at| uptime.saturating_sub(at) >= COUNT_INTERVAL)
+        {
+            // The export goes on without the number.
+            if let Ok(waiting) = self.store.unexported_count().await {
+                let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+                self.metrics.audit_unexported.set(waiting);
+            }
+            self.counted_at = Some(uptime);
+        }
         let settled = now.checked_sub(self.settles_after).unwrap_or(Timestamp::MIN);
-        let events = self.store.unexported(settled).await?;
+        let mut events = self.store.unexported(settled).await?;
         if events.is_empty() {
             return Ok(0);
         }
-        self.receiver.send(self.lines(&events)).await?;
+        let (lines, count) = self.lines(&events);
+        events.truncate(count);
+        let sent = self.receiver.send(lines).await;
+        self.batch_bytes = match &sent {
+            Err(Error::Refused(StatusCode::PAYLOAD_TOO_LARGE)) => self.batch_bytes / 2,
+            Ok(()) | Err(_) => BATCH_BYTES,
+        };
+        sent?;
         self.store.mark_exported(&events).await?;
         let exported = u64::try_from(events.len()).unwrap_or(u64::MAX);
         self.metrics.audit_exported.inc_by(exported);
-        let left = waiting.saturating_sub(exported);
-        self.metrics
-            .audit_unexported
-            .set(i64::try_from(left).unwrap_or(i64::MAX));
+        let left = &self.metrics.audit_unexported;
+        left.set(left.get().saturating_sub_unsigned(exported).max(0));
         Ok(events.len())
     }
 
-    /// One line of JSON for each event.
-    fn lines(&self, events: &[AuditEvent]) -> Vec<u8> {
-        let mut lines = Vec::new();
+    /// One line of JSON for each of the first events, as many as a batch may have but at least one; and
+    /// how many they are.
+    fn lines(&self, events: &[AuditEvent]) -> (Vec<u8>, usize) {
+        let (mut lines, mut count) = (Vec::new(), 0);
         for event in events {
-            let agent = event.agent_id.and_then(&self.agent_name);
+            let (agent, before) = (event.agent_id.and_then(&self.agent_name), lines.len());
             // Writing JSON to memory cannot fail.
             let _written = serde_json::to_writer(&mut lines, &ocsf::event(event, agent.as_deref()));
             lines.push(b'\n');
+            if count > 0 && lines.len() > self.batch_bytes {
+                lines.truncate(before);
+                break;
+            }
+            count += 1;
         }
-        lines
+        (lines, count)
     }
 }
 
@@ -232,6 +264,13 @@ impl fmt::Debug for Receiver {
 impl Receiver {
     fn new(settings: &AuditExport) -> Result<Self, Error> {
         match settings {
+            // A pipe cannot be synced, so nothing would ever count as exported.
+            AuditExport::File(path) if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) => {
+                Err(Error::File {
+                    path: path.clone(),
+                    error: std::io::Error::other("it is no regular file"),
+                })
+            }
             AuditExport::File(path) => Ok(Self::File(path.clone())),
             AuditExport::Webhook { url, token, ca } => {
                 let unusable = |path: &Path, why: String| Error::Authorities {

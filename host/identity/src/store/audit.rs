@@ -194,8 +194,8 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
 }
 
 /// The least id that an event can have at some time after `time`.
-fn first_id(time: Timestamp, later: SignedDuration) -> Uuid {
-    let time = time.checked_add(later).unwrap_or(Timestamp::UNIX_EPOCH);
+pub(super) fn first_id(time: Timestamp, later: SignedDuration) -> Uuid {
+    let time = time.saturating_add(later).unwrap_or(time);
     let millis = u64::try_from(time.as_millisecond()).unwrap_or_default();
     Uuid::from_u64_pair(millis << 16, 0)
 }

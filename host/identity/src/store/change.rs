@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::audit::{AuditRow, Batch};
 use super::database::DatabaseKind;
+use super::export;
 use super::query::Statement;
 use super::{Error, Revocation};
 use tollgate_core::session::{AccessType, SessionId};
@@ -32,6 +33,8 @@ pub(super) enum Change {
         event: AuditRow,
     },
     Audit(Vec<AuditRow>),
+    /// Audit events that were exported, with the counts they then had.
+    Exported(Vec<(Uuid, i64)>),
     /// Unless the first statement affects a row, nothing else is done.
     Conditional {
         first: Statement,
@@ -91,6 +94,7 @@ impl Change {
                 outcome.revocation = Some(revocation);
             }
             Self::Audit(rows) => events.extend(rows),
+            Self::Exported(events) => export::dequeue(connection, events).await?,
             Self::Conditional { first, then, event } => {
                 outcome.rows = first.execute(connection).await?;
                 if outcome.rows > 0 {

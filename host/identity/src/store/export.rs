@@ -6,21 +6,24 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::audit::{COLUMNS, event_of};
+use super::audit::{COLUMNS, event_of, first_id};
 use super::change::{Change, ROWS_PER_TRANSACTION};
 use super::database::Purpose;
-use super::query::{SelectQuery, Statement, Value, arguments, number};
+use super::query::{SelectQuery, Value, arguments, number, time, uuid};
 use super::{AuditEvent, Error, Store};
+
+/// How far clocks of replicas may differ.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// Name of the lease.
 const LEASE: &str = "audit export";
 
 /// Most events of one batch.
-pub const BATCH: usize = 500;
+const BATCH: usize = 500;
 
 /// Puts events among those that wait, with the count that they have now.
 pub(super) async fn enqueue<'a>(
@@ -39,6 +42,24 @@ pub(super) async fn enqueue<'a>(
     query.execute(connection).await.map(drop)
 }
 
+/// Removes events from those that wait, each if it has the count beside it.
+pub(super) async fn dequeue(connection: &mut AnyConnection, events: &[(Uuid, i64)]) -> Result<(), sqlx::Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    // The first condition alone is one that every database answers by the index.
+    let ids: Vec<_> = (0..events.len()).map(|event| format!("${}", 2 * event + 1)).collect();
+    let (ids, pairs) = (ids.join(", "), numbered_pairs(events.len()));
+    let values = events
+        .iter()
+        .flat_map(|(id, count)| [Value::from(*id), (*count).into()]);
+    let values: Vec<_> = values.collect();
+    let sql = format!("DELETE FROM audit_unexported WHERE id IN ({ids}) AND (id, count) IN (VALUES {pairs})");
+    // SECURITY: the text contains only fixed parts and numbers.
+    let query = sqlx::query_with(AssertSqlSafe(sql), arguments(&values)?);
+    query.execute(connection).await.map(drop)
+}
+
 /// `($1, $2), ($3, $4)` and so on.
 fn numbered_pairs(pairs: usize) -> String {
     let pairs = (1..=pairs).map(|pair| format!("(${}, ${})", 2 * pair - 1, 2 * pair));
@@ -52,7 +73,21 @@ impl Store {
     }
 
     /// Takes or renews the lease of the process that exports. Returns whether `process` has it.
+    ///
+    /// Writes only when the lease has ended or is half over, so that writers of replicas do not wait
+    /// for each other.
     pub async fn take_export_lease(&self, process: Uuid, now: Timestamp, length: Duration) -> Result<bool, Error> {
+        let query = SelectQuery::new("SELECT holder, until FROM leases").and("name =", Some(LEASE));
+        let rows = query.fetch((&self.database, Purpose::List), "name", 1).await?;
+        if let Some(row) = rows.first() {
+            let (holder, until) = (uuid(row, "holder")?, time(row, "until")?);
+            let left = Duration::try_from(until.duration_since(now)).ok();
+            match left {
+                Some(_) if holder != process => return Ok(false),
+                Some(left) if left > length / 2 => return Ok(true),
+                Some(_) | None => {}
+            }
+        }
         let until = now.checked_add(length).unwrap_or(Timestamp::MAX);
         let sql = "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
                    SET holder = excluded.holder, until = excluded.until \
@@ -64,7 +99,10 @@ impl Store {
     /// Returns up to [`BATCH`] of the events that wait and that first happened before a time, oldest
     /// first. Until then, they may still be counted.
     pub async fn unexported(&self, before: Timestamp) -> Result<Vec<AuditEvent>, Error> {
-        let query = SelectQuery::new("").and("audit.first_at <", Some(before));
+        let query = SelectQuery::new("")
+            .and("audit.first_at <", Some(before))
+            // Keeps the database from reading what is not due.
+            .and("audit_unexported.id <", Some(first_id(before, CLOCK_SKEW)));
         let query = query.wrap(true, |conditions| {
             let columns = COLUMNS.map(|column| format!("audit.{column}")).join(", ");
             format!("SELECT {columns} FROM audit_unexported JOIN audit ON audit.id = audit_unexported.id{conditions}")
@@ -77,27 +115,28 @@ impl Store {
 
     /// Removes events from those that wait, except ones that were counted further meanwhile.
     pub async fn mark_exported(&self, events: &[AuditEvent]) -> Result<(), Error> {
-        let delete = |event: &AuditEvent| {
-            let count = i64::try_from(event.count).unwrap_or(i64::MAX);
-            let sql = "DELETE FROM audit_unexported WHERE id = $1 AND count = $2";
-            Statement::new(sql, [event.id.into(), count.into()])
-        };
-        let change = Change::Statements(events.iter().map(delete).collect());
-        self.writer.change(change).await.map(drop)
+        let count = |event: &AuditEvent| i64::try_from(event.count).unwrap_or(i64::MAX);
+        let events = events.iter().map(|event| (event.id, count(event))).collect();
+        self.writer.change(Change::Exported(events)).await.map(drop)
     }
 
-    /// How many events wait to be exported.
+    /// How many events wait to be exported, up to a bound: there may be millions.
     pub async fn unexported_count(&self) -> Result<u64, Error> {
-        let count = number(&self.database, "SELECT COUNT(*) AS number FROM audit_unexported");
+        let count = number(
+            &self.database,
+            "SELECT COUNT(*) AS number FROM (SELECT 1 FROM audit_unexported LIMIT 100001) AS waiting",
+        );
         Ok(u64::try_from(count.await?).unwrap_or_default())
     }
 
-    /// Lets events older than `oldest` wait no longer, if this process exports none: the settings may
-    /// once have had an export.
+    /// Forgets what waits and is gone: a process of another version may have removed it. If this process
+    /// exports nothing, lets events older than `oldest` wait no longer either: the settings may once have
+    /// had an export.
     pub(super) async fn forget_unexported(&self, oldest: Timestamp) -> Result<(), Error> {
-        if self.exports.load(Ordering::Relaxed) {
-            return Ok(());
-        }
+        let oldest = match self.exports.load(Ordering::Relaxed) {
+            true => Timestamp::MIN,
+            false => oldest,
+        };
         let sql = "DELETE FROM audit_unexported WHERE id IN (SELECT waits.id FROM audit_unexported AS waits \
                    LEFT JOIN audit ON audit.id = waits.id WHERE audit.id IS NULL OR audit.last_at < $1 LIMIT $2)";
         let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();

@@ -99,6 +99,10 @@ impl Query {
                 let why = format!("has a `{name}` of {bytes} bytes, allowed are 1 to {max_bytes}");
                 return Err(wrong(why));
             }
+            // PostgreSQL stores no NUL, and no name has another one.
+            if value.contains(char::is_control) {
+                return Err(wrong(format!("has a `{name}` with a control character")));
+            }
             query.set(name, value.into_owned())
         })?;
         Ok(query)
@@ -326,6 +330,7 @@ mod tests {
                 "a `since` that is not a time such as",
             ),
             ("until=2026-01-31", AUDIT_PARAMETERS, "a `until` that"),
+            ("name=a%00", AUDIT_PARAMETERS, "a `name` with a control character"),
             ("resource=*", AUDIT_PARAMETERS, "none of `pods`, `pods/exec`, `*/exec`"),
             ("resource=pods/", AUDIT_PARAMETERS, "none of `pods`"),
             ("resource=/exec", AUDIT_PARAMETERS, "none of `pods`"),

@@ -97,7 +97,7 @@ fn once(names: &[&str]) -> Vec<(String, u64)> {
 async fn events_are_exported_once_and_when_they_are_no_longer_counted() {
     let fixture = Fixture::start().await;
     fixture.record(&["before the export"]).await;
-    let exporter = fixture.to_file();
+    let mut exporter = fixture.to_file();
     let events = fixture.record(&["a", "b"]).await;
     assert_eq!(exporter.export_batch().await.unwrap(), 0);
     assert_eq!(fixture.waiting(), 2);
@@ -119,7 +119,7 @@ async fn events_are_exported_once_and_when_they_are_no_longer_counted() {
 #[tokio::test]
 async fn an_event_that_is_counted_after_its_export_is_exported_again() {
     let fixture = Fixture::start().await;
-    let exporter = fixture.to_file();
+    let mut exporter = fixture.to_file();
     let events = fixture.record(&["a"]).await;
     fixture.clock.advance(BUCKET * 2);
     let read = fixture.store.unexported(fixture.clock.now()).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_file_that_cannot_be_written_loses_nothing() {
             path.display()
         )
     );
-    let exporter = fixture.exporter(&settings);
+    let mut exporter = fixture.exporter(&settings);
     fixture.record(&["a"]).await;
     fixture.clock.advance(BUCKET * 2);
     exporter.export_batch().await.unwrap_err();
@@ -172,7 +172,7 @@ async fn a_file_that_cannot_be_written_loses_nothing() {
 #[tokio::test]
 async fn what_waits_is_kept_beyond_the_retention_period() {
     let fixture = Fixture::start().await;
-    let exporter = fixture.to_file();
+    let mut exporter = fixture.to_file();
     fixture.record(&["a"]).await;
     let now = fixture.clock.now();
     let later = now + Duration::from_hours(24 * 100);
@@ -193,7 +193,7 @@ async fn what_waits_is_kept_beyond_the_retention_period() {
 #[tokio::test]
 async fn one_process_exports_until_its_lease_ends() {
     let fixture = Fixture::start().await;
-    let (first, second) = (fixture.to_file(), fixture.to_file());
+    let (mut first, mut second) = (fixture.to_file(), fixture.to_file());
     fixture.record(&["a", "b"]).await;
     fixture.clock.advance(BUCKET * 2);
     assert_eq!(first.export_batch().await.unwrap(), 2);
@@ -249,7 +249,7 @@ async fn a_receiver_gets_every_event_whatever_it_answers_first() {
         token: Some(token.clone()),
         ca: None,
     };
-    let exporter = fixture.exporter(&settings(address));
+    let mut exporter = fixture.exporter(&settings(address));
     fixture.record(&["a", "b"]).await;
     fixture.clock.advance(BUCKET * 2);
     let missing = format!(
@@ -287,6 +287,56 @@ async fn a_receiver_gets_every_event_whatever_it_answers_first() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_too_large_is_halved_until_it_passes() {
+    let fixture = Fixture::start().await;
+    let (address, requests) = receiver(vec![413, 413, 200, 200, 200]).await;
+    let settings = AuditExport::Webhook {
+        url: Url::parse(&format!("http://{address}/")).unwrap(),
+        token: None,
+        ca: None,
+    };
+    let mut exporter = fixture.exporter(&settings);
+    let mut long = fixture.event("x");
+    long.details.insert("detail".to_owned(), "x".repeat(16_000).into());
+    let many: Vec<_> = (0..20)
+        .map(|_| AuditEvent {
+            id: Uuid::now_v7(),
+            ..long.clone()
+        })
+        .collect();
+    fixture.store.record(&many).await.unwrap();
+    fixture.clock.advance(BUCKET * 2);
+    exporter.export_batch().await.unwrap_err();
+    exporter.export_batch().await.unwrap_err();
+    let mut exported = Vec::new();
+    while exported.iter().sum::<usize>() < 20 {
+        exported.push(exporter.export_batch().await.unwrap());
+    }
+    let sizes: Vec<_> = requests
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|one| one.split_once("\r\n\r\n").unwrap().1.len())
+        .collect();
+    assert!(
+        sizes[0] <= BATCH_BYTES && sizes[1] <= BATCH_BYTES / 2 && sizes[2] <= BATCH_BYTES / 4,
+        "{sizes:?}"
+    );
+    assert_eq!(sizes.len(), 2 + exported.len());
+    assert_eq!(fixture.store.unexported_count().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn only_a_regular_file_is_exported_to() {
+    let fixture = Fixture::start().await;
+    let path = fixture.folder.path().to_owned();
+    assert_eq!(
+        check(&AuditExport::File(path.clone())).unwrap_err().to_string(),
+        format!("`{}` cannot be written: it is no regular file", path.display())
+    );
+}
+
+#[tokio::test]
 async fn a_receiver_that_is_away_is_tried_again() {
     let fixture = Fixture::start().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -297,7 +347,7 @@ async fn a_receiver_that_is_away_is_tried_again() {
         token: None,
         ca: None,
     };
-    let exporter = fixture.exporter(&settings);
+    let mut exporter = fixture.exporter(&settings);
     fixture.record(&["a"]).await;
     fixture.clock.advance(BUCKET * 2);
     let error = exporter.export_batch().await.unwrap_err().to_string();
