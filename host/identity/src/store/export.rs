@@ -96,7 +96,7 @@ impl Store {
         Ok(self.execute(sql, values).await? > 0)
     }
 
-    /// Returns up to [`BATCH`] of the events that wait and that first happened before a time, oldest
+    /// Returns up to 500 of the events that wait and that first happened before a time, oldest
     /// first. Until then, they may still be counted.
     pub async fn unexported(&self, before: Timestamp) -> Result<Vec<AuditEvent>, Error> {
         let query = SelectQuery::new("")
