@@ -75,6 +75,16 @@ impl Fixture {
         }
     }
 
+    /// Sessions whose closed streams are recorded.
+    async fn sessions(&self) -> Arc<SessionRegistry> {
+        let clock = self.clock.clone();
+        let sessions = SessionRegistry::start(self.store.clone(), (clock, MINUTE), self.metrics.clone())
+            .await
+            .unwrap();
+        self.audit.record_closed_streams(&sessions);
+        sessions
+    }
+
     async fn rows(&self) -> Vec<AuditEvent> {
         let filter = AuditFilter {
             limit: 1_000,
@@ -744,11 +754,7 @@ async fn closed_streams_are_events() {
 #[tokio::test]
 async fn the_end_of_an_exec_has_its_duration_and_bytes() {
     let fixture = Fixture::start().await;
-    let clock = fixture.clock.clone();
-    let sessions = SessionRegistry::start(fixture.store.clone(), (clock, MINUTE), fixture.metrics.clone())
-        .await
-        .unwrap();
-    fixture.audit.record_closed_streams(&sessions);
+    let sessions = fixture.sessions().await;
     let mut exec = pods("create");
     (exec.upgrade, exec.subresource) = (Some("websocket"), Some("exec".to_owned()));
     let holder = fixture.entry(&exec).holder.unwrap();
@@ -831,11 +837,7 @@ async fn no_number_of_secrets_makes_one_nameless() {
 #[tokio::test]
 async fn streams_ended_with_their_session_are_written_once() {
     let fixture = Fixture::start().await;
-    let clock = fixture.clock.clone();
-    let sessions = SessionRegistry::start(fixture.store.clone(), (clock, MINUTE), fixture.metrics.clone())
-        .await
-        .unwrap();
-    fixture.audit.record_closed_streams(&sessions);
+    let sessions = fixture.sessions().await;
     let mut exec = pods("create");
     exec.upgrade = Some("websocket");
     let holder = fixture.entry(&exec).holder.unwrap();

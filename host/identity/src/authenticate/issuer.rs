@@ -128,11 +128,7 @@ impl Verifier {
         token: UnverifiedToken<'_>,
         clock: &Clock,
     ) -> Result<(Map<String, Value>, TokenTimes), Error> {
-        let algorithm = token.checked_algorithm(TokenKind::Bearer, &self.algorithms)?;
-        let claims = self.signed_claims(token, algorithm).await?;
-        // Checked after the signature, so that only the bearer of a genuine token learns that it
-        // has expired.
-        let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
+        let (claims, times) = self.timely_claims(TokenKind::Bearer, token, clock).await?;
         if times.expires_at.is_none() {
             return Err(InvalidTokenReason::missing("exp").into());
         }
@@ -147,8 +143,20 @@ impl Verifier {
         token: UnverifiedToken<'_>,
         clock: &Clock,
     ) -> Result<(Map<String, Value>, TokenTimes), Error> {
-        let algorithm = token.checked_algorithm(TokenKind::Logout, &self.algorithms)?;
+        self.timely_claims(TokenKind::Logout, token, clock).await
+    }
+
+    /// The claims and times of a signed token, none of which is past.
+    async fn timely_claims(
+        &self,
+        kind: TokenKind,
+        token: UnverifiedToken<'_>,
+        clock: &Clock,
+    ) -> Result<(Map<String, Value>, TokenTimes), Error> {
+        let algorithm = token.checked_algorithm(kind, &self.algorithms)?;
         let claims = self.signed_claims(token, algorithm).await?;
+        // Checked after the signature, so that only the bearer of a genuine token learns that it
+        // has expired.
         let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
         Ok((claims, times))
     }

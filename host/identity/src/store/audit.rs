@@ -54,6 +54,7 @@ const OWNER: &str = "owner_id";
 /// An event, checked and ready to be written.
 pub(super) struct AuditRow {
     id: Uuid,
+    count: i64,
     values: [Value; COLUMNS.len()],
 }
 
@@ -76,13 +77,15 @@ impl AuditRow {
             let text = text.filter(|text| is_request && !text.contains('\0'));
             Value::from(text.map(str::to_owned))
         };
+        let count = stored_count(event);
         Ok(Self {
             id: event.id,
+            count,
             values: [
                 event.id.into(),
                 event.first_at.into(),
                 event.last_at.into(),
-                i64::try_from(event.count).unwrap_or(i64::MAX).into(),
+                count.into(),
                 event.action.as_str().into(),
                 event.user.as_str().into(),
                 event.user_id.into(),
@@ -98,6 +101,11 @@ impl AuditRow {
             ],
         })
     }
+}
+
+/// How often an event happened, as its row has it.
+pub(super) fn stored_count(event: &AuditEvent) -> i64 {
+    i64::try_from(event.count).unwrap_or(i64::MAX)
 }
 
 /// The rows of one transaction, one per event; of several rows of an event, the last counts.
@@ -118,7 +126,8 @@ impl<'a> Batch<'a> {
             let query = sqlx::query_with(AssertSqlSafe(insert(rows.len())), values);
             query.execute(&mut *connection).await?;
             if is_exported {
-                export::enqueue(connection, rows.iter().map(|row| (row.id, &row.values[3]))).await?;
+                let counts: Vec<_> = rows.iter().map(|row| (row.id, row.count)).collect();
+                export::enqueue(connection, &counts).await?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::audit::{COLUMNS, event_of, first_id};
+use super::audit::{COLUMNS, event_of, first_id, stored_count};
 use super::change::{Change, ROWS_PER_TRANSACTION};
 use super::database::Purpose;
 use super::query::{SelectQuery, Value, arguments, number, time, uuid};
@@ -26,20 +26,12 @@ const LEASE: &str = "audit export";
 const BATCH: usize = 500;
 
 /// Puts events among those that wait, with the count that they have now.
-pub(super) async fn enqueue<'a>(
-    connection: &mut AnyConnection,
-    events: impl ExactSizeIterator<Item = (Uuid, &'a Value)>,
-) -> Result<(), sqlx::Error> {
+pub(super) async fn enqueue(connection: &mut AnyConnection, events: &[(Uuid, i64)]) -> Result<(), sqlx::Error> {
     let rows = numbered_pairs(events.len());
-    let values: Vec<_> = events
-        .flat_map(|(id, count)| [Value::from(id), count.clone()])
-        .collect();
     let sql = format!(
         "INSERT INTO audit_unexported (id, count) VALUES {rows} ON CONFLICT (id) DO UPDATE SET count = excluded.count"
     );
-    // SECURITY: the text contains only fixed parts and numbers.
-    let query = sqlx::query_with(AssertSqlSafe(sql), arguments(&values)?);
-    query.execute(connection).await.map(drop)
+    execute(connection, sql, events).await
 }
 
 /// Removes events from those that wait, each if it has the count beside it.
@@ -50,11 +42,16 @@ pub(super) async fn dequeue(connection: &mut AnyConnection, events: &[(Uuid, i64
     // The first condition alone is one that every database answers by the index.
     let ids: Vec<_> = (0..events.len()).map(|event| format!("${}", 2 * event + 1)).collect();
     let (ids, pairs) = (ids.join(", "), numbered_pairs(events.len()));
+    let sql = format!("DELETE FROM audit_unexported WHERE id IN ({ids}) AND (id, count) IN (VALUES {pairs})");
+    execute(connection, sql, events).await
+}
+
+/// Runs a statement that has the events as its values.
+async fn execute(connection: &mut AnyConnection, sql: String, events: &[(Uuid, i64)]) -> Result<(), sqlx::Error> {
     let values = events
         .iter()
         .flat_map(|(id, count)| [Value::from(*id), (*count).into()]);
     let values: Vec<_> = values.collect();
-    let sql = format!("DELETE FROM audit_unexported WHERE id IN ({ids}) AND (id, count) IN (VALUES {pairs})");
     // SECURITY: the text contains only fixed parts and numbers.
     let query = sqlx::query_with(AssertSqlSafe(sql), arguments(&values)?);
     query.execute(connection).await.map(drop)
@@ -115,8 +112,7 @@ impl Store {
 
     /// Removes events from those that wait, except ones that were counted further meanwhile.
     pub async fn mark_exported(&self, events: &[AuditEvent]) -> Result<(), Error> {
-        let count = |event: &AuditEvent| i64::try_from(event.count).unwrap_or(i64::MAX);
-        let events = events.iter().map(|event| (event.id, count(event))).collect();
+        let events = events.iter().map(|event| (event.id, stored_count(event))).collect();
         self.writer.change(Change::Exported(events)).await.map(drop)
     }
 
