@@ -210,16 +210,22 @@ impl<'a> PlatformHandler<'a> {
                 ),
             },
         };
-        let agent = query.agent.as_deref().and_then(|text| match self.agents.find(text) {
-            Some(agent) => Some(agent.id),
-            None => AgentId::parse(text),
-        });
+        let agent = self.agent_of(&query);
         Ok(ListRequest {
             query,
             agent,
             user,
             is_mine,
         })
+    }
+
+    /// The agent that a query names. `None` if it names none, or nothing that could be one.
+    fn agent_of(&self, query: &Query) -> Option<AgentId> {
+        let text = query.agent.as_deref()?;
+        match self.agents.find(text) {
+            Some(agent) => Some(agent.id),
+            None => AgentId::parse(text),
+        }
     }
 
     /// The filter for the rows that a list reads from the store. Each row is then authorized by

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::platform::api::query::Query;
-use crate::platform::api::{AgentRef, Error, SessionView, cookie};
+use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{DELETE_SESSIONS, GET_SESSIONS};
 use crate::platform::{ListRequest, PlatformHandler, answer, items, page, too_many};
@@ -107,7 +107,7 @@ impl PlatformHandler<'_> {
         let filter = CredentialFilter {
             user_id: Some(login.user.id),
             username: Some(login.user.username.clone()),
-            agents: None,
+            agents: query.agent.is_some().then(|| Vec::from_iter(self.agent_of(query))),
         };
         let mut views = Vec::new();
         let mut next = Some(None);
@@ -126,13 +126,9 @@ impl PlatformHandler<'_> {
         for view in &views {
             own.remove(&view.id);
         }
-        if let Some(wanted) = &query.agent {
-            let is_wanted = |agent: &AgentRef| agent.name.as_ref() == Some(wanted) || agent.id.to_string() == *wanted;
-            views.retain(|view| view.agent.as_ref().is_some_and(is_wanted));
-            // Logins that entered no cluster are at no agent.
-            own.clear();
-        }
-        views.extend(own.into_iter().map(|(id, login)| SessionView::login(id, login)));
+        // Logins that entered no cluster are at no agent.
+        let idle = if query.agent.is_none() { own } else { HashMap::new() };
+        views.extend(idle.into_iter().map(|(id, login)| SessionView::login(id, login)));
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         views.truncate(usize::try_from(query.row_limit()).unwrap_or(usize::MAX));
         Ok(items(&views))
