@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use test_support::backend::{Backend, Reply};
 use test_support::client::PATIENCE;
-use test_support::kubernetes::argocd::free_port;
+use test_support::port::free_port;
 use test_support::world::{Setup, World, checkout};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";

@@ -1,9 +1,9 @@
 //! People sign in to the gateway at a real OpenID provider, in a browser and on the command line.
 
 use serde_json::{Value, json};
-use test_support::kubernetes::argocd::free_port;
 use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::oidc::Provider;
+use test_support::port::free_port;
 
 mod browsing;
 mod chromium;

@@ -11,12 +11,11 @@
 use base64::Engine as _;
 use serde_json::json;
 
-use test_support::kubernetes::argocd::{
-    ArgoCd, NAMESPACE, PERSON, PERSON_PASSWORD, Wire, free_port, program, with_dex,
-};
+use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, PERSON, PERSON_PASSWORD, Wire, program, with_dex};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::gateway::{Gateway, Layout};
+use test_support::port::free_port;
 use test_support::redis::PASSWORD;
 
 mod tour;

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{Fixture, Setup};
-use test_support::kubernetes::argocd::{Wire, free_port};
+use test_support::kubernetes::argocd::Wire;
 use test_support::kubernetes::eventually;
+use test_support::port::free_port;
 
 /// argocd-server's, and Tollgate's own.
 const PATHS: [&str; 2] = ["/api/v1/applications", "/api/v1/applicationsets"];

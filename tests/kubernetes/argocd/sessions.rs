@@ -6,8 +6,9 @@ use tokio::time::timeout;
 
 use super::{Fixture, Setup, Through};
 use test_support::issuer::Issuer;
-use test_support::kubernetes::argocd::{ArgoCd, Wire, free_port};
+use test_support::kubernetes::argocd::{ArgoCd, Wire};
 use test_support::kubernetes::{PATIENCE, eventually};
+use test_support::port::free_port;
 
 /// Tollgate's own, and argocd-server's.
 const PATHS: [&str; 3] = [

@@ -13,9 +13,10 @@ use tokio::time::timeout;
 
 use super::{Fixture, SESSION_KEY, Setup, Through};
 use test_support::client::Client;
-use test_support::kubernetes::argocd::{Cli, NAMESPACE, READS, Wire, free_port, program};
+use test_support::kubernetes::argocd::{Cli, NAMESPACE, READS, Wire, program};
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::{PATIENCE, eventually};
+use test_support::port::free_port;
 use test_support::redis::PASSWORD;
 use test_support::token;
 

@@ -10,8 +10,9 @@ use super::extension::{EXTENSION, PAGE, greeter};
 use crate::argocd::{Fixture, SESSION_KEY, Setup};
 use test_support::backend::Backend;
 use test_support::chromium::{Chromium, Page};
-use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, PERSON, PERSON_PASSWORD, Wire, free_port, with_dex};
+use test_support::kubernetes::argocd::{ArgoCd, NAMESPACE, PERSON, PERSON_PASSWORD, Wire, with_dex};
 use test_support::kubernetes::eventually;
+use test_support::port::free_port;
 use test_support::token;
 
 /// Functions for the tests to call.

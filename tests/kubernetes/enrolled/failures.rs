@@ -11,9 +11,10 @@ use tokio::task::JoinHandle;
 
 use super::Scene;
 use super::argocd::{World, config_map, is_done, messages, project};
-use test_support::kubernetes::argocd::{Cli, free_port};
+use test_support::kubernetes::argocd::Cli;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Gateway;
+use test_support::port::free_port;
 
 /// The namespace and its Application.
 const MANY: &str = "shop";

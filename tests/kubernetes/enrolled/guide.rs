@@ -17,11 +17,12 @@ use tokio::time::{Instant, timeout};
 use super::application;
 use super::argocd::SESSION_KEY;
 use page::{End, Step, matches, steps};
-use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire, free_port, program};
+use test_support::kubernetes::argocd::{ArgoCd, Cli, NAMESPACE, Wire, program};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::gateway::{Layout, base64, kubeconfig};
 use test_support::kubernetes::kubectl::Credential;
+use test_support::port::free_port;
 
 mod page;
 

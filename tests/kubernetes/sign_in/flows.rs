@@ -4,8 +4,8 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use super::{Browser, CLIENT, Site, issuer, layout};
-use test_support::kubernetes::argocd::free_port;
 use test_support::oidc::Provider;
+use test_support::port::free_port;
 
 #[tokio::test]
 async fn people_sign_in_at_an_issuer_and_out_of_it() {

@@ -11,9 +11,9 @@ use tokio::process::Command;
 use super::command_line::Home;
 use super::{Browser, CLIENT, issuer};
 use crate::access::fixture::Fixture;
-use test_support::kubernetes::argocd::free_port;
 use test_support::kubernetes::kubectl::Kubectl;
 use test_support::oidc::Provider;
+use test_support::port::free_port;
 
 /// A gateway in front of a real cluster, and a person who is signed in on the command line.
 struct Helper {

@@ -33,6 +33,7 @@ pub mod nginx;
 pub mod oidc;
 #[cfg(feature = "gateway")]
 pub mod policy_input;
+pub mod port;
 pub mod postgres;
 #[cfg(feature = "gateway")]
 pub mod providers;

@@ -6,10 +6,10 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::authority::{Authority, Pair};
-use crate::kubernetes::argocd::free_port;
 use crate::kubernetes::daemon::Daemon;
 use crate::kubernetes::eventually;
 use crate::kubernetes::gateway::Gateway;
+use crate::port::free_port;
 
 /// A balancer on loopback. It ends when the value is dropped.
 pub struct Nginx {

@@ -1,7 +1,6 @@
 //! A real PostgreSQL server that ends with the tests, however they end.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+use crate::port::free_port;
 
 /// The only account.
 pub const USER: &str = "gatekeeper";
@@ -233,10 +234,4 @@ fn words(command: &Command) -> Vec<std::ffi::OsString> {
         .chain(command.get_args())
         .map(ToOwned::to_owned)
         .collect()
-}
-
-/// Returns a port that was free a moment ago; another program may have taken it since.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }

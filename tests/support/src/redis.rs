@@ -8,9 +8,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use crate::authority::{Authority, Pair};
-use crate::kubernetes::argocd::free_port;
 use crate::kubernetes::daemon::Daemon;
 use crate::kubernetes::eventually;
+use crate::port::free_port;
 
 /// The password of a server that has one. No log may contain it.
 pub const PASSWORD: &str = "redis-hunter2";

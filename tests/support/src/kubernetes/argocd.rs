@@ -2,7 +2,6 @@
 //! each a process of the release that the tests pin; and its CLI.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,6 +22,7 @@ use super::kubectl::{Credential, Kubectl, Run};
 use super::pod::{Pod, PodNetwork};
 use super::{PATIENCE, eventually, node};
 use crate::authority::{Authority, Pair};
+use crate::port::free_port;
 use crate::redis::Redis;
 
 mod projects;
@@ -38,9 +38,6 @@ const APPLICATION_SET_CONTROLLER: &str = "argocd-applicationset-controller";
 /// Stands for the program that prints the signature of a commit: the repo-server runs it for every
 /// manifest, whether or not a project asks for signatures.
 const NO_SIGNATURE: &str = "#!/bin/sh\nexit 0\n";
-
-/// The lowest port for servers. The kernel gives none below 32,768 to clients.
-const FIRST_PORT: u16 = 10_000;
 
 /// Commands that read.
 pub const READS: [&[&str]; 11] = [
@@ -653,18 +650,6 @@ impl Layout {
 
 fn listen(metrics: u16) -> [String; 2] {
     ["--address=127.0.0.1".to_owned(), format!("--metrics-port={metrics}")]
-}
-
-/// A free port that no client gets meanwhile.
-pub fn free_port() -> u16 {
-    loop {
-        let mut random = [0; 2];
-        aws_lc_rs::rand::fill(&mut random).unwrap();
-        let port = FIRST_PORT + u16::from_be_bytes(random) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// argocd-server writes it on its first start.

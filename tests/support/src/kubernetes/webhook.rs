@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::argocd::{NAMESPACE, free_port};
+use super::argocd::NAMESPACE;
 use super::cluster::{Cluster, Options};
 use super::gateway::{Layout, base64};
 use crate::authority::{Authority, Pair};
+use crate::port::free_port;
 
 /// The name in the client certificate of API servers.
 const API_SERVER: &str = "kube-apiserver";
