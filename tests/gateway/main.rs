@@ -31,6 +31,7 @@ mod grpc;
 mod http2;
 mod limits;
 mod memory;
+mod operations;
 mod platform;
 mod plugins;
 mod policy_inputs;

@@ -17,6 +17,7 @@ mod applications;
 mod applicationsets;
 mod argocd;
 mod browser;
+mod console;
 mod control_plane;
 mod credentials;
 mod deployment;

@@ -5,7 +5,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::oidc::Provider;
 use test_support::port::free_port;
 
-mod browsing;
+pub(crate) mod browsing;
 mod chromium;
 mod command_line;
 mod ending;
@@ -22,7 +22,7 @@ struct Site {
 }
 
 /// The name of the client, which is also that of the way to sign in.
-const CLIENT: &str = "corp";
+pub(crate) const CLIENT: &str = "corp";
 
 impl Site {
     async fn start() -> Self {
@@ -78,7 +78,7 @@ fn layout(console: &str, provider: &mut Provider) -> Layout {
 }
 
 /// The settings of an issuer with a client.
-fn issuer(url: &str, client: &str, prefix: &str) -> Value {
+pub(crate) fn issuer(url: &str, client: &str, prefix: &str) -> Value {
     json!({
         "issuer": {"url": url, "audiences": [client]},
         "claimMappings": {

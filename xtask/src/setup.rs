@@ -91,6 +91,7 @@ pub fn all(root: &Path) -> Result<()> {
 /// Installs what the tests need, and builds their Kubernetes and Argo CD.
 pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))?;
+    node_modules(&root.join("tests/accessibility"))?;
     if postgres::folder().is_none() {
         packages(&[POSTGRES])?;
         ensure!(

@@ -12,6 +12,7 @@ use url::Url;
 use super::answer::SettingsArgs;
 use super::print_error;
 use tollgate_config::{Config, ImpersonationMode, raw};
+use tollgate_console::Console;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
@@ -190,7 +191,7 @@ async fn serve(config: Arc<Config>, locations: &raw::SettingLocations) -> anyhow
         !found.iter().any(Diagnostic::is_error),
         "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"
     );
-    let mut running = RunningGateway::start(config, Checker::current()?).await?;
+    let mut running = RunningGateway::start(config, Checker::current()?, Some(Arc::new(Console))).await?;
     tokio::select! {
         () = shutdown_signal() => {
             tracing::info!("stopping; running requests may end");

@@ -20,6 +20,8 @@ pub struct Console {
     pub login_lifetime: Duration,
     /// Whether the command line may sign in by a code that is typed into a browser elsewhere.
     pub device_login: DeviceLogin,
+    /// Whom to ask for rights, as people read it below a refusal; at most 200 characters.
+    pub contact: Option<String>,
 }
 
 /// Whether the console has a host of its own.

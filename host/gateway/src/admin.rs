@@ -78,6 +78,22 @@ struct Configuration {
     findings: Vec<Diagnostic>,
 }
 
+/// The state of one replica, for the API.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SystemReport {
+    version: &'static str,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_ready: Option<String>,
+    generation: u64,
+    policy_sha256: String,
+    extensions: Vec<String>,
+    findings: Vec<Diagnostic>,
+    /// How many agents are connected to this replica.
+    agents: usize,
+}
+
 #[derive(Serialize)]
 struct ClusterCredentialView {
     #[serde(flatten)]
@@ -162,24 +178,56 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
 /// The gateway is ready while a good configuration is in force, every required plugin is loaded,
 /// the store answers and Argo CD's list of revoked tokens is known. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<AdminState>) -> Response {
-    let mut sessions = admin.sessions.iter();
-    if sessions.any(|sessions| sessions.is_store_unavailable()) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
+    match admin.why_not_ready() {
+        None => "ok\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
-    if admin.revoked.iter().any(|revoked| revoked.is_unavailable()) {
-        let text = "Argo CD's list of revoked tokens is unavailable\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
-    }
-    let snapshot = admin.current.load_full();
-    let missing = snapshot.plugins.missing_required();
-    if missing.is_empty() {
-        return "ok\n".into_response();
-    }
-    let text = format!("required plugins are missing: {}\n", missing.join(", "));
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 impl AdminState {
+    /// Why the gateway is not ready; `None` if it is.
+    fn why_not_ready(&self) -> Option<String> {
+        let mut sessions = self.sessions.iter();
+        if sessions.any(|sessions| sessions.is_store_unavailable()) {
+            return Some("the store is unavailable".to_owned());
+        }
+        if self.revoked.iter().any(|revoked| revoked.is_unavailable()) {
+            return Some("Argo CD's list of revoked tokens is unavailable".to_owned());
+        }
+        let snapshot = self.current.load_full();
+        let missing = snapshot.plugins.missing_required();
+        (!missing.is_empty()).then(|| format!("required plugins are missing: {}", missing.join(", ")))
+    }
+
+    /// The state of this replica.
+    pub(crate) fn report(&self) -> SystemReport {
+        let not_ready = self.why_not_ready();
+        let configuration = self.configuration();
+        SystemReport {
+            version: env!("CARGO_PKG_VERSION"),
+            ready: not_ready.is_none(),
+            not_ready,
+            generation: configuration.generation,
+            policy_sha256: configuration.policy_sha256,
+            extensions: configuration.extensions,
+            findings: configuration.findings,
+            agents: self.agents.statuses(None).len(),
+        }
+    }
+
+    fn configuration(&self) -> Configuration {
+        let snapshot = self.current.load_full();
+        let mut findings = self.findings.all();
+        findings.extend(snapshot.clusters.findings());
+        Configuration {
+            generation: snapshot.generation,
+            extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
+            plugins: snapshot.plugins.list().collect(),
+            policy_sha256: snapshot.policies.extensions.digest().to_owned(),
+            findings,
+        }
+    }
+
     /// The metrics, with the present values of those that are only set when somebody reads them.
     pub(crate) fn current_metrics(&self) -> &Metrics {
         let snapshot = self.current.load_full();
@@ -202,17 +250,7 @@ async fn metrics(State(admin): State<AdminState>) -> Response {
 }
 
 async fn configuration(State(admin): State<AdminState>) -> Response {
-    let snapshot = admin.current.load_full();
-    let mut findings = admin.findings.all();
-    findings.extend(snapshot.clusters.findings());
-    Json(Configuration {
-        generation: snapshot.generation,
-        extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
-        plugins: snapshot.plugins.list().collect(),
-        policy_sha256: snapshot.policies.extensions.digest().to_owned(),
-        findings,
-    })
-    .into_response()
+    Json(admin.configuration()).into_response()
 }
 
 /// Every cluster with the state of its credential, without secrets.

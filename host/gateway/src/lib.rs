@@ -12,7 +12,9 @@
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `object_content`, `owner_search` | tell which Application the object of a request belongs to |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
+//! | `operations` | the API about the gateway itself: decisions, permissions, plugins, state |
 //! | `sign_in` | people sign in to the gateway itself, by a browser or on the command line |
+//! | [`console`] | what the console's pages may ask of the gateway |
 //! | `rejection` | maps errors to responses |
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
@@ -30,6 +32,7 @@ mod bypasses;
 pub mod caller;
 mod cluster_request;
 pub mod clusters;
+pub mod console;
 pub mod control_plane;
 pub mod extensions;
 mod front;
@@ -38,6 +41,7 @@ pub mod fuzz;
 pub mod kubernetes;
 mod object_content;
 mod open_exchanges;
+mod operations;
 mod owner_search;
 mod pipeline;
 mod platform;

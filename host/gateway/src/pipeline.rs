@@ -12,11 +12,13 @@ use futures_util::FutureExt;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 
+use crate::admin::AdminState;
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
 use crate::argocd::{self, MethodIndex};
+use crate::console::OfPage;
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
@@ -66,6 +68,8 @@ pub(crate) struct Gateway {
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
     pub(crate) argocd_methods: MethodIndex,
+    /// The state of the process, as the admin listener has it.
+    pub(crate) status: AdminState,
 }
 
 /// State of the fronts that outlives reloads of the snapshot. `None` for a front that is closed.
@@ -80,12 +84,10 @@ impl Gateway {
     /// # Errors
     /// The key that signs assertions cannot be read or made, or the file `argocd.ca` cannot be used.
     pub(crate) fn new(
-        current: CurrentSnapshot,
-        recorder: Arc<Recorder>,
-        metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
         (kubernetes_state, applications_state, application_sets_state, sign_in): FrontStates,
-        (open, agents, store): (Arc<OpenExchanges>, Arc<Connections>, Option<Arc<Store>>),
+        (open, store): (Arc<OpenExchanges>, Option<Arc<Store>>),
+        status: AdminState,
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -99,10 +101,10 @@ impl Gateway {
             ..LimitSpec::default()
         });
         Ok(Self {
-            current,
+            current: Arc::clone(&status.current),
             application_sets_state,
-            recorder,
-            metrics,
+            recorder: Arc::clone(&status.recorder),
+            metrics: Arc::clone(&status.metrics),
             signer,
             public_keys,
             persons,
@@ -112,10 +114,11 @@ impl Gateway {
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
-            agents,
+            agents: Arc::clone(&status.agents),
             store,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
+            status,
         })
     }
 
@@ -253,10 +256,7 @@ impl Gateway {
             Route::ApplicationSet(route) => route.serve(context, request).await,
             Route::Platform(route) => route.serve(context, request).await,
             Route::Project(route) => route.serve(context, request).await,
-            Route::Decision(id) => {
-                let _held = self.persons.acquire(principal.limit_key())?;
-                self.own_decision(id, &principal)
-            }
+            Route::Operations(route) => route.serve(context, request).await,
             Route::Call(call) => call.serve(context, request).await,
             Route::Grpc(_)
             | Route::Kubernetes(_)
@@ -273,7 +273,7 @@ impl Gateway {
     async fn sign_in(
         &self,
         (route, head, body): (Route<'_>, request::Parts, Body),
-        (client, snapshot): (&Client, &Arc<Snapshot>),
+        (client, snapshot): (&Arc<Client>, &Arc<Snapshot>),
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let state = self.sign_in.as_ref();
@@ -353,20 +353,6 @@ impl Gateway {
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         Ok(principal)
     }
-
-    /// Returns the record of a decision about the caller. A decision about anyone else is reported
-    /// as missing.
-    fn own_decision(&self, id: uuid::Uuid, principal: &Principal) -> Result<Response<Body>, Rejection> {
-        let is_caller = |owner: &Arc<Principal>| {
-            owner.kind() == principal.kind()
-                && owner.issuer() == principal.issuer()
-                && owner.user_id() == principal.user_id()
-        };
-        let record = self.recorder.find(id);
-        let record = record.filter(|record| record.principal.as_ref().is_some_and(is_caller));
-        let view = record.as_ref().ok_or(Rejection::NotFound)?.for_caller();
-        Ok(json(serde_json::to_string(&view).unwrap_or_default()))
-    }
 }
 
 /// Opens the record of a request on any listener that decides.
@@ -394,8 +380,11 @@ impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.current.load_full();
         let (mut head, body) = request.into_parts();
-        let record = self.open_record(Some(&head), (client, &snapshot));
+        let mut record = self.open_record(Some(&head), (client, &snapshot));
         record.continue_trace(&mut head.headers);
+        if head.extensions.get::<OfPage>().is_some() {
+            record.note(|record| record.is_of_page = true);
+        }
         let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
         let is_beside_console = front_kind.is_beside_console(&snapshot, &head);
@@ -491,7 +480,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
         Route::ApplicationSet(route) => route.safety(method),
         Route::Platform(route) => route.safety(method),
         Route::Project(route) => route.safety(method),
-        Route::Decision(_)
+        Route::Operations(_)
         | Route::Console(_)
         | Route::Login(_)
         | Route::Grpc(_)

@@ -5,6 +5,7 @@
 //! Security: a project is looked up only after RBAC allowed it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::{Response, request};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline;
 use crate::platform::api::content::{buffer, read};
 use crate::projects::permit::{check, visible};
+use crate::projects::preview::{Preview, PreviewRequest};
 use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
@@ -22,6 +24,7 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
 pub(crate) mod permit;
+mod preview;
 pub(crate) mod route;
 pub mod update;
 
@@ -38,6 +41,10 @@ impl RouteHandler for ProjectRoute<'_> {
             Self::List => context.list_projects(&writer).await,
             Self::Get { name } => context.project(&writer, name).await,
             Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
+            Self::Preview { name, is_sent } => {
+                let sent = is_sent.then_some((head, body));
+                context.preview_project(name, sent).await
+            }
         };
         Ok(pipeline::json(document?.to_string()))
     }
@@ -92,6 +99,25 @@ impl RequestContext<'_> {
             .await
             .map_err(Error::State)?;
         Ok(stored.object)
+    }
+
+    /// Shows who acts, or would with the accounts that are sent. It needs no right to change the
+    /// project.
+    async fn preview_project(&mut self, name: &str, sent: Option<(request::Parts, Body)>) -> Result<Value, Rejection> {
+        self.require_project(&["get"], name)?;
+        let asked: Option<PreviewRequest> = match sent {
+            Some((head, body)) => {
+                let content = buffer(body, CONTENT_BYTES).await?;
+                Some(read(&head.headers, &content).map_err(Error::Content)?)
+            }
+            None => None,
+        };
+        let (snapshot, name) = (Arc::clone(self.snapshot), name.to_owned());
+        let caller = snapshot.policies.caller(self.principal);
+        // A large state takes its time.
+        let previewing = tokio::task::spawn_blocking(move || Preview::of(asked, &name, (&snapshot.policies, &caller)));
+        let preview = previewing.await.map_err(|_| Rejection::Panicked)??;
+        Ok(serde_json::to_value(preview).unwrap_or_default())
     }
 
     fn project_key(&self, name: &str) -> ObjectKey {

@@ -10,6 +10,7 @@ use crate::applicationsets::route::ApplicationSetRoute;
 use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, RootPath, argocd, is_argocd};
 use crate::clusters::route::{ClusterRoute, is_forwarded};
 use crate::kubernetes::route::KubernetesPath;
+use crate::operations::route::{OperationsRoute, operations};
 use crate::platform::route::PlatformRoute;
 use crate::projects::route::ProjectRoute;
 use crate::sign_in::pages::STYLE_PATH;
@@ -29,9 +30,6 @@ const EXTENSION_PREFIXES: [&str; 2] = ["/api/v1/extensions", "/extensions"];
 
 /// Longest extension name accepted, in bytes.
 const EXTENSION_NAME_BYTES: usize = 253;
-
-/// Where callers read decisions about their own requests.
-const DECISIONS: &str = "/api/v1/decisions/";
 
 /// Where backends find the keys of assertions. Source: RFC 8615.
 const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
@@ -60,7 +58,8 @@ pub(crate) enum Route<'a> {
     Argocd(ArgocdRoute),
     /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
-    Decision(uuid::Uuid),
+    /// A request about the gateway itself.
+    Operations(OperationsRoute),
     /// The agent of a cluster, which proves who it is once the connection is open.
     Agent,
     /// The public keys of assertions. Nothing else can be read without authentication.
@@ -231,15 +230,10 @@ pub(crate) fn route<'a>(
         return Ok(Route::AuthorizeProxyUser);
     }
     let reads = method == Method::GET || method == Method::HEAD;
-    let decision = uri
-        .path()
-        .strip_prefix(DECISIONS)
-        .and_then(|id| uuid::Uuid::try_parse(id).ok());
-    Ok(match (reads, uri.path(), decision) {
-        (true, ASSERTION_KEYS, _) => Route::AssertionKeys,
-        (true, _, Some(id)) => Route::Decision(id),
-        (_, _, _) => Route::Unknown,
-    })
+    if reads && uri.path() == ASSERTION_KEYS {
+        return Ok(Route::AssertionKeys);
+    }
+    Ok(operations(method, uri).map_or(Route::Unknown, Route::Operations))
 }
 
 /// A path under an extension's prefix.

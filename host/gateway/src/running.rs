@@ -22,6 +22,7 @@ use crate::admission::{self, StoredSets};
 use crate::agents;
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
+use crate::console::Pages;
 use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
 use crate::pipeline::Gateway;
@@ -88,18 +89,24 @@ impl RunningGateway {
     /// Loads everything, binds both listeners and starts serving. On an error, whatever was
     /// already started is stopped.
     ///
+    /// - `pages`: the console's pages; `None` for those of sign-in alone.
+    ///
     /// # Errors
     /// The configuration has errors (each is logged), a certificate or key
     /// cannot be read, or a listener cannot be bound.
-    pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
-        Self::start_with(config, checker, Clock::default()).await
+    pub async fn start(config: Arc<Config>, checker: Checker, pages: Option<Arc<dyn Pages>>) -> anyhow::Result<Self> {
+        Self::start_with(config, checker, (Clock::default(), pages)).await
     }
 
     /// As [`RunningGateway::start`], with the caller's clock.
     ///
     /// # Errors
     /// As [`RunningGateway::start`].
-    pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
+    pub async fn start_with(
+        config: Arc<Config>,
+        checker: Checker,
+        (clock, pages): (Clock, Option<Arc<dyn Pages>>),
+    ) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
         let decisions = &config.decisions;
         let telemetry = config.telemetry.as_ref().map(telemetry::start).transpose()?;
@@ -173,18 +180,28 @@ impl RunningGateway {
             helpers.spawn(Arc::clone(&open_exchanges).follow_withdrawals(Arc::clone(sessions)));
         }
         helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
+        let findings = LoadFindings::default();
+        let admin = AdminState {
+            current: Arc::clone(&current),
+            recorder: Arc::clone(&recorder),
+            metrics: Arc::clone(&metrics),
+            credentials: Arc::clone(&credentials),
+            findings: findings.clone(),
+            checks,
+            sessions: registry,
+            revoked,
+            agents: Arc::clone(&agents),
+        };
         let gateway = Gateway::new(
-            Arc::clone(&current),
-            Arc::clone(&recorder),
-            Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
             (
                 services.clone(),
                 applications,
                 sets.clone(),
-                logins.map(SignInState::new),
+                logins.map(|logins| SignInState::new(logins, pages)),
             ),
-            (Arc::clone(&open_exchanges), Arc::clone(&agents), store.clone()),
+            (Arc::clone(&open_exchanges), store.clone()),
+            admin.clone(),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -200,18 +217,6 @@ impl RunningGateway {
             let current = Arc::clone(&current);
             helpers.spawn(reporter.run(move || current.load().agents().cloned()));
         }
-        let findings = LoadFindings::default();
-        let admin = AdminState {
-            current: Arc::clone(&current),
-            recorder: Arc::clone(&recorder),
-            metrics: Arc::clone(&metrics),
-            credentials: Arc::clone(&credentials),
-            findings: findings.clone(),
-            checks,
-            sessions: registry,
-            revoked,
-            agents: Arc::clone(&agents),
-        };
         let metrics_push = exporter.map(|exporter| Arc::new(exporter.reading(admin.clone())));
         if let Some(push) = metrics_push.clone() {
             helpers.spawn(async move { push.run().await });

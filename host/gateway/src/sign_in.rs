@@ -15,6 +15,7 @@ use moka::sync::Cache;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use crate::console::Pages;
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -60,12 +61,15 @@ pub(crate) struct SignInState {
     pub(crate) logins: Arc<Logins>,
     /// Wrong codes of devices, by the login that entered them.
     tries: Cache<Uuid, u32>,
+    /// The pages for whoever is signed in. `None` if there are none.
+    pages: Option<Arc<dyn Pages>>,
 }
 
 impl SignInState {
-    pub(crate) fn new(logins: Arc<Logins>) -> Self {
+    pub(crate) fn new(logins: Arc<Logins>, pages: Option<Arc<dyn Pages>>) -> Self {
         Self {
             logins,
+            pages,
             tries: Cache::builder().max_capacity(10_000).time_to_live(TRIES_WINDOW).build(),
         }
     }
@@ -75,7 +79,7 @@ impl SignInState {
 pub(crate) struct SignIn<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) state: &'a SignInState,
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a Arc<Client>,
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) record: &'a mut OpenRecord,
 }
@@ -87,7 +91,10 @@ impl SignIn<'_> {
         route: ConsoleRoute<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        self.record.note(|record| record.front = "console");
+        self.record.note(|record| {
+            record.front = "console";
+            record.is_of_page = true;
+        });
         let console = self.state.logins.console();
         if let ConsoleRoute::BackChannelLogout(method) = route {
             return self.back_channel_logout(method, (head, body)).await;
@@ -102,7 +109,7 @@ impl SignIn<'_> {
         }
         match route {
             ConsoleRoute::Style => Ok(pages::style()),
-            ConsoleRoute::Home => self.home(&head).await,
+            ConsoleRoute::Page => self.console_page((head, body)).await,
             ConsoleRoute::SignIn => self.choose(&head, None),
             ConsoleRoute::Begin(method) => self.begin(method, &head).await,
             ConsoleRoute::Callback(method) => self.callback(method, &head).await,

@@ -24,6 +24,7 @@ use tollgate_state::{Application, Cluster, ObjectName, Project, destination};
 mod build;
 mod global;
 mod merge;
+mod preview;
 mod settings;
 #[cfg(test)]
 mod tests;

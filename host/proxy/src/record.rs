@@ -232,6 +232,9 @@ pub struct Record {
     /// traces are sent and the caller brought none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+    /// Whether it is about a page of the console, or a question that a page asked.
+    #[serde(skip)]
+    pub is_of_page: bool,
     /// Its place in the trace, if traces are sent.
     #[serde(skip)]
     pub trace: Option<TraceContext>,

@@ -10,7 +10,7 @@ use url::Url;
 /// Most redirects of one navigation.
 const HOPS: usize = 12;
 
-pub(super) struct Browser {
+pub(crate) struct Browser {
     client: reqwest::Client,
     /// By origin, then name.
     cookies: BTreeMap<String, BTreeMap<String, String>>,
@@ -18,16 +18,16 @@ pub(super) struct Browser {
 
 /// Where a navigation ended.
 #[derive(Debug)]
-pub(super) struct Visited {
-    pub(super) url: Url,
-    pub(super) status: StatusCode,
-    pub(super) text: String,
+pub(crate) struct Visited {
+    pub(crate) url: Url,
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
     /// The last response's `Set-Cookie` fields of the whole way.
-    pub(super) set_cookies: Vec<String>,
+    pub(crate) set_cookies: Vec<String>,
 }
 
 impl Browser {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -41,12 +41,12 @@ impl Browser {
     }
 
     /// Follows a link.
-    pub(super) async fn open(&mut self, url: &str) -> Visited {
+    pub(crate) async fn open(&mut self, url: &str) -> Visited {
         self.visit(Method::GET, Url::parse(url).unwrap(), None, |_| true).await
     }
 
     /// Sends a form of a page of the same site.
-    pub(super) async fn submit(&mut self, url: &str, fields: &[(&str, &str)]) -> Visited {
+    pub(crate) async fn submit(&mut self, url: &str, fields: &[(&str, &str)]) -> Visited {
         let content = url::form_urlencoded::Serializer::new(String::new())
             .extend_pairs(fields)
             .finish();
@@ -55,7 +55,7 @@ impl Browser {
     }
 
     /// Follows redirects as long as `goes_on` says of the next address.
-    pub(super) async fn visit(
+    pub(crate) async fn visit(
         &mut self,
         mut method: Method,
         mut url: Url,
@@ -124,7 +124,7 @@ impl Browser {
     }
 
     /// Goes from the console to the provider and signs in there; stops before the callback.
-    pub(super) async fn callback_of(&mut self, start: &str, account: &str) -> Url {
+    pub(crate) async fn callback_of(&mut self, start: &str, account: &str) -> Url {
         let is_callback = |url: &Url| url.path().starts_with("/console/callback/");
         let url = Url::parse(start).unwrap();
         let visited = self.visit(Method::GET, url, None, |next| !is_callback(next)).await;
@@ -140,7 +140,7 @@ impl Browser {
     }
 
     /// Signs in at the console.
-    pub(super) async fn sign_in(&mut self, console: &str, client: &str, account: &str) -> Visited {
+    pub(crate) async fn sign_in(&mut self, console: &str, client: &str, account: &str) -> Visited {
         let start = format!("{console}/console/sign-in/{client}?return=/console/");
         let callback = self.callback_of(&start, account).await;
         let visited = self.open(callback.as_str()).await;
@@ -153,12 +153,12 @@ impl Browser {
     }
 
     /// The cookies that it has for an origin.
-    pub(super) fn cookies(&mut self, origin: &str) -> &mut BTreeMap<String, String> {
+    pub(crate) fn cookies(&mut self, origin: &str) -> &mut BTreeMap<String, String> {
         self.cookies.entry(origin.to_owned()).or_default()
     }
 
     /// The status and JSON of a call of the API from a page of the console.
-    pub(super) async fn api(&mut self, url: &str) -> (StatusCode, serde_json::Value) {
+    pub(crate) async fn api(&mut self, url: &str) -> (StatusCode, serde_json::Value) {
         let visited = self.open(url).await;
         (visited.status, serde_json::from_str(&visited.text).unwrap_or_default())
     }

@@ -22,7 +22,7 @@ async fn people_sign_in_at_an_issuer_and_out_of_it() {
     assert_eq!(visited.url.path(), "/console/sign-in");
     assert!(visited.text.contains("Continue with corp"), "{}", visited.text);
     let visited = browser.sign_in(&site.console, CLIENT, "ann").await;
-    assert!(visited.text.contains("Signed in as sub:ann"), "{}", visited.text);
+    assert!(visited.text.contains("<strong>sub:ann</strong>"), "{}", visited.text);
     let session = visited
         .set_cookies
         .iter()
@@ -160,10 +160,10 @@ async fn issuers_do_not_answer_for_each_other() {
     let visited = browser.open(unnamed.as_str()).await;
     assert!(visited.text.contains("(other_issuer)"), "{}", visited.text);
     let visited = browser.open(callback.as_str()).await;
-    assert!(visited.text.contains("Signed in as sub:ann"), "{}", visited.text);
+    assert!(visited.text.contains("<strong>sub:ann</strong>"), "{}", visited.text);
     // The same account of the other issuer is somebody else.
     let visited = Browser::new().sign_in(&site.console, "other", "ann").await;
-    assert!(visited.text.contains("Signed in as other:ann"), "{}", visited.text);
+    assert!(visited.text.contains("<strong>other:ann</strong>"), "{}", visited.text);
 }
 
 #[tokio::test]

@@ -79,12 +79,29 @@ impl Chromium {
         let (socket, _) = connect_async(answer["webSocketDebuggerUrl"].as_str().unwrap())
             .await
             .unwrap();
-        let mut page = Page { socket, calls: 0 };
-        let url = json!(url::Url::parse(url).unwrap().as_str());
-        page.until(&format!(
-            "document.readyState === 'complete' && location.href === {url}"
-        ))
-        .await;
+        let mut page = Page {
+            socket,
+            calls: 0,
+            complaints: None,
+        };
+        page.loaded(url).await;
+        page
+    }
+
+    /// Opens an empty tab that notes what the browser complains about, and trusts any certificate.
+    ///
+    /// - `origin`: the only one that its pages may send requests to.
+    pub async fn open_watched(&self, origin: &str) -> Page {
+        let mut page = self.open("about:blank").await;
+        page.complaints = Some(Complaints {
+            origin: origin.to_owned(),
+            texts: Vec::new(),
+        });
+        for domain in ["Page", "Runtime", "Log", "Audits", "Network"] {
+            page.call(&format!("{domain}.enable"), &json!({})).await;
+        }
+        let ignore = json!({"ignore": true});
+        page.call("Security.setIgnoreCertificateErrors", &ignore).await;
         page
     }
 }
@@ -93,6 +110,37 @@ impl Chromium {
 pub struct Page {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     calls: u64,
+    /// `None` in tabs that are not watched.
+    complaints: Option<Complaints>,
+}
+
+/// What the browser complained about in a tab.
+struct Complaints {
+    /// The only origin of requests.
+    origin: String,
+    texts: Vec<String>,
+}
+
+impl Complaints {
+    /// Notes an event if it is a violation of a policy, an error, or a request to another origin.
+    fn note(&mut self, event: &Value) {
+        let parameters = &event["params"];
+        let url = parameters["request"]["url"].as_str().unwrap_or_default();
+        let entry = &parameters["entry"];
+        let is_complaint = match event["method"].as_str().unwrap_or_default() {
+            // Forms without `autocomplete` and the like are no faults.
+            "Audits.issueAdded" => parameters["issue"]["code"] == "ContentSecurityPolicyIssue",
+            "Runtime.exceptionThrown" => true,
+            "Runtime.consoleAPICalled" => parameters["type"] == "error" || parameters["type"] == "assert",
+            // A page about a refusal has its status, which is logged as an error of the network.
+            "Log.entryAdded" => entry["level"] == "error" && entry["source"] != "network",
+            "Network.requestWillBeSent" => !url.starts_with(&self.origin) && !url.starts_with("about:"),
+            _ => false,
+        };
+        if is_complaint {
+            self.texts.push(parameters.to_string());
+        }
+    }
 }
 
 impl Page {
@@ -120,14 +168,80 @@ impl Page {
             .unwrap_or_else(|_| panic!("{expression} did not become true"));
     }
 
-    /// Takes a picture of the page in a theme, 1000 pixels wide, and writes it as PNG.
+    /// Goes to a URL and waits until the page is loaded.
+    pub async fn go(&mut self, url: &str) {
+        self.call("Page.navigate", &json!({"url": url})).await;
+        self.loaded(url).await;
+    }
+
+    async fn loaded(&mut self, url: &str) {
+        let url = json!(url::Url::parse(url).unwrap().as_str());
+        self.until(&format!(
+            "document.readyState === 'complete' && location.href === {url}"
+        ))
+        .await;
+    }
+
+    /// Sets a cookie.
+    pub async fn set_cookie(&mut self, url: &str, name: &str, value: &str) {
+        let cookie = json!({"url": url, "name": name, "value": value, "httpOnly": true});
+        let set = self.call("Network.setCookie", &cookie).await;
+        assert_eq!(set["success"], true, "{name}: {set}");
+    }
+
+    /// Presses and releases a key, such as `Tab` or `Enter`.
+    pub async fn press_key(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            " " => (32, " "),
+            _ => panic!("no code is known for the key `{key}`"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({
+                "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text,
+            });
+            self.call("Input.dispatchKeyEvent", &event).await;
+        }
+    }
+
+    /// Types a text where the focus is.
+    pub async fn type_text(&mut self, text: &str) {
+        self.call("Input.insertText", &json!({"text": text})).await;
+    }
+
+    /// What the browser has complained about since the last time.
     ///
-    /// - `theme`: `light` or `dark`, which the page sees as `prefers-color-scheme`.
-    pub async fn picture(&mut self, theme: &str, file: &Path) {
-        let size = json!({"width": 1000, "height": 700, "deviceScaleFactor": 1, "mobile": false});
+    /// # Panics
+    /// If the tab is not watched.
+    pub async fn complaints(&mut self) -> Vec<String> {
+        // What happened before is known once a call is answered.
+        self.evaluate("0").await;
+        let complaints = self.complaints.as_mut().expect("the tab is watched");
+        std::mem::take(&mut complaints.texts)
+    }
+
+    /// Sets the size of the page, in pixels.
+    pub async fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", &size).await;
+    }
+
+    /// Has the page see a theme, `light` or `dark`, as `prefers-color-scheme`.
+    pub async fn set_theme(&mut self, theme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
         self.call("Emulation.setEmulatedMedia", &features).await;
+    }
+
+    /// Takes a picture of the page in a theme, 1000 pixels wide, and writes it as PNG.
+    pub async fn picture(&mut self, theme: &str, file: &Path) {
+        self.resize(1000, 700).await;
+        self.set_theme(theme).await;
+        self.capture(file).await;
+    }
+
+    /// Writes what the page shows as PNG.
+    pub async fn capture(&mut self, file: &Path) {
         let picture = self.call("Page.captureScreenshot", &json!({"format": "png"})).await;
         let data = picture["data"].as_str().unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -149,6 +263,9 @@ impl Page {
             let answer: Value = serde_json::from_str(&text).unwrap();
             if answer["id"] == self.calls {
                 return answer["result"].clone();
+            }
+            if let Some(complaints) = &mut self.complaints {
+                complaints.note(&answer);
             }
         }
     }

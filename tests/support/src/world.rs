@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_config::raw;
+use tollgate_console::Console;
 use tollgate_gateway::running::RunningGateway;
 use tollgate_policy::rego::Checker;
 
@@ -129,7 +130,7 @@ impl Setup {
         let Some(config) = loaded.value else {
             anyhow::bail!("settings: {:?}", loaded.diagnostics);
         };
-        let running = RunningGateway::start(Arc::new(config), checker()).await?;
+        let running = RunningGateway::start(Arc::new(config), checker(), Some(Arc::new(Console))).await?;
         Ok(World { running, folder })
     }
 }

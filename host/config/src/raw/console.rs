@@ -18,6 +18,8 @@ const DAY: u64 = 24 * HOUR;
 
 /// Scopes that are requested unless the settings name others.
 const DEFAULT_SCOPES: [&str; 3] = ["openid", "profile", "email"];
+/// Longest text that says whom to ask, in characters.
+const MAX_CONTACT: usize = 200;
 /// Longest name of a client, in bytes.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -29,6 +31,7 @@ pub(super) struct RawConsole {
     shares_argocd_host: bool,
     idle: Option<String>,
     lifetime: Option<String>,
+    contact: Option<String>,
     #[serde(default)]
     login: RawLogin,
 }
@@ -65,6 +68,16 @@ impl RawConsole {
             validator.refuse("console.url", message, hint);
             return None;
         };
+        let contact = self
+            .contact
+            .map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty());
+        let length = contact.as_deref().map_or(0, |text| text.chars().count());
+        if length > MAX_CONTACT {
+            let message = format!("has {length} characters, allowed are {MAX_CONTACT}");
+            validator.error_in("console.contact", message);
+            return None;
+        }
         let mut duration =
             |key: &str, text, bounds| bounded_duration(&format!("console.{key}"), text, bounds, validator);
         Some(Console {
@@ -73,6 +86,7 @@ impl RawConsole {
                 true => ConsoleHost::SharedWithArgocd,
                 false => ConsoleHost::Own,
             },
+            contact,
             idle: duration("idle", self.idle, (HOUR, 5 * MINUTE, DAY)),
             lifetime: duration("lifetime", self.lifetime, (12 * HOUR, 5 * MINUTE, 7 * DAY)),
             login_lifetime: duration(

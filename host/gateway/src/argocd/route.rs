@@ -14,7 +14,7 @@ use tollgate_proxy::forward::ArgocdProtocol;
 use tollgate_proxy::target::{Error, check_argocd_path};
 
 /// Paths of Tollgate itself, with everything below them.
-const OWN: [&str; 15] = [
+const OWN: [&str; 18] = [
     "/.well-known/jwks.json",
     "/api/v1/agents",
     "/api/v1/audit",
@@ -23,7 +23,10 @@ const OWN: [&str; 15] = [
     "/api/v1/login",
     "/api/v1/me",
     "/api/v1/people",
+    "/api/v1/plugins",
+    "/api/v1/rbac",
     "/api/v1/sessions",
+    "/api/v1/system",
     "/api/v1/tokens",
     "/api/v1/tollgate",
     "/console",

@@ -20,6 +20,10 @@ pub(crate) const DELETE_TOKENS: Permission = ["tokens", "delete"];
 pub(crate) const GET_SESSIONS: Permission = ["sessions", "get"];
 pub(crate) const DELETE_SESSIONS: Permission = ["sessions", "delete"];
 pub(crate) const LOCK_PEOPLE: Permission = ["people", "lock"];
+pub(crate) const GET_DECISIONS: Permission = ["decisions", "get"];
+pub(crate) const GET_RBAC: Permission = ["rbac", "get"];
+pub(crate) const GET_PLUGINS: Permission = ["plugins", "get"];
+pub(crate) const GET_SYSTEM: Permission = ["system", "get"];
 pub(crate) const GET_AUDIT: Permission = ["audit", "get"];
 
 /// The RBAC object of somebody's tokens, sessions or events at one agent.

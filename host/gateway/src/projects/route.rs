@@ -18,8 +18,17 @@ const NAME_BYTES: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProjectRoute<'a> {
     List,
-    Get { name: Cow<'a, str> },
-    Update { name: Cow<'a, str> },
+    Get {
+        name: Cow<'a, str>,
+    },
+    Update {
+        name: Cow<'a, str>,
+    },
+    /// Who acts with the project's accounts, or would with others that are sent.
+    Preview {
+        name: Cow<'a, str>,
+        is_sent: bool,
+    },
 }
 
 /// Finds what a request about AppProjects asks for. `None` if it is not about them.
@@ -35,12 +44,18 @@ pub(crate) fn project<'a>(method: &Method, uri: &'a Uri) -> Result<Option<Projec
         return Ok(None);
     };
     check_path(uri.path())?;
+    let (segment, is_preview) = match segment.strip_suffix("/preview") {
+        Some(segment) => (segment, true),
+        None => (segment, false),
+    };
     let name = percent_encoding::percent_decode_str(segment);
     let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
     if segment.contains('/') || name.is_empty() || name.len() > NAME_BYTES {
         return Ok(None);
     }
     Ok(match *method {
+        Method::POST if is_preview => Some(ProjectRoute::Preview { name, is_sent: true }),
+        _ if is_preview => reads.then_some(ProjectRoute::Preview { name, is_sent: false }),
         Method::PUT => Some(ProjectRoute::Update { name }),
         _ if reads => Some(ProjectRoute::Get { name }),
         _ => None,
@@ -57,6 +72,7 @@ mod tests {
         let uri: Uri = path.parse().expect("a path");
         Ok(project(method, &uri)?.map(|route| match route {
             ProjectRoute::List => "list".to_owned(),
+            ProjectRoute::Preview { name, is_sent } => format!("preview {name} {is_sent}"),
             ProjectRoute::Get { name } => format!("get {name}"),
             ProjectRoute::Update { name } => format!("update {name}"),
         }))

@@ -34,6 +34,10 @@ pub(crate) enum Error {
         "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed"
     )]
     NoVersion,
+    #[error("the gateway's settings have no `applications`, so no service account acts for anything")]
+    NoApplications,
+    #[error("there is no project `{0}`")]
+    UnknownProject(String),
     #[error(transparent)]
     Change(#[from] change::Error),
     #[error(transparent)]
@@ -88,6 +92,8 @@ impl Error {
             Self::NotPermitted { .. } => (StatusCode::FORBIDDEN, "permission_denied"),
             Self::Content(error) => error.answer(),
             Self::NoVersion => (StatusCode::CONFLICT, "version_missing"),
+            Self::NoApplications => (StatusCode::CONFLICT, "applications_off"),
+            Self::UnknownProject(_) => (StatusCode::NOT_FOUND, "project_not_found"),
             Self::Change(_) => (StatusCode::BAD_REQUEST, "project_invalid"),
             Self::State(error) => state_answer(error),
         }
@@ -96,7 +102,12 @@ impl Error {
     /// Text for the caller, who may see the project but not paths of the machine.
     pub(crate) fn text(&self) -> Cow<'static, str> {
         match self {
-            Self::NotPermitted { .. } | Self::Content(_) | Self::NoVersion | Self::Change(_) => self.to_string().into(),
+            Self::NotPermitted { .. }
+            | Self::Content(_)
+            | Self::NoVersion
+            | Self::NoApplications
+            | Self::UnknownProject(_)
+            | Self::Change(_) => self.to_string().into(),
             Self::State(error) => state_text(error),
         }
     }

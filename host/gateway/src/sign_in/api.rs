@@ -196,6 +196,7 @@ impl SignIn<'_> {
                 "issuer": principal.issuer(),
                 "kind": principal.kind().as_ref(),
                 "groups": principal.groups(),
+                "contact": self.state.logins.console().contact,
                 "login": login,
             }),
         )

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::SET_COOKIE;
-use http::{Response, StatusCode, request};
+use http::{Method, Request, Response, StatusCode, request};
 use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 use zeroize::Zeroizing;
 
+use crate::console::{self, Api, HOME, local_path};
 use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
-use crate::sign_in::pages::{HomePage, IssuerLink, MessagePage, SignInPage};
+use crate::sign_in::pages::{IssuerLink, MessagePage, SignInPage};
 use crate::sign_in::{Error, RefusedPage, SignIn, cookies, pages};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
@@ -21,8 +23,6 @@ use tollgate_proxy::forward::Body;
 
 /// Longest content of a form, in bytes.
 pub(super) const FORM_BYTES: u64 = 16 * 1024;
-/// Where people go who did not say where.
-const HOME: &str = "/console/";
 
 #[derive(Deserialize)]
 struct PasswordForm {
@@ -33,22 +33,35 @@ struct PasswordForm {
 }
 
 impl SignIn<'_> {
-    pub(super) async fn home(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
-        let Some(principal) = self.session(head, Safety::ByMethod).await? else {
-            return Ok(to_sign_in(HOME)?);
+    /// Answers a page for whoever is signed in; others are sent to sign in, and back.
+    pub(super) async fn console_page(
+        &mut self,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let pages = self.state.pages.clone().ok_or(Rejection::NotFound)?;
+        if let Some(asset) = pages.asset(head.uri.path()) {
+            return Ok(pages::asset(asset));
+        }
+        let changes = head.method == Method::POST;
+        if changes {
+            self.snapshot.authenticator.check_same_origin(&head)?;
+        }
+        let safety = if changes { Safety::Unsafe } else { Safety::ByMethod };
+        if self.session(&head, safety).await?.is_none() {
+            let back = head.uri.path_and_query().filter(|_| !changes);
+            return Ok(to_sign_in(back.map_or(HOME, |back| back.as_str()))?);
+        }
+        let content = match changes {
+            true => buffer(body, console::FORM_BYTES).await?,
+            false => Bytes::new(),
         };
-        let Some(login) = principal.login() else {
-            return Ok(to_sign_in(HOME)?);
+        let request = Request::from_parts(head.clone(), content);
+        let api = Api {
+            gateway: self.gateway,
+            client: self.client,
+            head: &head,
         };
-        let console = self.state.logins.console();
-        let page = HomePage {
-            user: principal.username(),
-            issuer: principal.issuer(),
-            groups: principal.groups(),
-            expires_at: login.expires_at,
-            server: console.url.as_str().trim_end_matches('/'),
-        };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::protected(pages.answer(request, api).await))
     }
 
     /// Shows the ways to sign in.
@@ -253,16 +266,6 @@ fn return_query(return_to: &str) -> String {
     query.append_pair("return", return_to).finish()
 }
 
-/// A path of the console to return to; its start if the text is anything else.
-// SECURITY: `//host` and its like would lead to another site.
-pub(super) fn local_path(text: &str) -> &str {
-    let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\');
-    match is_local && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => text,
-        false => HOME,
-    }
-}
-
 /// A parameter of the query, decoded.
 pub(super) fn parameter(head: &request::Parts, name: &str) -> Option<String> {
     let query = head.uri.query().unwrap_or_default();
@@ -286,33 +289,4 @@ pub(super) fn form<T: serde::de::DeserializeOwned>(content: &[u8]) -> Result<T, 
         .map(|(name, value)| (name.into_owned(), value.into_owned().into()))
         .collect();
     serde_json::from_value(pairs.into()).map_err(|_| Error::Request("lacks a field of the form"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::local_path;
-
-    #[test]
-    fn only_paths_of_the_console_are_returned_to() {
-        for path in [
-            "/console/",
-            "/console/device?user_code=A-B",
-            "/console/login?port=1&state=x",
-        ] {
-            assert_eq!(local_path(path), path);
-        }
-        for other in [
-            "",
-            "//evil.example",
-            "/console//evil.example",
-            "/console/\\evil.example",
-            "https://evil.example/console/",
-            "/consoles/",
-            "/api/v1/me",
-            "/console/\r\nSet-Cookie: a=b",
-            "javascript:alert(1)",
-        ] {
-            assert_eq!(local_path(other), "/console/", "{other}");
-        }
-    }
 }

@@ -143,6 +143,7 @@ mod tests {
             lifetime: std::time::Duration::from_secs(1),
             login_lifetime: std::time::Duration::from_secs(1),
             device_login: DeviceLogin::Refused,
+            contact: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The pages of sign-in, and the headers that every page has.
 //!
-//! Security: texts of issuers and clients are escaped by the templates. No page has a script, loads
-//! anything from elsewhere or can be framed.
+//! Security: texts of issuers and clients are escaped by the templates. No page of sign-in has a
+//! script, and no page at all loads anything from elsewhere or can be framed.
 
 use std::sync::LazyLock;
 
@@ -17,12 +17,17 @@ use tollgate_proxy::forward::Body;
 
 const STYLE: &str = include_str!("../../templates/style.css");
 
-/// What pages may do: use their style sheet and send their own forms.
+/// What pages of sign-in may do: use their style sheet and send their own forms.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
+/// What the other pages of the console may do: also run the console's scripts, which may call its API.
+const CONSOLE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                              connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+                              require-trusted-types-for 'script'; trusted-types 'none'";
+
 /// Path of the style sheet, which changes with its content.
-pub(crate) static STYLE_PATH: LazyLock<String> = LazyLock::new(|| {
+pub static STYLE_PATH: LazyLock<String> = LazyLock::new(|| {
     let digest = Sha256::digest(STYLE.as_bytes());
     let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("/console/style-{digest}.css")
@@ -42,16 +47,6 @@ pub(super) struct SignInPage {
     pub(super) accounts: bool,
     pub(super) return_to: String,
     pub(super) problem: Option<&'static str>,
-}
-
-#[derive(Template)]
-#[template(path = "home.html")]
-pub(super) struct HomePage<'a> {
-    pub(super) user: &'a str,
-    pub(super) issuer: &'a str,
-    pub(super) groups: &'a [String],
-    pub(super) expires_at: Timestamp,
-    pub(super) server: &'a str,
 }
 
 #[derive(Template)]
@@ -116,16 +111,31 @@ pub(crate) fn protect(fields: &mut http::HeaderMap) {
     }
 }
 
-/// The style sheet.
-pub(super) fn style() -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from_static(STYLE.as_bytes())));
+/// Sets the headers that every page of the console has.
+pub(super) fn protected(page: Response<Bytes>) -> Response<Body> {
+    let mut response = page.map(Body::from);
     let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8"));
     protect(fields);
-    // Its path has its digest.
+    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONSOLE_POLICY));
+    response
+}
+
+/// A script, a picture or a style sheet, whose path has its digest.
+pub(super) fn asset(asset: Response<Bytes>) -> Response<Body> {
+    let mut response = asset.map(Body::from);
+    let fields = response.headers_mut();
+    protect(fields);
     let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
     fields.insert(CACHE_CONTROL, immutable);
     response
+}
+
+/// The style sheet.
+pub(super) fn style() -> Response<Body> {
+    let mut response = Response::new(Bytes::from_static(STYLE.as_bytes()));
+    let content_type = HeaderValue::from_static("text/css; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    asset(response)
 }
 
 /// Sends the browser elsewhere by `GET`.

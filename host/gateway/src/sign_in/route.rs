@@ -9,6 +9,16 @@ use tollgate_proxy::target::{Error, check_path};
 
 /// Where the pages are.
 pub(crate) const CONSOLE: &str = "/console";
+/// Pages of sign-in, below which there is no other page.
+const RESERVED: [&str; 7] = [
+    "sign-in",
+    "callback",
+    "sign-out",
+    "signed-out",
+    "back-channel-logout",
+    "login",
+    "device",
+];
 const LOGIN: &str = "/api/v1/login";
 const ME: &str = "/api/v1/me";
 const PEOPLE: &str = "/api/v1/people";
@@ -19,7 +29,8 @@ const NAME_BYTES: usize = 1_024;
 /// A page, or what a page's form is sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleRoute<'a> {
-    Home,
+    /// Any page that is not about sign-in.
+    Page,
     Style,
     /// Choose how to sign in.
     SignIn,
@@ -79,7 +90,6 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
     let tail = path.strip_prefix(CONSOLE).unwrap_or_default();
     let parts: Vec<&str> = tail.split('/').skip(1).collect();
     Ok(match *parts.as_slice() {
-        [] | [""] if reads => Some(ConsoleRoute::Home),
         [_] if reads && path == style_path => Some(ConsoleRoute::Style),
         ["sign-in"] if reads => Some(ConsoleRoute::SignIn),
         ["sign-in", "argocd"] if posts => Some(ConsoleRoute::Password),
@@ -92,6 +102,8 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
         ["login"] if posts => Some(ConsoleRoute::AnswerLogin),
         ["device"] if reads => Some(ConsoleRoute::Device),
         ["device"] if posts => Some(ConsoleRoute::AnswerDevice),
+        [first, ..] if RESERVED.contains(&first) => None,
+        _ if reads || posts => Some(ConsoleRoute::Page),
         _ => None,
     })
 }
@@ -150,7 +162,7 @@ mod tests {
             let uri: Uri = path.parse().unwrap();
             console(method, &uri, "/console/style-1.css").map(|route| format!("{route:?}"))
         };
-        assert_eq!(of(&Method::GET, "/console/").unwrap(), "Some(Home)");
+        assert_eq!(of(&Method::GET, "/console/").unwrap(), "Some(Page)");
         assert_eq!(
             of(&Method::GET, "/console/callback/idp.example.org").unwrap(),
             "Some(Callback(\"idp.example.org\"))"

@@ -29,12 +29,16 @@ pub(super) const RESOURCES: [(&str, &[&str]); 12] = [
 ];
 
 /// Resources that only the gateway checks, with their actions. Argo CD ignores their rows.
-pub(super) const OWN_RESOURCES: [(&str, &[&str]); 5] = [
+pub(super) const OWN_RESOURCES: [(&str, &[&str]); 9] = [
     ("credentials", &["get"]),
     ("tokens", &["create", "get", "delete"]),
     ("sessions", &["get", "delete"]),
     ("people", &["lock"]),
     ("audit", &["get"]),
+    ("decisions", &["get"]),
+    ("rbac", &["get"]),
+    ("plugins", &["get"]),
+    ("system", &["get"]),
 ];
 
 pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {

@@ -205,7 +205,7 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
 }
 
 /// The entries in the form that the gateway validates. Each has its key as its position.
-fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
+pub(crate) fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
     let listed = object.get("spec").and_then(|spec| spec.get(ENTRIES));
     let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let read = |(number, entry): (usize, &Value)| {

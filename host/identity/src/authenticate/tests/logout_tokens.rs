@@ -179,6 +179,7 @@ impl People {
             lifetime: hour,
             login_lifetime: hour,
             device_login: DeviceLogin::Allowed,
+            contact: None,
         };
         Self {
             logins: Logins::new(store, sessions.await.unwrap(), clock, console),

@@ -1,0 +1,258 @@
+//! The pages. Each asks the API for what it shows.
+
+use askama::Template;
+use bytes::Bytes;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, SET_COOKIE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+
+use crate::ask::{self, Ask, Refusal};
+use crate::form::{Fields, Query};
+use crate::frame::{Frame, Me, THEME_COOKIE, Theme};
+use crate::route::Route;
+use tollgate_gateway::console::{HOME, local_path};
+
+mod applicationsets;
+mod audit;
+mod clusters;
+mod credentials;
+mod decisions;
+mod overview;
+mod permissions;
+mod plugins;
+mod projects;
+mod sessions;
+mod system;
+mod tokens;
+
+/// Why there is no page.
+#[derive(Debug)]
+enum Stop {
+    /// The API refused something without which there is no page.
+    Refused(Refusal),
+    NotFound,
+    /// A bug in a template.
+    Template,
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<askama::Error> for Stop {
+    fn from(error: askama::Error) -> Self {
+        tracing::error!(%error, "a page cannot be rendered");
+        Self::Template
+    }
+}
+
+type Answer = Result<Response<Bytes>, Stop>;
+
+/// A request for a page, with what it takes to answer it.
+struct View<'a> {
+    api: &'a dyn Ask,
+    frame: Frame,
+    head: &'a request::Parts,
+    query: Fields,
+    /// What was sent with a form.
+    form: Fields,
+}
+
+#[derive(Template)]
+#[template(path = "refused.html")]
+struct RefusedPage {
+    frame: Frame,
+    title: &'static str,
+    refusal: Option<Refusal>,
+    /// What the person can do.
+    advice: String,
+}
+
+/// Answers a request of somebody who is signed in.
+pub(crate) async fn answer(request: &Request<Bytes>, api: &dyn Ask) -> Response<Bytes> {
+    let (head, content) = (request.clone().into_parts().0, request.body());
+    let me: Me = match ask::get(api, "/api/v1/me").await {
+        Ok(me) => me,
+        Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => return to_sign_in(&head),
+        Err(refusal) => return plain(StatusCode::SERVICE_UNAVAILABLE, &refusal.message.to_string()),
+    };
+    let view = View {
+        api,
+        frame: Frame::new(me, &head),
+        head: &head,
+        query: Fields::read(head.uri.query().unwrap_or_default().as_bytes()),
+        form: Fields::read(content),
+    };
+    match view.answer().await {
+        Ok(response) => response,
+        Err(Stop::Refused(refusal)) if refusal.status == StatusCode::UNAUTHORIZED => to_sign_in(&head),
+        Err(stop) => view.stopped(stop),
+    }
+}
+
+impl View<'_> {
+    async fn answer(&self) -> Answer {
+        let route = Route::find(self.head.uri.path()).ok_or(Stop::NotFound)?;
+        let posts = self.head.method == Method::POST;
+        match route {
+            Route::Theme if posts => Ok(self.choose_theme()),
+            Route::Tokens if posts => self.change_tokens().await,
+            Route::Sessions if posts => self.end_session().await,
+            Route::Project(name) if posts => self.edit_project(&name).await,
+            Route::NewApplicationSet if posts => self.edit_set(None).await,
+            Route::ApplicationSet { namespace, name } if posts => self.edit_set(Some((&namespace, &name))).await,
+            _ if posts => Err(Stop::NotFound),
+            Route::Overview => self.overview().await,
+            Route::Clusters => self.clusters().await,
+            Route::Cluster(name) => self.cluster(&name).await,
+            Route::Tokens => self.tokens(tokens::Typed::default()).await,
+            Route::Sessions => self.sessions().await,
+            Route::Audit => self.audit().await,
+            Route::AuditLines => self.audit_lines().await,
+            Route::Decisions => self.decisions().await,
+            Route::Decision(id) => self.decision(&id).await,
+            Route::Permissions => self.permissions().await,
+            Route::Projects => self.projects().await,
+            Route::Project(name) => self.project(&name).await,
+            Route::ApplicationSets => self.application_sets().await,
+            Route::NewApplicationSet => self.new_set().await,
+            Route::ApplicationSet { namespace, name } => self.application_set((&namespace, &name)).await,
+            Route::Credentials => self.credentials().await,
+            Route::Plugins => self.plugins().await,
+            Route::System => self.system().await,
+            Route::Theme => Err(Stop::NotFound),
+        }
+    }
+
+    fn choose_theme(&self) -> Response<Bytes> {
+        let theme = Theme::parse(self.form.text("theme"));
+        let mut response = redirect(local_path(self.form.text("return")));
+        let cookie = format!(
+            "{THEME_COOKIE}={}; Path=/console; Max-Age=31536000; HttpOnly; SameSite=Lax",
+            theme.name()
+        );
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().append(SET_COOKIE, cookie);
+        }
+        response
+    }
+
+    /// The page about a request that has no other page.
+    fn stopped(&self, stop: Stop) -> Response<Bytes> {
+        let (status, title, refusal, advice) = match stop {
+            Stop::NotFound => (
+                StatusCode::NOT_FOUND,
+                "There is no such page",
+                None,
+                "The address may be misspelled, or of another version of Tollgate.".to_owned(),
+            ),
+            Stop::Template => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "This page is broken",
+                None,
+                "This is a bug in Tollgate. The gateway's log has the error.".to_owned(),
+            ),
+            Stop::Refused(refusal) => {
+                let (title, advice) = self.advice(&refusal);
+                (refusal.status, title, Some(refusal), advice)
+            }
+        };
+        let page = RefusedPage {
+            frame: self.frame.clone(),
+            title,
+            refusal,
+            advice,
+        };
+        let mut response = match page.render() {
+            Ok(text) => html(text),
+            Err(_) => plain(status, title),
+        };
+        *response.status_mut() = status;
+        response
+    }
+
+    /// The title and the advice of a refusal.
+    fn advice(&self, refusal: &Refusal) -> (&'static str, String) {
+        let contact = match &self.frame.me.contact {
+            Some(contact) => format!("Whom to ask: {contact}"),
+            None => "Ask the people who run Tollgate.".to_owned(),
+        };
+        match refusal.status {
+            StatusCode::FORBIDDEN => ("You may not see this", contact),
+            StatusCode::NOT_FOUND => (
+                "This part of the gateway is off",
+                "The gateway's settings leave it off, or what you look for does not exist.".to_owned(),
+            ),
+            status if status.is_server_error() => (
+                "This does not work right now",
+                "Reload the page in a moment. What you typed is kept by the browser if you go back.".to_owned(),
+            ),
+            _ => ("That was refused", contact),
+        }
+    }
+
+    /// Renders a page.
+    fn page(&self, page: &impl Template) -> Answer {
+        Ok(html(page.render()?))
+    }
+
+    /// Renders a page about a form that was refused.
+    fn page_with_problem(&self, page: &impl Template) -> Answer {
+        let mut response = html(page.render()?);
+        *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+        Ok(response)
+    }
+
+    /// Whether a list is about everybody.
+    fn is_about_all(&self) -> bool {
+        self.query.get("user") == Some("*")
+    }
+
+    /// The address of the next page of a list, if there is one.
+    fn next(&self, path: &str, names: &[&str], cursor: (&str, Option<&str>)) -> Option<String> {
+        let (name, cursor) = (cursor.0, cursor.1?);
+        Some(Query::new().with_fields(&self.query, names).with(name, cursor).at(path))
+    }
+}
+
+fn html(text: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(text));
+    let content_type = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(format!("{text}\n")));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// A file to save.
+fn download(content_type: &'static str, name: &'static str, content: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(content));
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
+        fields.insert(CONTENT_DISPOSITION, disposition);
+    }
+    response
+}
+
+/// Sends the browser elsewhere by `GET`.
+fn redirect(to: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static(HOME));
+    response.headers_mut().insert(LOCATION, to);
+    response
+}
+
+fn to_sign_in(head: &request::Parts) -> Response<Bytes> {
+    let target = head.uri.path_and_query().filter(|_| head.method != Method::POST);
+    let target = target.map_or(HOME, |target| target.as_str());
+    redirect(&Query::new().with("return", target).at("/console/sign-in"))
+}

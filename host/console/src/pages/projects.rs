@@ -1,0 +1,425 @@
+//! Projects: which service accounts act for their Applications. The editor shows who would act for
+//! which Application before anything is saved, and works without JavaScript: each button sends the
+//! whole form.
+
+use askama::Template;
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, View, redirect};
+use crate::ask::{self, Items, Refusal};
+use crate::frame::Frame;
+use crate::text::{Text, encode};
+
+/// Where the API is.
+const API: &str = "/api/v1/tollgate/projects";
+
+/// An entry of `destinationServiceAccounts`, as it is typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    server: String,
+    namespace: String,
+    account: String,
+}
+
+impl Entry {
+    fn of(value: &Value) -> Self {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self {
+            server: text("server"),
+            namespace: text("namespace"),
+            account: text("defaultServiceAccount"),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn value(&self) -> Value {
+        json!({"server": self.server, "namespace": self.namespace, "defaultServiceAccount": self.account})
+    }
+
+    /// As one line, for people.
+    fn line(&self) -> Text {
+        Text::from(format!("{}, {} → {}", self.server, self.namespace, self.account))
+    }
+}
+
+/// A project, as far as pages show it.
+struct Project {
+    name: Text,
+    description: Text,
+    entries: Vec<Entry>,
+}
+
+impl Project {
+    fn of(object: &Value) -> Self {
+        let text = |pointer: &str| Text::from(object.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+        Self {
+            name: text("/metadata/name"),
+            description: text("/spec/description"),
+            entries: entries_of(object),
+        }
+    }
+
+    fn path(&self) -> String {
+        project_path(self.name.raw())
+    }
+}
+
+fn project_path(name: &str) -> String {
+    format!("/console/projects/{}", encode(name))
+}
+
+fn entries_of(object: &Value) -> Vec<Entry> {
+    let listed = object
+        .pointer("/spec/destinationServiceAccounts")
+        .and_then(Value::as_array);
+    listed.map_or_else(Vec::new, |listed| listed.iter().map(Entry::of).collect())
+}
+
+fn version_of(object: &Value) -> String {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.unwrap_or_default().to_owned()
+}
+
+/// What the API says about a list before it is saved.
+#[derive(Debug, Deserialize)]
+struct Preview {
+    mode: Text,
+    fallback: Text,
+    findings: Vec<Finding>,
+    applications: Vec<Application>,
+    changing: usize,
+    unchanged: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    severity: Text,
+    #[serde(default)]
+    location: Option<Location>,
+    message: Text,
+    #[serde(default)]
+    hint: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Location {
+    file: Text,
+}
+
+#[derive(Debug, Deserialize)]
+struct Application {
+    namespace: Text,
+    name: Text,
+    #[serde(default)]
+    server: Option<Text>,
+    destination: Text,
+    changes: bool,
+    now: Acting,
+    then: Acting,
+    tried: Vec<Tried>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Acting {
+    #[serde(default)]
+    account: Option<Text>,
+    #[serde(default)]
+    entry: Option<usize>,
+    #[serde(default)]
+    error: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tried {
+    entry: usize,
+    why: Text,
+}
+
+impl Preview {
+    /// Who acts for what no entry matches.
+    fn fallback_text(&self) -> &'static str {
+        match self.fallback.raw() {
+            "default-service-account" => "the account default of the destination namespace",
+            "deny" => "nobody: requests are refused",
+            "controller" => "the gateway's own identity in the cluster",
+            _ => "a fallback of another version of Tollgate",
+        }
+    }
+
+    fn mode_text(&self) -> &'static str {
+        match self.mode.raw() {
+            "enforce" => "Accounts act: this is in force.",
+            "audit" => "Accounts are only audited: the gateway acts, and notes who would have.",
+            _ => "Impersonation is off: no account acts yet, whatever is listed here.",
+        }
+    }
+}
+
+impl Finding {
+    fn place(&self) -> Option<Text> {
+        self.location.as_ref().map(|location| place(location.file.raw()))
+    }
+}
+
+impl Tried {
+    fn number(&self) -> usize {
+        self.entry.saturating_add(1)
+    }
+}
+
+impl Acting {
+    fn text(&self) -> Text {
+        match (&self.account, &self.error) {
+            (Some(account), _) => account.clone(),
+            (None, Some(error)) => error.clone(),
+            (None, None) => Text::from("the gateway itself"),
+        }
+    }
+
+    /// The number of the entry that decided, as the form counts.
+    fn number(&self) -> Option<usize> {
+        self.entry.map(|entry| entry.saturating_add(1))
+    }
+}
+
+/// The number of an entry that a message of the API names, from 0.
+fn entry_number(text: &str) -> Option<usize> {
+    let (_, rest) = text.split_once("destinationServiceAccounts[")?;
+    rest.split_once(']')?.0.parse().ok()
+}
+
+/// What a message of the API is about, as the form counts.
+fn place(text: &str) -> Text {
+    match entry_number(text) {
+        Some(number) => Text::from(format!("entry {}", number.saturating_add(1))),
+        None => Text::from(text),
+    }
+}
+
+/// What is typed, and what came of it.
+#[derive(Default)]
+struct Edit {
+    entries: Vec<Entry>,
+    version: String,
+    refusal: Option<Refusal>,
+    /// What somebody else stored meanwhile.
+    stored: Option<Vec<Entry>>,
+    is_changed: bool,
+}
+
+impl Edit {
+    /// The refusal of one entry, by its index.
+    fn problem_of(&self, index: &usize) -> Option<Text> {
+        let message = &self.refusal.as_ref()?.message;
+        let mut parts = message.raw().split("; ");
+        let part = parts.find(|part| entry_number(part) == Some(*index))?;
+        let text = part.split_once(": ").map_or(part, |(_, text)| text);
+        Some(Text::from(text))
+    }
+
+    /// Whether the refusal is about no single entry.
+    fn is_general(&self) -> bool {
+        let refusal = self.refusal.as_ref();
+        refusal.is_some_and(|refusal| entry_number(refusal.message.raw()).is_none())
+    }
+
+    fn is_last(&self, index: &usize) -> bool {
+        index.saturating_add(1) == self.entries.len()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "projects.html")]
+struct ProjectsPage<'a> {
+    frame: &'a Frame,
+    projects: &'a [Project],
+    query: &'a crate::form::Fields,
+    total: usize,
+    next: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "project.html")]
+struct ProjectPage<'a> {
+    frame: &'a Frame,
+    project: &'a Project,
+    edit: &'a Edit,
+    preview: Option<&'a Preview>,
+    /// Why there is no preview.
+    no_preview: Option<&'a Refusal>,
+    is_saved: bool,
+}
+
+/// Projects of one page.
+const ROWS: usize = 100;
+
+impl View<'_> {
+    pub(super) async fn projects(&self) -> Answer {
+        let list: Items<Value> = ask::get(self.api, API).await?;
+        let wanted = self.query.text("name").to_lowercase();
+        let mut projects: Vec<Project> = list.items.iter().map(Project::of).collect();
+        projects.retain(|project| project.name.raw().to_lowercase().contains(&wanted));
+        projects.sort_by(|one, other| one.name.cmp(&other.name));
+        let from: usize = self.query.text("from").parse().unwrap_or_default();
+        let end = from.saturating_add(ROWS).min(projects.len());
+        let next = (end < projects.len()).then(|| end.to_string());
+        self.page(&ProjectsPage {
+            frame: &self.frame,
+            projects: projects.get(from..end).unwrap_or_default(),
+            query: &self.query,
+            total: projects.len(),
+            next: self.next("/console/projects", &["name"], ("from", next.as_deref())),
+        })
+    }
+
+    pub(super) async fn project(&self, name: &str) -> Answer {
+        let stored: Value = ask::get(self.api, &format!("{API}/{}", encode(name))).await?;
+        let edit = Edit {
+            entries: entries_of(&stored),
+            version: version_of(&stored),
+            ..Edit::default()
+        };
+        self.project_page(&stored, edit).await
+    }
+
+    /// Carries out one button of the editor.
+    pub(super) async fn edit_project(&self, name: &str) -> Answer {
+        let target = format!("{API}/{}", encode(name));
+        let mut stored: Value = ask::get(self.api, &target).await?;
+        let mut edit = Edit {
+            entries: self.typed_entries(),
+            version: self.form.text("version").to_owned(),
+            ..Edit::default()
+        };
+        let (operation, index) = self
+            .form
+            .text("op")
+            .split_once(':')
+            .unwrap_or((self.form.text("op"), ""));
+        let index: usize = index.parse().unwrap_or(usize::MAX);
+        let count = edit.entries.len();
+        match operation {
+            "add" => edit.entries.push(Entry::default()),
+            "up" if (1..count).contains(&index) => edit.entries.swap(index, index.saturating_sub(1)),
+            "down" if index.saturating_add(1) < count => edit.entries.swap(index, index.saturating_add(1)),
+            "remove" if index < count => drop(edit.entries.remove(index)),
+            "save" => {
+                edit.entries.retain(|entry| !entry.is_empty());
+                match self.save(&target, &stored, &edit).await {
+                    Ok(()) => return Ok(saved(name)),
+                    Err(refusal) if refusal.reason == "conflict" => {
+                        stored = ask::get(self.api, &target).await?;
+                        edit.stored = Some(entries_of(&stored));
+                        // Saving again is based on what the page shows now.
+                        edit.version = version_of(&stored);
+                        edit.refusal = Some(refusal);
+                    }
+                    Err(refusal) => edit.refusal = Some(refusal),
+                }
+            }
+            _ => {}
+        }
+        self.project_page(&stored, edit).await
+    }
+
+    async fn save(&self, target: &str, stored: &Value, edit: &Edit) -> Result<(), Refusal> {
+        let mut project = stored.clone();
+        let entries = Value::Array(edit.entries.iter().map(Entry::value).collect());
+        if let Some(spec) = project.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("destinationServiceAccounts".to_owned(), entries);
+        }
+        if let Some(metadata) = project.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), edit.version.clone().into());
+        }
+        let content = json!({ "project": project });
+        ask::put::<Value>(self.api, target, &content).await.map(drop)
+    }
+
+    /// The rows of the form, in order.
+    fn typed_entries(&self) -> Vec<Entry> {
+        let form = &self.form;
+        let rows = form.all("server").zip(form.all("namespace")).zip(form.all("account"));
+        rows.map(|((server, namespace), account)| Entry {
+            server: server.trim().to_owned(),
+            namespace: namespace.trim().to_owned(),
+            account: account.trim().to_owned(),
+        })
+        .collect()
+    }
+
+    async fn project_page(&self, stored: &Value, mut edit: Edit) -> Answer {
+        let project = Project::of(stored);
+        edit.is_changed = edit.entries != project.entries;
+        let typed: Vec<Value> = edit
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_empty())
+            .map(Entry::value)
+            .collect();
+        let target = format!("{API}/{}/preview", project.name.encoded());
+        // Whoever came by a link from elsewhere only reads.
+        let preview = match self.head.method == Method::POST {
+            true => {
+                let content = json!({ "destinationServiceAccounts": typed });
+                ask::post::<Preview>(self.api, &target, &content).await
+            }
+            false => ask::get(self.api, &target).await,
+        };
+        let (preview, no_preview) = match preview {
+            Ok(preview) => (Some(preview), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        // A mistake is shown beside its entry, also before saving.
+        if edit.refusal.is_none()
+            && let Some(refusal) = no_preview
+                .as_ref()
+                .filter(|refusal| refusal.reason == "project_invalid")
+        {
+            edit.refusal = Some(refusal.clone());
+        }
+        let is_conflict = edit.stored.is_some();
+        let page = ProjectPage {
+            frame: &self.frame,
+            project: &project,
+            edit: &edit,
+            preview: preview.as_ref(),
+            no_preview: no_preview
+                .as_ref()
+                .filter(|refusal| refusal.reason != "project_invalid"),
+            is_saved: self.query.get("saved").is_some(),
+        };
+        match &edit.refusal {
+            Some(_) => {
+                let mut response = self.page_with_problem(&page)?;
+                if is_conflict {
+                    *response.status_mut() = StatusCode::CONFLICT;
+                }
+                Ok(response)
+            }
+            None => self.page(&page),
+        }
+    }
+}
+
+fn saved(name: &str) -> Response<Bytes> {
+    redirect(&format!("{}?saved=1", project_path(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{entry_number, place};
+
+    #[test]
+    fn messages_are_about_the_row_that_people_see() {
+        let text = "`spec.destinationServiceAccounts[2]`: the account is empty";
+        assert_eq!(entry_number(text), Some(2));
+        assert_eq!(place(text).raw(), "entry 3");
+        assert_eq!(entry_number("`spec.roles` differs"), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! What the gateway needs of the console's pages, and what they may ask of the gateway: its own API.
+//!
+//! Security: a page has no right of its own. Whatever it asks is a request of the person who looks at
+//! it, with their cookie. It passes every stage and has a record, like a request from outside.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::Value;
+
+use crate::pipeline::Gateway;
+pub use crate::sign_in::pages::STYLE_PATH;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::server::{Client, Handler as _};
+
+/// Longest content of a form, in bytes. An `ApplicationSet` fits into it.
+pub(crate) const FORM_BYTES: u64 = 2 * 1024 * 1024;
+/// Longest answer of the API that a page reads, in bytes.
+const ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// Where people go who did not say where.
+pub const HOME: &str = "/console/";
+
+/// The fields of a page's request that a request to the API has, too.
+const KEPT: [HeaderName; 5] = [
+    COOKIE,
+    HOST,
+    ORIGIN,
+    USER_AGENT,
+    HeaderName::from_static("sec-fetch-site"),
+];
+
+/// Renders the pages below `/console/` that are about anything but sign-in.
+///
+/// The gateway calls it only for people who are signed in, and changes only from the console's own
+/// pages. It sets the security headers of every response itself.
+pub trait Pages: Debug + Send + Sync {
+    /// Whether a path is a script, a picture or the like, which everybody may load.
+    fn asset(&self, path: &str) -> Option<Response<Bytes>>;
+
+    /// Answers a request of somebody who is signed in.
+    fn answer<'a>(&'a self, request: Request<Bytes>, api: Api<'a>) -> BoxFuture<'a, Response<Bytes>>;
+}
+
+/// Marks a request that a page makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfPage;
+
+/// The content of a request to the API.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// None.
+    Empty,
+    /// Sent as JSON.
+    Json(&'a Value),
+    /// Sent as YAML, as it was typed.
+    Yaml(&'a str),
+}
+
+/// The gateway's API, for the person who looks at a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Api<'a> {
+    pub(crate) gateway: &'a Gateway,
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) head: &'a request::Parts,
+}
+
+impl Api<'_> {
+    /// Sends a request. An answer longer than 16 MiB is replaced by 502.
+    ///
+    /// - `target`: path and query, encoded.
+    pub async fn call(&self, method: Method, target: PathAndQuery, content: Content<'_>) -> Response<Bytes> {
+        let mut parts = self.head.uri.clone().into_parts();
+        parts.path_and_query = Some(target);
+        let Ok(uri) = Uri::from_parts(parts) else {
+            return status(StatusCode::BAD_REQUEST);
+        };
+        let (body, content_type) = match content {
+            Content::Empty => (Body::empty(), None),
+            Content::Json(value) => (Body::from(Bytes::from(value.to_string())), Some("application/json")),
+            Content::Yaml(text) => (Body::from(Bytes::from(text.to_owned())), Some("application/yaml")),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.version_mut() = self.head.version;
+        request.extensions_mut().insert(OfPage);
+        let fields = request.headers_mut();
+        for name in KEPT {
+            for value in self.head.headers.get_all(&name) {
+                fields.append(&name, value.clone());
+            }
+        }
+        if let Some(content_type) = content_type {
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        // Boxed, because this is itself part of answering a request.
+        let answering: BoxFuture<'_, Response<Body>> = self.gateway.handle(request, self.client).boxed();
+        let (head, body) = answering.await.into_parts();
+        match Limited::new(body, ANSWER_BYTES).collect().await {
+            Ok(content) => Response::from_parts(head, content.to_bytes()),
+            Err(_) => status(StatusCode::BAD_GATEWAY),
+        }
+    }
+}
+
+fn status(status: StatusCode) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = status;
+    response
+}
+
+/// A path of the console to return to; its start if the text is anything else.
+// SECURITY: `//host` and its like would lead to another site.
+pub fn local_path(text: &str) -> &str {
+    let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\');
+    match is_local && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => text,
+        false => HOME,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local_path;
+
+    #[test]
+    fn only_paths_of_the_console_are_returned_to() {
+        for path in [
+            "/console/",
+            "/console/device?user_code=A-B",
+            "/console/login?port=1&state=x",
+        ] {
+            assert_eq!(local_path(path), path);
+        }
+        for other in [
+            "",
+            "//evil.example",
+            "/console//evil.example",
+            "/console/\\evil.example",
+            "https://evil.example/console/",
+            "/consoles/",
+            "/api/v1/me",
+            "/console/\r\nSet-Cookie: a=b",
+            "javascript:alert(1)",
+        ] {
+            assert_eq!(local_path(other), "/console/", "{other}");
+        }
+    }
+}
