@@ -10,6 +10,7 @@
 //! | `ask` | asks the API, and tells its refusals apart |
 //! | `frame` | what all pages have: navigation, the signed-in person, the theme |
 //! | `text` | shows texts and times from outside |
+//! | `finding` | what the gateway found in a configuration |
 //! | `chart` | draws numbers as inline SVG |
 //! | `pages` | the pages, one module each |
 //! | `assets` | scripts |
@@ -17,6 +18,7 @@
 mod ask;
 mod assets;
 mod chart;
+mod finding;
 mod form;
 mod frame;
 mod pages;

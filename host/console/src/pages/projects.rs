@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, View, redirect};
 use crate::ask::{self, Items, Refusal};
+use crate::finding::Finding;
 use crate::frame::Frame;
 use crate::text::{Text, encode};
 
@@ -98,21 +99,6 @@ struct Preview {
 }
 
 #[derive(Debug, Deserialize)]
-struct Finding {
-    severity: Text,
-    #[serde(default)]
-    location: Option<Location>,
-    message: Text,
-    #[serde(default)]
-    hint: Option<Text>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Location {
-    file: Text,
-}
-
-#[derive(Debug, Deserialize)]
 struct Application {
     namespace: Text,
     name: Text,
@@ -152,18 +138,17 @@ impl Preview {
         }
     }
 
+    /// What a finding is about.
+    fn place_of(&self, finding: &Finding) -> Option<Text> {
+        finding.location.as_ref().map(|location| place(location.file.raw()))
+    }
+
     fn mode_text(&self) -> &'static str {
         match self.mode.raw() {
             "enforce" => "Accounts act: this is in force.",
             "audit" => "Accounts are only audited: the gateway acts, and notes who would have.",
             _ => "Impersonation is off: no account acts yet, whatever is listed here.",
         }
-    }
-}
-
-impl Finding {
-    fn place(&self) -> Option<Text> {
-        self.location.as_ref().map(|location| place(location.file.raw()))
     }
 }
 

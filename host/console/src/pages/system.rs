@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{Answer, View};
 use crate::ask;
+use crate::finding::Finding;
 use crate::frame::Frame;
 use crate::text::Text;
 
@@ -22,33 +23,6 @@ struct Report {
     extensions: Vec<Text>,
     findings: Vec<Finding>,
     agents: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Finding {
-    severity: Text,
-    #[serde(default)]
-    location: Option<Location>,
-    message: Text,
-    #[serde(default)]
-    hint: Option<Text>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Location {
-    file: Text,
-    line: u32,
-    column: u32,
-}
-
-impl Location {
-    fn text(&self) -> Text {
-        Text::from(match (self.line, self.column) {
-            (0, _) => self.file.raw().to_owned(),
-            (line, 0) => format!("{}:{line}", self.file.raw()),
-            (line, column) => format!("{}:{line}:{column}", self.file.raw()),
-        })
-    }
 }
 
 impl Report {
