@@ -129,6 +129,19 @@ async fn permissions_are_explained_without_rows_of_others() {
         "{own}"
     );
     assert!(!own.to_string().contains("role:ops"), "{own}");
+    // Nor where the policy is.
+    assert!(misses.iter().all(|miss| miss["rule"]["location"] == ""), "{own}");
+    let allowed = "/api/v1/rbac/explain?resource=applications&action=get&object=shop/cart";
+    let (_, by_row) = get(&world, "bob", allowed).await;
+    assert!(
+        by_row["allowed"] == true && by_row["rule"]["text"] != "" && !by_row.to_string().contains(".yaml"),
+        "{by_row}"
+    );
+    let (_, by_row) = get(&world, "alice", &format!("{allowed}&user=bob")).await;
+    assert!(
+        by_row["rule"]["location"].as_str().unwrap().contains(".yaml:"),
+        "{by_row}"
+    );
     let (_, all) = get(&world, "alice", &format!("{question}&user=bob")).await;
     assert_eq!((&all["user"], &all["allowed"]), (&json!("bob"), &json!(false)));
     assert!(all.to_string().contains("role:ops"), "{all}");
@@ -183,6 +196,16 @@ async fn a_preview_shows_what_the_caller_may_see_and_writes_nothing() {
     assert_eq!(
         (status, &refused["reason"]),
         (400, &json!("project_invalid")),
+        "{refused}"
+    );
+    let many = json!({"destinationServiceAccounts": vec![&entries["destinationServiceAccounts"][0]; 1_001]});
+    let (status, refused) = send(ask(&world, Method::POST, "bob", path).json(&many)).await;
+    assert_eq!(status, 400, "{refused}");
+    assert!(
+        refused["error"]
+            .as_str()
+            .unwrap()
+            .contains("a list of at most 1,000 entries"),
         "{refused}"
     );
     let (status, refused) = send(ask(&world, Method::POST, "alice", path).json(&entries)).await;

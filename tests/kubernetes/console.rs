@@ -6,8 +6,13 @@ use std::path::Path;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use test_support::chromium::{Chromium, Page};
+use test_support::kubernetes::PATIENCE;
+use test_support::kubernetes::gateway::Layout;
 use test_support::oidc::Provider;
 use test_support::port::free_port;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use crate::access::fixture::{AccessAs, Fixture};
 use crate::sign_in::browsing::{Browser, Visited};
@@ -61,6 +66,11 @@ struct Site {
 
 impl Site {
     async fn start() -> Self {
+        Self::start_with(|_, _| {}).await
+    }
+
+    /// - `adapt`: changes the settings, for this URL of the console.
+    async fn start_with(adapt: impl FnOnce(&mut Layout, &str)) -> Self {
         let mut provider = Provider::start();
         let console = format!("http://127.0.0.1:{}", free_port());
         provider.ask(&format!("register {CLIENT} {console}"));
@@ -89,6 +99,7 @@ impl Site {
                 layout.write(&object);
             }
             layout.object("ConfigMap", "argocd-rbac-cm", &json!({}), &json!({"policy.csv": POLICY}));
+            adapt(layout, &console);
         })
         .await;
         Self {
@@ -507,7 +518,8 @@ async fn events_are_saved_as_lines_and_the_theme_is_kept() {
 
 #[tokio::test]
 async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
-    let site = Site::start().await;
+    // Pages read the reason of a refusal whatever format the fronts have for programs.
+    let site = Site::start_with(|layout, _| layout.settings(json!({"extensions": {"compat": "argocd"}}))).await;
     let (mut owner, mut other) = (site.person("owner").await, site.person("other").await);
     let url = site.url("projects/shop");
     let page = owner.open(&url).await;
@@ -551,6 +563,15 @@ async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
     );
     assert!(wrong.text.contains("id=\"problem-1\""), "{}", wrong.text);
     assert_eq!(site.entries().len(), 2);
+    // Rows without a text do not count.
+    let wrong = owner
+        .submit(&url, &form("preview", &[row("", "", ""), web, row("*", "*", "")]))
+        .await;
+    assert!(
+        wrong.text.contains("id=\"problem-1\"") && wrong.text.matches("<legend>Entry").count() == 2,
+        "{}",
+        wrong.text
+    );
     // The other owner stores first. Nothing of theirs is lost, and both sides are shown.
     let theirs = other.submit(&url, &form("save", &[web])).await;
     assert_eq!(
@@ -588,6 +609,82 @@ async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
     let refused = site.person("ann").await.open(&url).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     assert!(!refused.text.contains("deployer"), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn on_a_shared_host_pages_ask_the_gateway_and_never_argocd() {
+    let argocd = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", argocd.local_addr().unwrap());
+    let site = Site::start_with(|layout, console| {
+        layout.settings(json!({
+            "console": {"url": console, "sharesArgocdHost": true},
+            "argocd": {"server": server},
+        }));
+        layout.policies("argocd");
+        layout.remove_setting("applicationSets");
+    })
+    .await;
+    let mut root = site.person("root").await;
+    root.cookies(&site.console)
+        .insert("argocd.token".to_owned(), site.fixture.session());
+    let sets = root.open(&site.url("applicationsets")).await;
+    assert_eq!(
+        (sets.status, sets.url.path()),
+        (StatusCode::NOT_FOUND, "/console/applicationsets")
+    );
+    assert!(sets.text.contains("This part of the gateway is off"), "{}", sets.text);
+    // What somebody else asks there is Argo CD's. The gateway itself only connects, to see whether it is
+    // there.
+    let url = format!("{}/api/v1/applicationsets?by=program", site.console);
+    let request = reqwest::Client::new().get(url).bearer_auth(site.fixture.session());
+    let program = tokio::spawn(request.send());
+    let first = loop {
+        let (mut stream, _) = timeout(PATIENCE, argocd.accept()).await.unwrap().unwrap();
+        let mut head = vec![0; 2048];
+        let read = stream.read(&mut head).await.unwrap();
+        if read > 0 {
+            break String::from_utf8_lossy(&head[..read]).into_owned();
+        }
+    };
+    assert!(first.starts_with("GET /api/v1/applicationsets?by=program "), "{first}");
+    program.abort();
+}
+
+#[tokio::test]
+async fn decisions_about_requests_to_clusters_are_the_persons_own() {
+    let site = Site::start().await;
+    let token = site.fixture.token(AccessAs::User).await;
+    // kubectl sends no token without TLS.
+    let read = reqwest::Client::new()
+        .get(format!("{}/k8s-proxy/api/v1/nodes", site.console))
+        .bearer_auth(&token.bearer);
+    assert_eq!(read.send().await.unwrap().status(), StatusCode::FORBIDDEN);
+    let own = site
+        .fixture
+        .api(reqwest::Method::GET, "/api/v1/decisions?front=kubernetes", &Value::Null)
+        .await;
+    let own = own["items"].as_array().unwrap();
+    assert!(
+        own.iter()
+            .any(|one| one["kubernetes"]["attributes"]["resource"] == "nodes"),
+        "{own:?}"
+    );
+    let id = own[0]["decision_id"].as_str().unwrap();
+    // ann is somebody else, and root has the right to see it.
+    let url = site.url(&format!("decisions/{id}"));
+    assert_eq!(site.person("ann").await.open(&url).await.status, StatusCode::NOT_FOUND);
+    let seen = site.person("root").await.open(&url).await;
+    assert!(seen.text.contains("alice"), "{}", seen.text);
+}
+
+#[tokio::test]
+async fn forms_have_a_bound() {
+    let site = Site::start().await;
+    let mut owner = site.person("owner").await;
+    let many = vec![("server", "*"); 5_001];
+    let refused = owner.submit(&site.url("projects/shop"), &many).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.text.contains("at most 5,000 fields"), "{}", refused.text);
 }
 
 /// The value of a hidden field.

@@ -5,18 +5,22 @@ use url::form_urlencoded;
 
 use crate::text::Text;
 
+/// Most fields of a form. A project with as many entries as can be stored has 3,002.
+const MAX_FIELDS: usize = 5_000;
+
 /// Fields by name. Of two with one name the first counts; empty ones count as absent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    pub(crate) fn read(encoded: &[u8]) -> Self {
+    /// `None` if there are more than [`MAX_FIELDS`].
+    pub(crate) fn read(encoded: &[u8]) -> Option<Self> {
+        if form_urlencoded::parse(encoded).nth(MAX_FIELDS).is_some() {
+            return None;
+        }
         let pairs = form_urlencoded::parse(encoded);
-        Self(
-            pairs
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect(),
-        )
+        let owned = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
+        Some(Self(owned.collect()))
     }
 
     /// The value without surrounding blanks. `None` if there is none.
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn empty_fields_are_absent() {
-        let fields = Fields::read(b"a=+1+&b=&c=x%26y&a=2");
+        let fields = Fields::read(b"a=+1+&b=&c=x%26y&a=2").unwrap();
         assert_eq!(
             (fields.get("a"), fields.get("b"), fields.get("d")),
             (Some("1"), None, None)
@@ -119,5 +123,12 @@ mod tests {
         let address = Query::new().with_fields(&fields, &["b", "c"]).with("n", "ü").at("/x");
         assert_eq!(address, "/x?c=x%26y&n=%C3%BC");
         assert_eq!(Query::new().at("/x"), "/x");
+    }
+
+    #[test]
+    fn a_form_has_at_most_5000_fields() {
+        assert!(Fields::read("a=b&".repeat(5_000).as_bytes()).is_some());
+        assert!(Fields::read("a=b&".repeat(5_001).as_bytes()).is_none());
+        assert!(Fields::read("a&".repeat(5_001).as_bytes()).is_none());
     }
 }

@@ -72,6 +72,10 @@ struct RefusedPage {
 /// Answers a request of somebody who is signed in.
 pub(crate) async fn answer(request: &Request<Bytes>, api: &dyn Ask) -> Response<Bytes> {
     let (head, content) = (request.clone().into_parts().0, request.body());
+    let query = head.uri.query().unwrap_or_default().as_bytes();
+    let (Some(query), Some(form)) = (Fields::read(query), Fields::read(content)) else {
+        return plain(StatusCode::BAD_REQUEST, "A form has at most 5,000 fields.");
+    };
     let me: Me = match ask::get(api, "/api/v1/me").await {
         Ok(me) => me,
         Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => return to_sign_in(&head),
@@ -81,8 +85,8 @@ pub(crate) async fn answer(request: &Request<Bytes>, api: &dyn Ask) -> Response<
         api,
         frame: Frame::new(me, &head),
         head: &head,
-        query: Fields::read(head.uri.query().unwrap_or_default().as_bytes()),
-        form: Fields::read(content),
+        query,
+        form,
     };
     match view.answer().await {
         Ok(response) => response,

@@ -85,15 +85,16 @@ impl Display for Text {
 fn show(c: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match c {
         '\n' | '\t' => f.write_char(c),
-        c if c.is_control() || changes_direction(c) => write!(f, "\\u{{{:x}}}", u32::from(c)),
+        c if is_hidden(c) => write!(f, "\\u{{{:x}}}", u32::from(c)),
         c => f.write_char(c),
     }
 }
 
-/// Whether a character is invisible and reorders others (Unicode Standard Annex #9), or separates
-/// nothing visibly.
-fn changes_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+/// Whether a character is invisible: a control character, one that reorders others (Unicode Standard
+/// Annex #9), or one that separates nothing visibly.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// A moment, shown as its distance from now, with the whole moment for whoever points at it.

@@ -392,7 +392,7 @@ impl Gateway {
             namespace = %name.namespace, application = %name.name, verb = %attributes.verb, path = %attributes.path,
             decision = %record.id(), "with impersonation enforced this would be refused: {enforce_deny_reason}"
         );
-        self.metrics.would_refuse.inc();
+        self.status.metrics.would_refuse.inc();
         record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), enforce_deny_reason)));
     }
 }

@@ -133,7 +133,7 @@ impl RequestContext<'_> {
             principal,
             record,
             front_state,
-            current: &gateway.current,
+            current: &gateway.status.current,
             open: &gateway.open,
         };
         let done = match kind {

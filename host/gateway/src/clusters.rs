@@ -139,7 +139,7 @@ impl RequestContext<'_> {
         let permit = permit((name, ClusterOperation::Agents), snapshot, principal, record)?;
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         let server = &permit.access().cluster().server;
-        let connections = self.gateway.agents.statuses(Some(server));
+        let connections = self.gateway.status.agents.statuses(Some(server));
         let in_secret = match permit.access().auth() {
             ClusterAuth::Agent(agent) => agent.keys.as_slice(),
             _ => &[],

@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 
@@ -51,7 +51,17 @@ pub trait Pages: Debug + Send + Sync {
 
 /// Marks a request that a page makes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OfPage;
+struct OfPage;
+
+/// Whether a page makes a request.
+pub(crate) fn is_of_page(extensions: &Extensions) -> bool {
+    extensions.get::<OfPage>().is_some()
+}
+
+/// Whether a method changes nothing.
+pub(crate) fn reads(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
 
 /// The content of a request to the API.
 #[derive(Clone, Copy, Debug)]

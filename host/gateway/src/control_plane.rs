@@ -203,7 +203,7 @@ impl RouteHandler for ControlPlanePath<'_> {
             }
         });
         if let Some(refusal) = permit.would_refuse() {
-            gateway.metrics.control_plane_would_refuse.inc();
+            gateway.status.metrics.control_plane_would_refuse.inc();
             let (reason, text) = (control_plane_reason(refusal), refusal.to_string());
             tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
             record.note_would_refuse(reason, text);

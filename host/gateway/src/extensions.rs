@@ -90,7 +90,7 @@ impl RouteHandler for ExtensionPath<'_> {
         body.hold(Arc::clone(&guard));
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
-        outbound.hold(ExchangeTimer::start(&gateway.metrics, &permit));
+        outbound.hold(ExchangeTimer::start(&gateway.status.metrics, &permit));
 
         let forwarded = permit.backend().forward(outbound, body).await;
         record.finish_stage(Stage::Forward);
@@ -167,7 +167,9 @@ impl Gateway {
     /// Counts requests handed to a backend, as Argo CD does.
     fn count(&self, permit: &ExtensionPermit, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = forwarded.as_ref().map_or_else(forward::Error::status, Response::status);
-        self.metrics.count_forwarded(permit.extension().spec(), status.as_u16());
+        self.status
+            .metrics
+            .count_forwarded(permit.extension().spec(), status.as_u16());
     }
 }
 

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use http::header::{HeaderName, ORIGIN};
-use http::{HeaderValue, Method, Response, Uri, request};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, request};
 
 use crate::applicationsets::grpc::{self, Transport};
+use crate::console::is_of_page;
 use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
@@ -96,10 +97,10 @@ impl FrontKind {
             return Self::ControlPlane;
         }
         let mut uri = head.map_or_else(Uri::default, |head| head.uri.clone());
-        let no_headers = http::HeaderMap::new();
-        let headers = head.map_or(&no_headers, |head| &head.headers);
+        let (no_headers, no_extensions) = (HeaderMap::new(), Extensions::new());
+        let fields = head.map_or((&no_headers, &no_extensions), |head| (&head.headers, &head.extensions));
         let config = &snapshot.policies.config;
-        let fallback = Fallback::take(config, &mut uri, headers);
+        let fallback = Fallback::take(config, &mut uri, fields);
         let path = head.map_or("", |_| uri.path());
         if config.authentication.console.is_some() && is_console(path) {
             return Self::Console;
@@ -120,6 +121,9 @@ impl FrontKind {
                 true => Self::ArgocdPage,
                 false => Self::Argocd,
             }
+        } else if is_of_page(fields.1) {
+            // A page reads the reason of a refusal, which Argo CD's format lacks.
+            Self::Other(ErrorFormat::Tollgate)
         } else {
             Self::Other(ErrorFormat::of(snapshot.policies.config.extensions.compatibility))
         }

@@ -301,10 +301,7 @@ impl<'a> KubernetesRequest<'a> {
         audit_context.access_type = Some(query.key.access_type());
         let access = self.front_state.authorizer.authorize(&self.front.agents, &query).await;
         audit_context.bearer = match &access {
-            Ok(access) => Some(CredentialOwner {
-                user: access.user().clone(),
-                session: access.session().clone(),
-            }),
+            Ok(access) => Some(access.owner()),
             Err(error) => error.credential_owner().cloned(),
         };
         // A login's token has the form of a personal access token; its session says what it is.
@@ -317,6 +314,7 @@ impl<'a> KubernetesRequest<'a> {
                 note.agent = audit_context.agent;
                 note.access_type = audit_context.access_type;
                 note.user = audit_context.bearer.as_ref().map(|bearer| bearer.user.clone());
+                note.issuer = audit_context.bearer.as_ref().and_then(|bearer| bearer.issuer.clone());
                 note.session = audit_context.bearer.as_ref().map(|bearer| bearer.session.to_string());
             }
         });

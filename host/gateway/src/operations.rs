@@ -13,13 +13,14 @@ use serde_json::{Map, Value, json};
 
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
-use crate::platform::answer;
 use crate::platform::api::Error;
 use crate::platform::api::query::{OwnerFilter, for_each_parameter, wrong};
 use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
+use crate::platform::{self, answer};
 use crate::policies::Policies;
 use crate::rejection::Rejection;
-use tollgate_identity::authenticate::Principal;
+use tollgate_core::principal::Kind;
+use tollgate_core::user::User;
 use tollgate_policy::rbac::{Explanation, Field, RbacRequest, TokenIssuer, VerdictReason};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, Record};
@@ -179,6 +180,7 @@ impl RouteHandler for OperationsRoute {
         let mut asker = Asker {
             policies,
             caller: policies.caller(principal),
+            person: platform::person_of(gateway, context.snapshot, principal),
             checks: Vec::new(),
         };
         let query = head.uri.query();
@@ -193,9 +195,9 @@ impl RouteHandler for OperationsRoute {
                     asker.require(GET_DECISIONS, user.unwrap_or("*"))?;
                 }
                 let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS);
-                let records = gateway.recorder.latest(limit, |record| {
+                let records = gateway.status.recorder.latest(limit, |record| {
                     let is_asked = match user {
-                        None => is_own(record, principal),
+                        None => asker.owns(record),
                         Some(None) => true,
                         Some(Some(name)) => is_about(record, name),
                     };
@@ -208,13 +210,13 @@ impl RouteHandler for OperationsRoute {
                 Ok(answer(StatusCode::OK, &Decisions { items: &records }))
             }),
             Self::Decision(id) => {
-                let found = gateway.recorder.find(*id);
+                let found = gateway.status.recorder.find(*id);
                 let record = found.as_deref().and_then(|record| {
-                    if is_own(record, principal) {
+                    if asker.owns(record) {
                         return Some(record.for_caller());
                     }
-                    let name = record.principal.as_ref().map_or("*", |owner| owner.username());
-                    asker.may(GET_DECISIONS, name).then(|| record.clone())
+                    let mut names = names(record).chain(["*"]);
+                    names.any(|name| asker.may(GET_DECISIONS, name)).then(|| record.clone())
                 });
                 context
                     .record
@@ -244,10 +246,38 @@ impl RouteHandler for OperationsRoute {
 struct Asker<'a> {
     policies: &'a Policies,
     caller: Arc<Caller>,
+    /// The person of the directory; `None` for somebody whom only an issuer knows.
+    person: Option<User>,
     checks: Vec<CheckRecord>,
 }
 
 impl Asker<'_> {
+    /// Whether a decision is about the caller.
+    // SECURITY: anonymous callers are many people under one name.
+    fn owns(&self, record: &Record) -> bool {
+        let caller = &self.caller.principal;
+        if caller.kind() == Kind::Anonymous {
+            return false;
+        }
+        let is_caller = record.principal.as_ref().is_some_and(|owner| {
+            owner.kind() == caller.kind() && owner.issuer() == caller.issuer() && owner.user_id() == caller.user_id()
+        });
+        let of_agent = record
+            .kubernetes
+            .as_ref()
+            .and_then(|note| Some((note.user.as_ref()?, note)));
+        let is_person = of_agent.is_some_and(|(user, note)| match &self.person {
+            Some(person) => user.id == person.id,
+            // Whom only an issuer knows, that issuer names.
+            None => {
+                user.id == 0
+                    && note.issuer.as_deref() == Some(caller.issuer())
+                    && user.username == caller.names().username
+            }
+        });
+        is_caller || is_person
+    }
+
     fn may(&mut self, permission: Permission, object: &str) -> bool {
         let check = check(self.policies, &self.caller, permission, object.to_owned());
         let allowed = check.allowed;
@@ -300,26 +330,31 @@ impl Asker<'_> {
 }
 
 /// What callers may know of their own permissions: of the rows that nearly match, those of their own
-/// principals.
+/// principals, and of no row the file that it is in.
 fn own(explanation: Explanation) -> Explanation {
     let mut shown = explanation;
     shown.near_misses.retain(|miss| miss.field != Field::Subject);
+    let of_principals = shown
+        .principals
+        .iter_mut()
+        .filter_map(|principal| principal.rule.as_mut());
+    let of_misses = shown.near_misses.iter_mut().map(|miss| &mut miss.rule);
+    for rule in shown.rule.iter_mut().chain(of_principals).chain(of_misses) {
+        rule.location.clear();
+    }
     shown
 }
 
-fn is_own(record: &Record, principal: &Principal) -> bool {
-    record.principal.as_ref().is_some_and(|owner| {
-        owner.kind() == principal.kind()
-            && owner.issuer() == principal.issuer()
-            && owner.user_id() == principal.user_id()
-    })
+/// The names of whom a decision is about.
+fn names(record: &Record) -> impl Iterator<Item = &str> {
+    let callers = record
+        .principal
+        .iter()
+        .flat_map(|caller| [caller.user_id(), caller.username()]);
+    let of_agent = record.kubernetes.iter().filter_map(|note| note.user.as_ref());
+    callers.chain(of_agent.map(|person| person.username.as_str()))
 }
 
 fn is_about(record: &Record, name: &str) -> bool {
-    let is_caller = record
-        .principal
-        .as_ref()
-        .is_some_and(|principal| principal.user_id() == name || principal.username() == name);
-    let of_agent = record.kubernetes.as_ref().and_then(|note| note.user.as_ref());
-    is_caller || of_agent.is_some_and(|person| person.username == *name)
+    names(record).any(|one| one == name)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use tokio::sync::Semaphore;
 
 use crate::admin::AdminState;
 use crate::applications::ApplicationsFrontState;
@@ -18,7 +19,7 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
 use crate::argocd::{self, MethodIndex};
-use crate::console::OfPage;
+use crate::console::{self, is_of_page};
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
@@ -27,8 +28,7 @@ use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
 use crate::sign_in::route::is_console;
 use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
-use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_agent::Connections;
+use crate::snapshot::Snapshot;
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{self, Principal, Safety};
@@ -36,22 +36,25 @@ use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
-use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
-use tollgate_proxy::metrics::Metrics;
+use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
+/// Pieces of work that [`Gateway::run_blocking`] runs at once.
+const MAX_BLOCKING: usize = 4;
+
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) current: CurrentSnapshot,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) signer: Signer,
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
     public_keys: bytes::Bytes,
     pub(crate) persons: Arc<Limiter>,
+    /// As `persons`, for pages of the console. What a page asks counts in `persons`.
+    pub(crate) pages: Arc<Limiter>,
+    /// Bounds the work in [`Gateway::run_blocking`].
+    blocking: Arc<Semaphore>,
     // Each state is `None` while its front is closed.
     pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
     pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
@@ -61,8 +64,6 @@ pub(crate) struct Gateway {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) grpc: Arc<MessageCodec>,
     pub(crate) open: Arc<OpenExchanges>,
-    /// The agents that are connected.
-    pub(crate) agents: Arc<Connections>,
     /// Where those that joined are remembered; `None` if nothing is stored.
     pub(crate) store: Option<Arc<Store>>,
     /// What serves everything that is not Tollgate's own.
@@ -96,25 +97,23 @@ impl Gateway {
             concurrency: concurrency.and_then(NonZeroU32::new),
             ..PersonLimitSpec::default()
         };
-        let persons = Limiter::new(&LimitSpec {
+        let limits = LimitSpec {
             per_person,
             ..LimitSpec::default()
-        });
+        };
         Ok(Self {
-            current: Arc::clone(&status.current),
             application_sets_state,
-            recorder: Arc::clone(&status.recorder),
-            metrics: Arc::clone(&status.metrics),
             signer,
             public_keys,
-            persons,
+            persons: Limiter::new(&limits),
+            pages: Limiter::new(&limits),
+            blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
             kubernetes_state,
             applications_state,
             sign_in,
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
-            agents: Arc::clone(&status.agents),
             store,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
@@ -122,8 +121,28 @@ impl Gateway {
         })
     }
 
+    /// Runs what takes long away from the threads that serve requests, a few at a time.
+    ///
+    /// - `held`: what the caller may do no more of at once; held until the work ends, even if its
+    ///   caller stops waiting.
+    ///
+    /// # Errors
+    /// [`Rejection::Panicked`].
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        &self,
+        held: LimitPermit,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let slot = Arc::clone(&self.blocking).acquire_owned().await;
+        let working = tokio::task::spawn_blocking(move || {
+            let _held = (held, slot);
+            work()
+        });
+        working.await.map_err(|_| Rejection::Panicked)
+    }
+
     fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
-        open_record(&self.recorder, head, at)
+        open_record(&self.status.recorder, head, at)
     }
 
     /// Runs the stages, and closes the record with the outcome.
@@ -175,7 +194,8 @@ impl Gateway {
                 .serve_tunneled((head, body), (client, authority), snapshot, record)
                 .await;
         }
-        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri, &head.headers);
+        let fields = (&head.headers, &head.extensions);
+        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri, fields);
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
@@ -184,7 +204,7 @@ impl Gateway {
         if matches!(route, Route::Agent) {
             // Whoever opens it proves who they are within.
             record.note(|record| record.front = "agents");
-            return Ok(agents::accept(&mut head, client, &self.agents)?);
+            return Ok(agents::accept(&mut head, client, &self.status.agents)?);
         }
         if is_console(uri.path()) || matches!(&route, Route::Login(login) if sign_in::is_public(login)) {
             return self.sign_in((route, head, body), (client, snapshot), record).await;
@@ -378,12 +398,12 @@ pub(crate) fn open_record(
 
 impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
-        let snapshot = self.current.load_full();
+        let snapshot = self.status.current.load_full();
         let (mut head, body) = request.into_parts();
         let mut record = self.open_record(Some(&head), (client, &snapshot));
         record.continue_trace(&mut head.headers);
-        if head.extensions.get::<OfPage>().is_some() {
-            record.note(|record| record.is_of_page = true);
+        if is_of_page(&head.extensions) {
+            record.note(|record| record.is_of_page = console::reads(&head.method));
         }
         let front_kind = FrontKind::of(&snapshot, client, Some(&head));
         let decision = record.id();
@@ -435,7 +455,7 @@ impl Handler for Gateway {
     }
 
     fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
-        let snapshot = self.current.load();
+        let snapshot = self.status.current.load();
         let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
         let front_kind = FrontKind::of(&snapshot, client, head);
@@ -449,14 +469,15 @@ impl Handler for Gateway {
     }
 
     fn accepts_connect(&self) -> bool {
-        self.current.load().policies.config.control_plane.is_some()
+        self.status.current.load().policies.config.control_plane.is_some()
     }
 
     fn on_incomplete_head(&self, client: &Arc<Client>) {
         // Dropping the record closes it with the outcome `cancelled`.
-        self.open_record(None, (client, &self.current.load())).note(|record| {
-            "the client went away in the request head".clone_into(&mut record.detail);
-        });
+        self.open_record(None, (client, &self.status.current.load()))
+            .note(|record| {
+                "the client went away in the request head".clone_into(&mut record.detail);
+            });
     }
 }
 

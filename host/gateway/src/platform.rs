@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline::json;
+use crate::pipeline::{Gateway, json};
 use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
 use crate::platform::api::query::{
@@ -357,6 +357,18 @@ fn too_many(error: store::Error, user: &User) -> Error {
         },
         other => Error::Store(other),
     }
+}
+
+/// The person of the gateway's own directory. `None` for anybody else, and while another platform
+/// numbers people.
+pub(crate) fn person_of(gateway: &Gateway, snapshot: &Snapshot, principal: &Principal) -> Option<User> {
+    let front_state = gateway.kubernetes_state.as_deref()?;
+    let settings = snapshot.policies.config.kubernetes.as_ref()?;
+    let agents = &snapshot.policies.kubernetes.as_ref()?.agents;
+    let is_numbered_here = front_state.authorizer.is_embedded();
+    is_numbered_here
+        .then(|| find_user(principal, snapshot, (settings, agents)).ok().flatten())
+        .flatten()
 }
 
 fn find_user(

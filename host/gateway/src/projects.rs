@@ -18,7 +18,7 @@ use crate::projects::preview::{Preview, PreviewRequest};
 use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
-use tollgate_proxy::forward::Body;
+use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::Stage;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
@@ -35,7 +35,7 @@ impl RouteHandler for ProjectRoute<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         context.record.note(|record| record.front = "projects");
-        let _held = context.gateway.persons.acquire(context.principal.limit_key())?;
+        let held = context.gateway.persons.acquire(context.principal.limit_key())?;
         let writer = context.gateway.source.writer().map_err(Error::State)?;
         let document = match self {
             Self::List => context.list_projects(&writer).await,
@@ -43,7 +43,7 @@ impl RouteHandler for ProjectRoute<'_> {
             Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
             Self::Preview { name, is_sent } => {
                 let sent = is_sent.then_some((head, body));
-                context.preview_project(name, sent).await
+                context.preview_project(name, sent, held).await
             }
         };
         Ok(pipeline::json(document?.to_string()))
@@ -103,7 +103,12 @@ impl RequestContext<'_> {
 
     /// Shows who acts, or would with the accounts that are sent. It needs no right to change the
     /// project.
-    async fn preview_project(&mut self, name: &str, sent: Option<(request::Parts, Body)>) -> Result<Value, Rejection> {
+    async fn preview_project(
+        &mut self,
+        name: &str,
+        sent: Option<(request::Parts, Body)>,
+        held: LimitPermit,
+    ) -> Result<Value, Rejection> {
         self.require_project(&["get"], name)?;
         let asked: Option<PreviewRequest> = match sent {
             Some((head, body)) => {
@@ -114,9 +119,8 @@ impl RequestContext<'_> {
         };
         let (snapshot, name) = (Arc::clone(self.snapshot), name.to_owned());
         let caller = snapshot.policies.caller(self.principal);
-        // A large state takes its time.
-        let previewing = tokio::task::spawn_blocking(move || Preview::of(asked, &name, (&snapshot.policies, &caller)));
-        let preview = previewing.await.map_err(|_| Rejection::Panicked)??;
+        let work = move || Preview::of(asked, &name, (&snapshot.policies, &caller));
+        let preview = self.gateway.run_blocking(held, work).await??;
         Ok(serde_json::to_value(preview).unwrap_or_default())
     }
 

@@ -9,13 +9,14 @@ use crate::applicationsets::grpc::{Call, Transport};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, RootPath, argocd, is_argocd};
 use crate::clusters::route::{ClusterRoute, is_forwarded};
+use crate::console::is_of_page;
 use crate::kubernetes::route::KubernetesPath;
 use crate::operations::route::{OperationsRoute, operations};
 use crate::platform::route::PlatformRoute;
 use crate::projects::route::ProjectRoute;
 use crate::sign_in::pages::STYLE_PATH;
 use crate::sign_in::route::{ConsoleRoute, LoginRoute};
-use http::{HeaderMap, Method, Uri};
+use http::{Extensions, HeaderMap, Method, Uri};
 use tollgate_config::{Config, ConsoleHost};
 use tollgate_identity::access::endpoint;
 use tollgate_identity::authenticate::login::is_for_console;
@@ -85,9 +86,11 @@ impl Fallback {
     // SECURITY: only what is left is judged, and only a path of which exactly the root path was
     // removed is forwarded, so no other spelling of the root path leads to argocd-server.
     // SECURITY: on the console's own host, no page of Argo CD can act as whoever looks at it.
-    pub(crate) fn take(config: &Config, uri: &mut Uri, headers: &HeaderMap) -> Self {
-        let Some(argocd) = &config.argocd else {
-            return Self::NotFound;
+    // SECURITY: what a page asks is for the gateway's own API, whatever else its host serves.
+    pub(crate) fn take(config: &Config, uri: &mut Uri, (headers, extensions): (&HeaderMap, &Extensions)) -> Self {
+        let argocd = match &config.argocd {
+            Some(argocd) if !is_of_page(extensions) => argocd,
+            Some(_) | None => return Self::NotFound,
         };
         let console = config.authentication.console.as_ref();
         let own = console.filter(|console| console.host == ConsoleHost::Own);

@@ -15,7 +15,7 @@ use moka::sync::Cache;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::console::Pages;
+use crate::console::{self, Pages};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -91,16 +91,17 @@ impl SignIn<'_> {
         route: ConsoleRoute<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
+        let reads = console::reads(&head.method);
+        let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style);
         self.record.note(|record| {
             record.front = "console";
-            record.is_of_page = true;
+            record.is_of_page = reads && is_page;
         });
         let console = self.state.logins.console();
         if let ConsoleRoute::BackChannelLogout(method) = route {
             return self.back_channel_logout(method, (head, body)).await;
         }
         if !is_for_console(&head.uri, &head.headers, console) {
-            let reads = head.method == http::Method::GET || head.method == http::Method::HEAD;
             let target = head.uri.path_and_query().map_or("/console/", |target| target.as_str());
             return match console.url.join(target) {
                 Ok(there) if reads => Ok(pages::redirect(there.as_str())?),

@@ -158,6 +158,15 @@ impl AccessGrant {
         &self.facts.session
     }
 
+    /// Whose credential it is.
+    pub fn owner(&self) -> CredentialOwner {
+        CredentialOwner {
+            user: self.user().clone(),
+            session: self.session().clone(),
+            issuer: self.linked.as_ref().map(|linked| linked.issuer.clone()),
+        }
+    }
+
     /// When the credential expires.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at

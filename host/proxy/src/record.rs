@@ -103,6 +103,9 @@ pub struct KubernetesNote {
     /// The person, once known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
+    /// The issuer that vouches for the person; `None` if the directory or a platform does.
+    #[serde(skip)]
+    pub issuer: Option<String>,
     /// What was asked of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
@@ -232,7 +235,8 @@ pub struct Record {
     /// traces are sent and the caller brought none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// Whether it is about a page of the console, or a question that a page asked.
+    /// Whether a page of the console was read, or a page read something for it. If allowed, it is not
+    /// kept in memory.
     #[serde(skip)]
     pub is_of_page: bool,
     /// Its place in the trace, if traces are sent.
@@ -447,6 +451,10 @@ impl Recorder {
             );
         }
         self.append(|| WriterMessage::Record(Arc::clone(&record)));
+        // A page that is open asks every few seconds, which would push everything else out.
+        if record.is_of_page && record.outcome == Outcome::Allowed {
+            return;
+        }
         let displaced = self.lock().push((record, input), self.capacity);
         // Freed after the lock, so that no other request waits for it.
         drop(displaced);

@@ -159,6 +159,17 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
         "{errors}"
     );
 
+    // In the console it is hers, and nobody else's.
+    let decisions = format!("{}/api/v1/decisions?front=kubernetes", helper.console);
+    let hers = helper.browser.open(&decisions).await.text;
+    assert!(
+        hers.contains("\"username\":\"sub:ann\"") && hers.contains("\"resource\":\"nodes\""),
+        "{hers}"
+    );
+    let mut bens = Browser::new();
+    bens.sign_in(&helper.console, CLIENT, "ben").await;
+    assert_eq!(bens.open(&decisions).await.text, "{\"items\":[]}");
+
     let (path, first) = helper.kept();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     // It is used again until a minute before its end, and then renewed.
@@ -200,8 +211,6 @@ async fn kubectl_gets_tokens_by_the_login_and_renews_them() {
     );
 
     // Nobody but she sees or ends her browser's login.
-    let mut bens = Browser::new();
-    bens.sign_in(&helper.console, CLIENT, "ben").await;
     let ben = Home::new();
     let authority = ["--certificate-authority", helper.authority.to_str().unwrap()];
     ben.log_in_with(&helper.console, &mut bens, &authority).await;

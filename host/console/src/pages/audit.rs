@@ -27,8 +27,10 @@ const PARAMETERS: [&str; 10] = [
 ];
 /// Events of one page.
 const ROWS: usize = 50;
-/// Events of one answer of the API, and of one file at most.
-const LINES: (usize, usize) = (1_000, 10_000);
+/// Events of one answer of the API.
+const EVENTS: usize = 1_000;
+/// Most events of a file, and how many bytes it has before the last answer is added.
+const LINES: (usize, usize) = (10_000, 16 * 1024 * 1024);
 
 /// An event, as the API lists it.
 #[derive(Debug, Deserialize)]
@@ -145,13 +147,13 @@ impl View<'_> {
 
     /// The events of a search, newest first, one JSON object a line.
     pub(super) async fn audit_lines(&self) -> Answer {
-        let (rows, most) = LINES;
+        let (most, most_bytes) = LINES;
         let (mut text, mut before, mut count) = (String::new(), None::<String>, 0_usize);
-        while count < most {
+        while count < most && text.len() < most_bytes {
             let query = Query::new().with_fields(&self.query, &PARAMETERS);
             let query = query
                 .with_some("before", before.as_deref())
-                .with("limit", &rows.to_string());
+                .with("limit", &EVENTS.to_string());
             let list: Items<Value> = ask::get(self.api, &query.at("/api/v1/audit")).await?;
             let read = list.items.len();
             count = count.saturating_add(read);
@@ -163,7 +165,7 @@ impl View<'_> {
                 text.push_str(&event.to_string());
                 text.push('\n');
             }
-            if read < rows || before.is_none() {
+            if read < EVENTS || before.is_none() {
                 break;
             }
         }

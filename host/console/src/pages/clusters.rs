@@ -7,7 +7,7 @@ use super::{Answer, Stop, View};
 use crate::ask::{self, Items};
 use crate::form::Query;
 use crate::frame::Frame;
-use crate::text::Text;
+use crate::text::{Text, is_hidden};
 
 /// An agent, as the API lists it.
 #[derive(Debug, Deserialize)]
@@ -85,8 +85,8 @@ struct ClusterPage<'a> {
     console: &'a Text,
     /// Where to make a token for it.
     token_path: String,
-    /// The name as a word of a shell.
-    word: String,
+    /// The name as a word of a shell, if it can be one.
+    word: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,13 +123,17 @@ impl View<'_> {
     }
 }
 
-/// A name as one word of a POSIX shell.
-pub(super) fn shell_word(text: &str) -> String {
+/// A name as one word of a POSIX shell. `None` if it has characters that nobody sees, or would be taken
+/// for an option: a command that is copied must do what it shows.
+pub(super) fn shell_word(text: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
+    if text.starts_with('-') || text.chars().any(is_hidden) {
+        return None;
+    }
+    Some(match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -145,7 +149,10 @@ mod tests {
             ("$(reboot)", "'$(reboot)'"),
             ("it's", r"'it'\''s'"),
         ] {
-            assert_eq!(shell_word(name), word);
+            assert_eq!(shell_word(name).as_deref(), Some(word));
+        }
+        for name in ["-a", "a\nreboot", "a\u{202e}b", "a\u{1b}[2J", "a\u{200b}b"] {
+            assert_eq!(shell_word(name), None, "{name:?}");
         }
     }
 }

@@ -45,8 +45,9 @@ struct LastError {
 
 impl Cluster {
     /// The command that says more.
-    fn command(&self) -> String {
-        format!("tollgate credential explain {}", shell_word(self.name.raw()))
+    fn command(&self) -> Option<String> {
+        let word = shell_word(self.name.raw())?;
+        Some(format!("tollgate credential explain {word}"))
     }
 }
 

@@ -19,19 +19,22 @@ const ROWS: &str = "100";
 const PARAMETERS: [&str; 4] = ["user", "outcome", "front", "reason"];
 
 /// The fronts that a filter offers.
-pub(super) const FRONTS: [&str; 12] = [
+pub(super) const FRONTS: [&str; 15] = [
     "admission",
+    "agents",
     "applications",
     "applicationsets",
     "argocd",
     "clusters",
     "console",
-    "controlplane",
+    "control-plane",
     "extensions",
     "kubernetes",
     "login",
-    "platform",
+    "none",
     "operations",
+    "platform",
+    "projects",
 ];
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];
 

@@ -2,6 +2,8 @@
 //! which Application before anything is saved, and works without JavaScript: each button sends the
 //! whole form.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
@@ -152,12 +154,6 @@ impl Preview {
     }
 }
 
-impl Tried {
-    fn number(&self) -> usize {
-        self.entry.saturating_add(1)
-    }
-}
-
 impl Acting {
     fn text(&self) -> Text {
         match (&self.account, &self.error) {
@@ -165,11 +161,6 @@ impl Acting {
             (None, Some(error)) => error.clone(),
             (None, None) => Text::from("the gateway itself"),
         }
-    }
-
-    /// The number of the entry that decided, as the form counts.
-    fn number(&self) -> Option<usize> {
-        self.entry.map(|entry| entry.saturating_add(1))
     }
 }
 
@@ -187,36 +178,62 @@ fn place(text: &str) -> Text {
     }
 }
 
-/// What is typed, and what came of it.
+/// What is typed, and what came of it. Only the last entry may be empty, so that the API counts as the
+/// form does.
 #[derive(Default)]
 struct Edit {
     entries: Vec<Entry>,
     version: String,
     refusal: Option<Refusal>,
+    /// What the refusal says of each entry.
+    problems: BTreeMap<usize, Text>,
     /// What somebody else stored meanwhile.
     stored: Option<Vec<Entry>>,
     is_changed: bool,
 }
 
 impl Edit {
-    /// The refusal of one entry, by its index.
-    fn problem_of(&self, index: &usize) -> Option<Text> {
-        let message = &self.refusal.as_ref()?.message;
-        let mut parts = message.raw().split("; ");
-        let part = parts.find(|part| entry_number(part) == Some(*index))?;
-        let text = part.split_once(": ").map_or(part, |(_, text)| text);
-        Some(Text::from(text))
+    fn refuse(&mut self, refusal: Refusal) {
+        self.problems = problems(refusal.message.raw());
+        self.refusal = Some(refusal);
     }
 
-    /// Whether the refusal is about no single entry.
+    /// The refusal of one entry, by its index.
+    fn problem_of(&self, index: &usize) -> Option<&Text> {
+        self.problems.get(index)
+    }
+
+    /// Whether the refusal is about no entry that is shown.
     fn is_general(&self) -> bool {
-        let refusal = self.refusal.as_ref();
-        refusal.is_some_and(|refusal| entry_number(refusal.message.raw()).is_none())
+        self.refusal.is_some() && !self.problems.keys().any(|index| *index < self.entries.len())
+    }
+
+    /// What an entry is called, by its index. Those of global projects follow the project's own.
+    fn name_of(&self, index: &usize) -> Text {
+        let is_last_empty = self.entries.last().is_some_and(Entry::is_empty);
+        let own = self.entries.len().saturating_sub(usize::from(is_last_empty));
+        let number = index.saturating_add(1);
+        Text::from(match index.checked_sub(own) {
+            None => format!("entry {number}"),
+            Some(of_global) => format!("entry {} of the global projects", of_global.saturating_add(1)),
+        })
     }
 
     fn is_last(&self, index: &usize) -> bool {
         index.saturating_add(1) == self.entries.len()
     }
+}
+
+/// What a message of the API says of each entry, by its index.
+fn problems(message: &str) -> BTreeMap<usize, Text> {
+    let mut found = BTreeMap::new();
+    for part in message.split("; ") {
+        if let Some(number) = entry_number(part) {
+            let text = part.split_once(": ").map_or(part, |(_, text)| text);
+            found.entry(number).or_insert_with(|| Text::from(text));
+        }
+    }
+    found
 }
 
 #[derive(Template)]
@@ -290,24 +307,25 @@ impl View<'_> {
         let index: usize = index.parse().unwrap_or(usize::MAX);
         let count = edit.entries.len();
         match operation {
-            "add" => edit.entries.push(Entry::default()),
             "up" if (1..count).contains(&index) => edit.entries.swap(index, index.saturating_sub(1)),
             "down" if index.saturating_add(1) < count => edit.entries.swap(index, index.saturating_add(1)),
             "remove" if index < count => drop(edit.entries.remove(index)),
-            "save" => {
-                edit.entries.retain(|entry| !entry.is_empty());
-                match self.save(&target, &stored, &edit).await {
-                    Ok(()) => return Ok(saved(name)),
-                    Err(refusal) if refusal.reason == "conflict" => {
-                        stored = ask::get(self.api, &target).await?;
-                        edit.stored = Some(entries_of(&stored));
-                        // Saving again is based on what the page shows now.
-                        edit.version = version_of(&stored);
-                        edit.refusal = Some(refusal);
-                    }
-                    Err(refusal) => edit.refusal = Some(refusal),
+            _ => {}
+        }
+        edit.entries.retain(|entry| !entry.is_empty());
+        match operation {
+            "add" => edit.entries.push(Entry::default()),
+            "save" => match self.save(&target, &stored, &edit).await {
+                Ok(()) => return Ok(saved(name)),
+                Err(refusal) if refusal.reason == "conflict" => {
+                    stored = ask::get(self.api, &target).await?;
+                    edit.stored = Some(entries_of(&stored));
+                    // Saving again is based on what the page shows now.
+                    edit.version = version_of(&stored);
+                    edit.refuse(refusal);
                 }
-            }
+                Err(refusal) => edit.refuse(refusal),
+            },
             _ => {}
         }
         self.project_page(&stored, edit).await
@@ -366,7 +384,7 @@ impl View<'_> {
                 .as_ref()
                 .filter(|refusal| refusal.reason == "project_invalid")
         {
-            edit.refusal = Some(refusal.clone());
+            edit.refuse(refusal.clone());
         }
         let is_conflict = edit.stored.is_some();
         let page = ProjectPage {
@@ -398,7 +416,7 @@ fn saved(name: &str) -> Response<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::{entry_number, place};
+    use super::{Edit, Entry, entry_number, place, problems};
 
     #[test]
     fn messages_are_about_the_row_that_people_see() {
@@ -406,5 +424,34 @@ mod tests {
         assert_eq!(entry_number(text), Some(2));
         assert_eq!(place(text).raw(), "entry 3");
         assert_eq!(entry_number("`spec.roles` differs"), None);
+        let text = "`spec.destinationServiceAccounts[2]`: it is empty; `spec.destinationServiceAccounts[0]`: one; \
+                    `spec.destinationServiceAccounts[0]`: two";
+        let found: Vec<_> = problems(text)
+            .into_iter()
+            .map(|(index, text)| (index, text.raw().to_owned()))
+            .collect();
+        assert_eq!(found, [(0, "one".to_owned()), (2, "it is empty".to_owned())]);
+    }
+
+    #[test]
+    fn entries_of_global_projects_have_numbers_of_their_own() {
+        let filled = Entry {
+            server: "*".to_owned(),
+            ..Entry::default()
+        };
+        let edit = Edit {
+            entries: vec![filled.clone(), filled, Entry::default()],
+            ..Edit::default()
+        };
+        let names = [0, 1, 2, 3].map(|index| edit.name_of(&index).raw().to_owned());
+        assert_eq!(
+            names,
+            [
+                "entry 1",
+                "entry 2",
+                "entry 1 of the global projects",
+                "entry 2 of the global projects"
+            ]
+        );
     }
 }

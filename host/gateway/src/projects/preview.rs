@@ -17,8 +17,6 @@ use tollgate_policy::impersonate::service_account::{AccountSource, DestinationSe
 use tollgate_policy::rbac::object_name;
 use tollgate_state::{DestinationServiceAccount, ObjectName};
 
-/// Most entries of a list.
-const MAX_ENTRIES: usize = 1_000;
 /// Most Applications of an answer. Those that change come first.
 const MAX_APPLICATIONS: usize = 500;
 /// Most entries that are shown as tried for one Application.
@@ -108,7 +106,6 @@ impl Acting {
 
 impl ApplicationPreview {
     fn of(now: &IndexedApplication, then: &IndexedApplication) -> Self {
-        let tried = then.evaluated_entries();
         let (acting_now, acting_then) = (Acting::of(now), Acting::of(then));
         Self {
             name: then.application.name.clone(),
@@ -118,14 +115,20 @@ impl ApplicationPreview {
             changes: (&acting_now.account, &acting_now.error) != (&acting_then.account, &acting_then.error),
             now: acting_now,
             then: acting_then,
-            tried: tried
-                .iter()
-                .take(MAX_TRIED)
-                .map(|tried| Tried {
-                    entry: tried.index,
-                    why: tried.why(),
-                })
-                .collect(),
+            tried: Vec::new(),
+        }
+    }
+
+    /// Adds the entries that were tried, which takes longer than everything else.
+    fn with_tried(self, then: &IndexedApplication) -> Self {
+        let tried = then.evaluated_entries().into_iter().take(MAX_TRIED);
+        let tried = tried.map(|tried| Tried {
+            entry: tried.index,
+            why: tried.why(),
+        });
+        Self {
+            tried: tried.collect(),
+            ..self
         }
     }
 }
@@ -136,11 +139,6 @@ impl PreviewRequest {
     /// # Errors
     /// [`Error::Change`] if an entry cannot be used.
     fn entries(self, semantics: ServiceAccountSemantics) -> Result<Vec<DestinationServiceAccount>, Error> {
-        if self.destination_service_accounts.len() > MAX_ENTRIES {
-            let expected = "a list of at most 1,000 entries";
-            let key = "destinationServiceAccounts".to_owned();
-            return Err(Error::Change(change::Error::Shape { key, expected }));
-        }
         let object = json!({"spec": {"destinationServiceAccounts": self.destination_service_accounts}});
         change::validate(&object, semantics)?;
         Ok(change::entries(&object)?)
@@ -210,6 +208,12 @@ impl Preview {
         let changing = applications.iter().filter(|application| application.changes).count();
         let unchanged = applications.len().saturating_sub(changing);
         applications.truncate(MAX_APPLICATIONS);
+        let with_tried = |application: ApplicationPreview| {
+            let ObjectName { namespace, name } = &application.name;
+            let indexed = then.find(namespace, name);
+            indexed.map(|indexed| application.with_tried(indexed))
+        };
+        let applications = applications.into_iter().filter_map(with_tried).collect();
         Ok(Self {
             mode: index.mode.into(),
             fallback: index.fallback.as_ref().to_owned(),

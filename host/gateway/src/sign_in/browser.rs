@@ -47,10 +47,11 @@ impl SignIn<'_> {
             self.snapshot.authenticator.check_same_origin(&head)?;
         }
         let safety = if changes { Safety::Unsafe } else { Safety::ByMethod };
-        if self.session(&head, safety).await?.is_none() {
+        let Some(principal) = self.session(&head, safety).await? else {
             let back = head.uri.path_and_query().filter(|_| !changes);
             return Ok(to_sign_in(back.map_or(HOME, |back| back.as_str()))?);
-        }
+        };
+        let _held = self.gateway.pages.acquire(principal.limit_key())?;
         let content = match changes {
             true => buffer(body, console::FORM_BYTES).await?,
             false => Bytes::new(),

@@ -12,7 +12,7 @@ use super::cache::{AccessCache, AccessResult};
 use super::embedded::EmbeddedPlatform;
 use super::remote::{ConfigurationReporter, RemotePlatform, SetupError};
 use super::secret::is_malformed_token;
-use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
 use crate::store::Store;
@@ -135,10 +135,7 @@ impl Authorizer {
         } else {
             return Ok(access);
         };
-        Err(reason.with_owner(CredentialOwner {
-            user: access.user().clone(),
-            session: access.session().clone(),
-        }))
+        Err(reason.with_owner(access.owner()))
     }
 
     /// Returns the access these agents give to somebody who was let in before, if agent and

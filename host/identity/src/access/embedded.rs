@@ -74,6 +74,7 @@ impl EmbeddedPlatform {
             owner: CredentialOwner {
                 session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
                 user: token.user.clone(),
+                issuer: None,
             },
             revoked_at: token.revoked_at,
             expires_at: token.expires_at,
@@ -109,6 +110,7 @@ impl EmbeddedPlatform {
             owner: CredentialOwner {
                 session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
                 user: session.user,
+                issuer: None,
             },
             revoked_at: session.revoked_at,
             expires_at: session.expires_at,
@@ -279,8 +281,12 @@ fn vouched_for(
             linked: Some(Arc::new(linked)),
         }),
         (Err(reason), Some(user)) => {
-            let session = session.clone();
-            Err(reason.with_owner(CredentialOwner { user, session }))
+            let owner = CredentialOwner {
+                user,
+                session: session.clone(),
+                issuer: Some(linked.issuer),
+            };
+            Err(reason.with_owner(owner))
         }
         (Err(reason), None) => Err(reason.into()),
     }

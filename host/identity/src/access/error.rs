@@ -75,6 +75,8 @@ pub struct CredentialOwner {
     pub user: User,
     /// The credential.
     pub session: SessionId,
+    /// The issuer that vouches for the person. `None` if the directory or a platform does.
+    pub issuer: Option<String>,
 }
 
 impl Error {

@@ -41,6 +41,7 @@ impl Record {
             shown.project = None;
             shown.application = None;
             shown.checks = Arc::default();
+            shown.kubernetes = None;
             shown.stage_durations = [Duration::ZERO; 4];
         }
         let without_rule = |check: &CheckRecord| CheckRecord {

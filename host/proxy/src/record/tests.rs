@@ -38,6 +38,24 @@ fn a_dropped_record_is_written_as_cancelled_and_a_closed_one_once() {
 }
 
 #[test]
+fn pages_that_are_read_push_nothing_out_and_refusals_of_them_are_kept() {
+    let recorder = recorder(2);
+    let id = close(&recorder, "/a");
+    let read = |outcome, status| {
+        let mut open = recorder.open(Method::GET, "/console/decisions");
+        open.note(|record| record.is_of_page = true);
+        let id = open.id();
+        open.close(outcome, status, "reason");
+        id
+    };
+    let reads: Vec<_> = (0..10).map(|_| read(Outcome::Allowed, StatusCode::OK)).collect();
+    assert!(recorder.find(id).is_some());
+    assert!(reads.into_iter().all(|id| recorder.find(id).is_none()));
+    let refused = read(Outcome::Denied, StatusCode::FORBIDDEN);
+    assert!(recorder.find(refused).is_some());
+}
+
+#[test]
 fn an_outcome_is_serialized_as_its_label() {
     for outcome in [Outcome::Allowed, Outcome::Denied, Outcome::Failed, Outcome::Cancelled] {
         assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_ref()));

@@ -91,6 +91,11 @@ impl Layout {
         self.settings.as_object_mut().unwrap().extend(more);
     }
 
+    /// Leaves out a setting of the top level.
+    pub fn remove_setting(&mut self, name: &str) {
+        self.settings.as_object_mut().unwrap().remove(name);
+    }
+
     /// Replaces one setting.
     ///
     /// - `pointer`: JSON Pointer (RFC 6901). The parent of the setting must exist.
@@ -161,7 +166,7 @@ impl Layout {
 
     /// Undoes [`Self::tls`].
     pub fn without_tls(&mut self) {
-        self.settings.as_object_mut().unwrap().remove("tls");
+        self.remove_setting("tls");
         std::fs::remove_file(self.root().join("gateway-ca.pem")).unwrap();
     }
 

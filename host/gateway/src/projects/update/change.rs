@@ -13,6 +13,8 @@ use tollgate_state::DestinationServiceAccount;
 
 /// The one key of `spec` that is written.
 const ENTRIES: &str = "destinationServiceAccounts";
+/// Most entries that are accepted.
+const MAX_ENTRIES: usize = 1_000;
 
 /// Why a change of an AppProject is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -205,9 +207,18 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
 }
 
 /// The entries in the form that the gateway validates. Each has its key as its position.
+///
+/// # Errors
+/// [`Error::Shape`], also for more than [`MAX_ENTRIES`].
 pub(crate) fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
     let listed = object.get("spec").and_then(|spec| spec.get(ENTRIES));
     let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if listed.len() > MAX_ENTRIES {
+        return Err(shape(
+            "spec.destinationServiceAccounts",
+            "a list of at most 1,000 entries",
+        ));
+    }
     let read = |(number, entry): (usize, &Value)| {
         let at = format!("spec.destinationServiceAccounts[{number}]");
         let members = entry.as_object().ok_or_else(|| shape(&at, "an object"))?;
