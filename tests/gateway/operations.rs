@@ -10,13 +10,14 @@ use test_support::world::{Setup, World, application, map, project};
 /// alice has every right here; bob has a role, and none of these rights.
 const POLICY: &str = "p, alice, decisions, get, *, allow\np, alice, rbac, get, *, allow\n\
                       p, alice, plugins, get, *, allow\np, alice, system, get, *, allow\n\
+                      p, alice, policies, *, *, allow\np, role:shop, extensions, invoke, metrics, allow\n\
                       p, role:shop, projects, get, shop, allow\np, role:shop, applications, get, shop/cart, allow\n\
                       p, role:ops, applications, sync, shop/*, allow\ng, bob, role:shop\n";
 
 async fn start() -> World {
     let accounts = ["alice", "bob"].map(|name| (format!("accounts.{name}"), "login".to_owned()));
     let setup = Setup {
-        argocd_cm: accounts.into_iter().collect(),
+        argocd_cm: accounts.into_iter().chain(extensions()).collect(),
         rbac_cm: map(&[("policy.csv", POLICY)]),
         objects: vec![
             project("shop", json!([{"server": "*", "namespace": "*"}])),
@@ -27,6 +28,12 @@ async fn start() -> World {
         ..Setup::default()
     };
     setup.start().await
+}
+
+fn extensions() -> [(String, String); 1] {
+    let config = "extensions:\n- name: metrics\n  backend:\n    scope: project\n    services:\n    - url: http://127.0.0.1:1/\n      \
+                  headers: [{name: X-Key, value: kept-secret}]\n- name: other\n  backend: {services: [{url: 'http://127.0.0.1:1/'}]}\n";
+    [("extension.config".to_owned(), config.to_owned())]
 }
 
 async fn get(world: &World, user: &str, path: &str) -> (u16, Value) {
@@ -45,6 +52,9 @@ async fn what_is_about_others_needs_a_right() {
         ("/api/v1/decisions?user=*", "decisions"),
         ("/api/v1/decisions?user=alice", "decisions"),
         ("/api/v1/rbac/explain?resource=projects&action=get&user=alice", "rbac"),
+        ("/api/v1/rbac/who-can?resource=projects&action=get", "rbac"),
+        ("/api/v1/policies", "policies"),
+        ("/api/v1/policies/extensions", "policies"),
         ("/api/v1/plugins", "plugins"),
         ("/api/v1/system", "system"),
     ] {
@@ -155,6 +165,212 @@ async fn permissions_are_explained_without_rows_of_others() {
         assert_eq!(status, 400, "{body}");
         assert!(body["error"].as_str().unwrap().contains(part), "{body}");
     }
+}
+
+#[tokio::test]
+async fn who_can_is_told_by_names_and_by_who_was_seen() {
+    let world = start().await;
+    assert_eq!(get(&world, "bob", "/api/v1/decisions").await.0, 200);
+    let (status, found) = get(
+        &world,
+        "alice",
+        "/api/v1/rbac/who-can?resource=applications&action=get&object=shop/cart",
+    )
+    .await;
+    assert_eq!(status, 200, "{found}");
+    let names: Vec<_> = found["allowed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|holder| holder["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"bob") && names.contains(&"role:shop"), "{found}");
+    assert!(!names.contains(&"alice") && !names.contains(&"role:ops"), "{found}");
+    assert_eq!(found["seen"][0]["username"], "bob", "{found}");
+    let (status, refused) = get(&world, "alice", "/api/v1/rbac/who-can?resource=applications").await;
+    assert_eq!((status, &refused["reason"]), (400, &json!("bad_query")));
+}
+
+#[tokio::test]
+async fn extensions_are_listed_to_who_may_invoke_them_and_operators_see_where_they_run() {
+    let world = start().await;
+    let (_, own) = get(&world, "bob", "/api/v1/tollgate/extensions").await;
+    let item = json!({"name": "metrics", "scope": "project", "mayInvoke": true});
+    assert_eq!(own, json!({"items": [item]}));
+    let (_, all) = get(&world, "alice", "/api/v1/tollgate/extensions").await;
+    let all = all["items"].as_array().unwrap();
+    assert_eq!((all.len(), &all[0]["mayInvoke"]), (2, &json!(false)), "{all:?}");
+    let service = &all[0]["operations"]["services"][0];
+    assert_eq!(
+        (&service["url"], &service["headers"]),
+        (&json!("http://127.0.0.1:1/"), &json!(["x-key"]))
+    );
+    assert!(!format!("{all:?}").contains("kept-secret"), "{all:?}");
+    // A backend that fails is counted, for operators alone.
+    let call = ask(&world, Method::GET, "bob", "/extensions/metrics/x")
+        .header("argocd-project-name", "shop")
+        .send();
+    assert_eq!(call.await.unwrap().status(), 502);
+    let (_, all) = get(&world, "alice", "/api/v1/tollgate/extensions").await;
+    assert_eq!(all["items"][0]["operations"]["failures"], 1, "{all}");
+    let (_, own) = get(&world, "bob", "/api/v1/tollgate/extensions?project=shop").await;
+    assert_eq!(own["items"].as_array().unwrap().len(), 1, "{own}");
+}
+
+#[tokio::test]
+async fn identities_have_pages_of_what_the_caller_may_see() {
+    let policy = "p, carol, applications, get, shop/*, allow\np, dan, applications, get, shop/app-7, allow\n";
+    let accounts = ["carol", "dan", "eve"].map(|name| (format!("accounts.{name}"), "login".to_owned()));
+    let names: Vec<String> = (0..600).map(|number| format!("app-{number}")).collect();
+    let mut objects = vec![project("shop", json!([{"server": "*", "namespace": "*"}]))];
+    objects.extend(names.iter().map(|name| application(name, "shop")));
+    objects.push(application("lost", "nowhere"));
+    let setup = Setup {
+        argocd_cm: accounts.into_iter().collect(),
+        rbac_cm: map(&[("policy.csv", policy)]),
+        objects,
+        settings: json!({"applications": {}}),
+        ..Setup::default()
+    };
+    let world = setup.start().await;
+    let (mut seen, mut path) = (Vec::new(), "/api/v1/tollgate/applications?limit=250".to_owned());
+    loop {
+        let (status, page) = get(&world, "carol", &path).await;
+        assert_eq!(status, 200, "{page}");
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= 250);
+        seen.extend(items.iter().map(|item| item["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["continue"].as_str() else { break };
+        path = format!("/api/v1/tollgate/applications?limit=250&continue={next}");
+    }
+    let mut all = names.clone();
+    all.sort();
+    assert_eq!(seen, all);
+    let (_, one) = get(&world, "dan", "/api/v1/tollgate/applications?limit=1").await;
+    assert_eq!((&one["items"][0]["name"], one.get("continue")), (&json!("app-7"), None));
+    assert_eq!(one["items"][0]["project"], "shop");
+    let (_, none) = get(&world, "eve", "/api/v1/tollgate/applications").await;
+    assert_eq!(none["items"], json!([]));
+    let (_, some) = get(
+        &world,
+        "carol",
+        "/api/v1/tollgate/applications?name=APP-59&refused=false",
+    )
+    .await;
+    assert_eq!(some["items"].as_array().unwrap().len(), 11, "{some}");
+    let (status, _) = get(&world, "carol", "/api/v1/tollgate/applications?continue=x").await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn policies_are_tried_in_a_child_process_and_nothing_is_stored() {
+    let world = start().await;
+    let folder = world.path("policies/extensions");
+    let file = std::fs::read_to_string(folder.join("policy.rego")).unwrap();
+    let (_, list) = get(&world, "alice", "/api/v1/policies").await;
+    let fronts: Vec<_> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["front"])
+        .collect();
+    assert_eq!(fronts, ["extensions", "applications"], "{list}");
+    let (_, bundle) = get(&world, "alice", "/api/v1/policies/extensions").await;
+    assert_eq!(bundle["digest"], bundle["filesDigest"], "{bundle}");
+    let stored = bundle["files"].as_array().unwrap();
+    let stored = stored.iter().find(|one| one["name"] == "policy.rego").unwrap();
+    assert_eq!(stored["text"], json!(file));
+    // A request is decided, and asked again by its decision.
+    let call = ask(&world, Method::GET, "bob", "/extensions/metrics/x").header("argocd-project-name", "shop");
+    let answer = call.send().await.unwrap();
+    let id = answer.headers()["tollgate-decision-id"].to_str().unwrap().to_owned();
+    let post = |user: &'static str, action: &str, content: Value| {
+        let path = format!("/api/v1/policies/extensions/{action}");
+        send(ask(&world, Method::POST, user, &path).json(&content))
+    };
+    let (status, report) = post("alice", "eval", json!({"decision": id})).await;
+    assert_eq!(
+        (status, &report["evaluation"]["allow"]),
+        (200, &json!(true)),
+        "{report}"
+    );
+    // With a changed file, for this question alone.
+    let deny = "package tollgate.extensions\n\ndecision := {\"allow\": false, \"reason\": \"closed for a while\"}\n";
+    let (_, report) = post("alice", "eval", json!({"decision": id, "files": {"policy.rego": deny}})).await;
+    assert_eq!(report["evaluation"]["reason"], "closed for a while", "{report}");
+    let (_, report) = post("alice", "test", json!({"files": {"policy.rego": deny}})).await;
+    let failed = |case: &&Value| case["outcome"].get("fail").is_some();
+    assert!(
+        report["cases"].as_array().unwrap().iter().any(|case| failed(&case)),
+        "{report}"
+    );
+    let (_, report) = post("alice", "test", json!({})).await;
+    assert!(
+        report["cases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|case| case["outcome"] == "pass"),
+        "{report}"
+    );
+    assert!(
+        report["coverage"][0]["covered"].as_array().unwrap().len() > 1,
+        "{report}"
+    );
+    assert_eq!(report["coverage"][0]["file"], "policy.rego");
+    // What is no file of a bundle is refused, wherever it would lead.
+    for name in [
+        "../../state/x.rego",
+        "data/../../x.yaml",
+        "policy.sh",
+        "/etc/x.rego",
+        ".x.rego",
+        "data/.x.yaml",
+    ] {
+        let (status, report) = post("alice", "test", json!({"files": {name: deny}})).await;
+        let message = report["diagnostics"][0]["message"].as_str().unwrap();
+        assert!(
+            status == 200 && message.contains("is not the name of a file of a bundle"),
+            "{name}: {report}"
+        );
+    }
+    // A policy that never ends is ended.
+    let endless = "package tollgate.extensions\n\ndecision := {\"allow\": count([1 | numbers.range(1, 99999999)[_]]) > 1, \"reason\": \"x\"}\n";
+    let (status, report) = post(
+        "alice",
+        "eval",
+        json!({"decision": id, "files": {"policy.rego": endless}}),
+    )
+    .await;
+    assert_eq!(status, 200, "{report}");
+    assert_ne!(report["evaluation"]["allow"], true, "{report}");
+    for (content, part) in [
+        (json!({}), "exactly one of `input` and `decision`"),
+        (
+            json!({"input": {}, "decision": id}),
+            "exactly one of `input` and `decision`",
+        ),
+        (json!({"inputs": {}}), "unknown field"),
+    ] {
+        let (status, refused) = post("alice", "eval", content).await;
+        assert_eq!(status, 400, "{refused}");
+        assert!(refused["error"].as_str().unwrap().contains(part), "{refused}");
+    }
+    let (status, refused) = post("bob", "eval", json!({"decision": id})).await;
+    assert_eq!(
+        (status, &refused["reason"]),
+        (403, &json!("permission_denied")),
+        "{refused}"
+    );
+    // The input is for who may try policies, and may see the decision.
+    let input = format!("/api/v1/decisions/{id}/input");
+    assert_eq!(get(&world, "alice", &input).await.1["front"], "extensions");
+    assert_eq!(get(&world, "bob", &input).await.0, 403);
+    let unknown = format!("/api/v1/decisions/{}/input", uuid::Uuid::now_v7());
+    assert_eq!(get(&world, "alice", &unknown).await.0, 404);
+    assert_eq!(get(&world, "alice", "/api/v1/policies/kubernetes").await.0, 404);
+    assert_eq!(std::fs::read_to_string(folder.join("policy.rego")).unwrap(), file);
+    assert_eq!(get(&world, "bob", "/api/v1/decisions").await.0, 200);
 }
 
 #[tokio::test]

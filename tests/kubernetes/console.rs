@@ -24,6 +24,7 @@ const POLICY: &str = "p, role:on-call, sessions, *, *, allow\n\
                       p, role:on-call, audit, get, *, allow\n\
                       p, role:on-call, decisions, get, *, allow\n\
                       p, role:on-call, rbac, get, *, allow\n\
+                      p, role:on-call, policies, *, *, allow\n\
                       p, role:on-call, plugins, get, *, allow\n\
                       p, role:on-call, system, get, *, allow\n\
                       p, role:on-call, clusters, get, *, allow\n\
@@ -36,7 +37,7 @@ const POLICY: &str = "p, role:on-call, sessions, *, *, allow\n\
                       g, sub:owner, role:owner\ng, sub:other, role:owner\n";
 
 /// Every page that needs no name.
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 18] = [
     "",
     "clusters",
     "tokens",
@@ -44,6 +45,10 @@ const PAGES: [&str; 14] = [
     "decisions",
     "audit",
     "permissions",
+    "policies",
+    "policies/kubernetes",
+    "extensions",
+    "identities",
     "projects",
     "projects/shop",
     "applicationsets",
@@ -235,6 +240,8 @@ async fn who_is_refused_reads_which_right_is_missing_and_whom_to_ask() {
         ("sessions?user=*", "`sessions, get`"),
         ("decisions?user=*", "`decisions, get`"),
         ("audit?user=*", "`audit, get`"),
+        ("policies", "`policies, get`"),
+        ("policies/kubernetes", "`policies, get`"),
         ("plugins", "`plugins, get`"),
         ("system", "`system, get`"),
     ] {
@@ -675,6 +682,107 @@ async fn decisions_about_requests_to_clusters_are_the_persons_own() {
     assert_eq!(site.person("ann").await.open(&url).await.status, StatusCode::NOT_FOUND);
     let seen = site.person("root").await.open(&url).await;
     assert!(seen.text.contains("alice"), "{}", seen.text);
+}
+
+#[tokio::test]
+async fn a_policy_is_tried_with_a_decision_and_with_a_changed_file() {
+    let site = Site::start().await;
+    let token = site.fixture.token(AccessAs::User).await;
+    let read = reqwest::Client::new()
+        .get(format!("{}/k8s-proxy/api/v1/nodes", site.console))
+        .bearer_auth(&token.bearer);
+    let answer = read.send().await.unwrap();
+    let id = answer.headers()["tollgate-decision-id"].to_str().unwrap().to_owned();
+    let mut root = site.person("root").await;
+    let decision = root.open(&site.url(&format!("decisions/{id}"))).await;
+    let again = link(&decision, "/console/policies/kubernetes?");
+    let page = root.open(&format!("{}{again}", site.console)).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.text.contains(&format!("value=\"{id}\"")), "{}", page.text);
+    let url = site.url("policies/kubernetes");
+    let decided = root
+        .submit(&url, &[("op", "eval"), ("decision", &id), ("file", "policy.rego")])
+        .await;
+    assert!(
+        decided.text.contains("<span class=\"badge good\">allowed</span>"),
+        "{}",
+        decided.text
+    );
+    assert!(decided.text.contains("class=\"hit\""), "{}", decided.text);
+    assert!(decided.text.contains("want: {allow: true}"), "{}", decided.text);
+    let deny = "package tollgate.kubernetes\n\ndecision := {\"allow\": false, \"reason\": \"no <b>nodes</b>\"}\n";
+    let fields = [
+        ("op", "eval"),
+        ("decision", &*id),
+        ("file", "policy.rego"),
+        ("text", deny),
+    ];
+    let changed = root.submit(&url, &fields).await;
+    assert!(
+        changed.text.contains("no &#60;b&#62;nodes") && changed.text.contains("which is stored nowhere"),
+        "{}",
+        changed.text
+    );
+    let tested = root
+        .submit(&url, &[("op", "test"), ("file", "policy.rego"), ("text", deny)])
+        .await;
+    assert!(
+        tested.text.contains("cases fail") && tested.text.contains(">fails<"),
+        "{}",
+        tested.text
+    );
+    let wrong = root.submit(&url, &[("op", "eval"), ("input", "{not json")]).await;
+    assert_eq!(wrong.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(
+        wrong.text.contains("the input is not JSON") && wrong.text.contains("{not json"),
+        "{}",
+        wrong.text
+    );
+    let refused = site.person("ann").await.submit(&url, &fields).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    // Who can, from the page of permissions.
+    let who = root
+        .open(&site.url("permissions?resource=projects&action=update&object=shop&who=can"))
+        .await;
+    assert!(
+        who.text.contains("role:owner") && who.text.contains("sub:owner"),
+        "{}",
+        who.text
+    );
+    let refused = site
+        .person("ann")
+        .await
+        .open(&site.url("permissions?resource=projects&action=update&object=shop&who=can"))
+        .await;
+    assert!(
+        refused.text.contains("`rbac, get`") && !refused.text.contains("sub:owner"),
+        "{}",
+        refused.text
+    );
+}
+
+#[tokio::test]
+async fn all_of_a_person_is_ended_at_once() {
+    let site = Site::start().await;
+    let (mut ann, mut second) = (site.person("ann").await, site.person("ann").await);
+    let mut root = site.person("root").await;
+    let url = site.url("sessions");
+    let listed = root.open(&site.url("sessions?user=sub:ann")).await;
+    assert_eq!(listed.text.matches("End it</button>").count(), 2, "{}", listed.text);
+    // Nobody ends everybody, and ann cannot end root.
+    let refused = root.submit(&url, &[("all", "1"), ("user", "*")]).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text);
+    let refused = ann.submit(&url, &[("all", "1"), ("user", "sub:root")]).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text);
+    let ended = root.submit(&url, &[("all", "1"), ("user", "sub:ann")]).await;
+    assert_eq!(ended.url.query(), Some("user=sub%3Aann"), "{}", ended.text);
+    assert!(ended.text.contains("Nothing is at work"), "{}", ended.text);
+    for browser in [&mut ann, &mut second] {
+        assert_eq!(browser.open(&url).await.url.path(), "/console/sign-in");
+    }
+    assert_eq!(root.open(&url).await.url.path(), "/console/sessions");
+    let own = root.submit(&url, &[("all", "1")]).await;
+    assert_eq!(own.url.path(), "/console/sign-in", "{}", own.text);
 }
 
 #[tokio::test]

@@ -168,12 +168,7 @@ impl Answer {
                 redact_credentials(repository)
             ),
         });
-        // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
-        let lacks_identity = match mode {
-            ImpersonationMode::Enforce => derived.is_err(),
-            ImpersonationMode::Off | ImpersonationMode::Audit => indexed.project.is_none() || cluster.is_none(),
-        };
-        let refused = lacks_identity || refused_source.is_some();
+        let refused = indexed.is_refused(mode);
         let acts = account.filter(|_| mode == ImpersonationMode::Enforce && !refused);
         let problem = derived.err().map(|error| Problem {
             code: error.code(),

@@ -16,7 +16,7 @@ use super::format::Format;
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_policy::rbac::{
-    self, CanQuery, Explanation, MatchedRule, Rbac, TokenIssuer, Verdict, resolve_resource, validate_request,
+    self, CanQuery, Explanation, MatchedRule, Rbac, TokenIssuer, Verdict, WhoCan, resolve_resource, validate_request,
 };
 
 mod input;
@@ -47,6 +47,12 @@ pub(crate) enum Command {
     /// Prints the caller's principals in order of evaluation, the row that decided, and rows that nearly
     /// matched. Exits with 0 if the action is allowed, else with 1.
     Explain(ExplainArgs),
+    /// List who may perform an action
+    ///
+    /// Judges each name of the policy as a caller who has that name alone. Exits with 0 if anybody may,
+    /// else with 1.
+    #[command(after_help = "Example:\n  tollgate rbac who-can delete sessions '*/*' --config tollgate.yaml")]
+    WhoCan(WhoCanArgs),
     /// Report all mistakes in a policy, by file and line
     Validate(ValidateArgs),
     /// List requests that two semantics or two policies evaluate differently
@@ -140,6 +146,25 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct WhoCanArgs {
+    /// Action, such as `get` or `action/apps/Deployment/restart`
+    action: String,
+    /// Resource or its short name, such as `app`
+    resource: String,
+    /// Object, such as `project/name`; all objects if omitted
+    #[arg(default_value = "")]
+    object: String,
+    #[command(flatten)]
+    input: PolicyArgs,
+    /// Semantics of the evaluation; if omitted, those of the settings, else `argocd`
+    #[arg(long, value_enum)]
+    semantics: Option<SemanticsArg>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     input: PolicyArgs,
@@ -177,6 +202,7 @@ impl Command {
         let result = match self {
             Self::Can(args) => can(args, out, stderr),
             Self::Explain(args) => explain(args, out, stderr),
+            Self::WhoCan(args) => who_can(args, out, stderr),
             Self::Validate(args) => validate(args, out),
             Self::Diff(args) => diff(args, out, stderr),
             Self::Manifest(args) => manifest::run(args, out, stderr),
@@ -279,6 +305,23 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> R
         format => format.print(&explanation, out)?,
     }
     Ok(if explanation.verdict.is_allowed() { 0 } else { EXIT_NO })
+}
+
+fn who_can(args: &WhoCanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
+    let rbac = compiled(args.input.compile(args.input.semantics(args.semantics)?)?, stderr)?;
+    let query = CanQuery {
+        subject: "",
+        action: &args.action,
+        resource: &args.resource,
+        sub_resource: &args.object,
+    };
+    let found: WhoCan = rbac.who_can(query.request());
+    match args.output {
+        Format::Table => print::who_can(out, query.request(), &found)?,
+        format => format.print(&found, out)?,
+    }
+    let is_nobody = found.everyone.is_none() && found.allowed.is_empty();
+    Ok(if is_nobody { EXIT_NO } else { 0 })
 }
 
 #[derive(Serialize)]

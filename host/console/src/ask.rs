@@ -77,6 +77,17 @@ impl Refusal {
         self.status == StatusCode::NOT_FOUND
     }
 
+    /// A form that cannot be sent on.
+    pub(crate) fn of_form(message: String) -> Self {
+        Self {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            reason: Text::from("bad_form"),
+            message: Text::from(message),
+            decision: Text::default(),
+            details: Vec::new(),
+        }
+    }
+
     fn read(response: &Response<Bytes>) -> Self {
         let content: RefusalContent = serde_json::from_slice(response.body()).unwrap_or_default();
         let decision = response.headers().get(DECISION).and_then(|id| id.to_str().ok());

@@ -28,6 +28,7 @@ pub(crate) struct Me {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LoginRef {
+    id: Text,
     expires_at: Timestamp,
 }
 
@@ -98,6 +99,11 @@ impl Entry {
             "shield" => "M8 2l5 2v4c0 3-2 5-5 6-3-1-5-3-5-6V4zM6 8l1.500 1.500L10.500 6.500",
             "seal" => "M8 2a4 4 0 1 1 0 8 4 4 0 0 1 0-8M6 9.500L5 14l3-1.500L11 14l-1-4.500",
             "project" => "M2 4h4l1.500 2H14v7H2z",
+            "identity" => {
+                "M8 2a3 3 0 1 1 0 6 3 3 0 0 1 0-6M2.500 14c0-3 2.500-4.500 5.500-4.500s5.500 1.500 5.500 4.500"
+            }
+            "extension" => "M2 8h4M10 8h4M8 2v2M8 12v2M6 6h4v4H6z",
+            "policy" => "M3 2h10v12H3zM5.500 5l1 1 1.500-2M9.500 5h1.500M5.500 9l1 1 1.500-2M9.500 9.500h1.500",
             "set" => "M2 5h9v9H2zM5 2h9v9M4.500 8h4M4.500 11h4",
             "plugin" => "M3 5h3V3.500a1.500 1.500 0 0 1 3 0V5h4v3.500h-1.500a1.500 1.500 0 0 0 0 3H13V14H3z",
             _ => "M2 3h12v4H2zM2 9h12v4H2zM4.500 5h.010M4.500 11h.010",
@@ -137,7 +143,7 @@ const OWN: [Entry; 6] = [
         icon: "audit",
     },
 ];
-const GATEWAY: [Entry; 6] = [
+const GATEWAY: [Entry; 9] = [
     Entry {
         path: "/console/applicationsets",
         label: "ApplicationSets",
@@ -147,6 +153,21 @@ const GATEWAY: [Entry; 6] = [
         path: "/console/projects",
         label: "Projects",
         icon: "project",
+    },
+    Entry {
+        path: "/console/identities",
+        label: "Identities",
+        icon: "identity",
+    },
+    Entry {
+        path: "/console/extensions",
+        label: "Extensions",
+        icon: "extension",
+    },
+    Entry {
+        path: "/console/policies",
+        label: "Policies",
+        icon: "policy",
     },
     Entry {
         path: "/console/permissions",
@@ -225,6 +246,12 @@ impl Frame {
 
     pub(crate) fn time(&self, at: &Timestamp) -> Time {
         Time::new(*at, self.now)
+    }
+
+    /// The session that this browser has.
+    pub(crate) fn own_session(&self) -> Option<Text> {
+        let login = self.me.login.as_ref()?;
+        Some(Text::from(format!("login:{}", login.id.raw())))
     }
 
     /// When the person must sign in again.

@@ -16,9 +16,12 @@ mod audit;
 mod clusters;
 mod credentials;
 mod decisions;
+mod extensions;
+mod identities;
 mod overview;
 mod permissions;
 mod plugins;
+mod policies;
 mod projects;
 mod sessions;
 mod system;
@@ -103,6 +106,7 @@ impl View<'_> {
             Route::Theme if posts => Ok(self.choose_theme()),
             Route::Tokens if posts => self.change_tokens().await,
             Route::Sessions if posts => self.end_session().await,
+            Route::Policy(front) if posts => self.try_policy(&front).await,
             Route::Project(name) if posts => self.edit_project(&name).await,
             Route::NewApplicationSet if posts => self.edit_set(None).await,
             Route::ApplicationSet { namespace, name } if posts => self.edit_set(Some((&namespace, &name))).await,
@@ -117,6 +121,10 @@ impl View<'_> {
             Route::Decisions => self.decisions().await,
             Route::Decision(id) => self.decision(&id).await,
             Route::Permissions => self.permissions().await,
+            Route::Policies => self.policies().await,
+            Route::Policy(front) => self.policy(&front).await,
+            Route::Extensions => self.extensions().await,
+            Route::Identities => self.identities().await,
             Route::Projects => self.projects().await,
             Route::Project(name) => self.project(&name).await,
             Route::ApplicationSets => self.application_sets().await,

@@ -17,6 +17,12 @@ pub(crate) enum Route {
     Decisions,
     Decision(String),
     Permissions,
+    Policies,
+    /// The bundle of a front.
+    Policy(String),
+    Extensions,
+    /// Who acts for which Application.
+    Identities,
     Projects,
     Project(String),
     ApplicationSets,
@@ -53,6 +59,10 @@ impl Route {
             ["decisions"] => Self::Decisions,
             ["decisions", id] => Self::Decision(decoded(id)?),
             ["permissions"] => Self::Permissions,
+            ["policies"] => Self::Policies,
+            ["policies", front] => Self::Policy(decoded(front)?),
+            ["extensions"] => Self::Extensions,
+            ["identities"] => Self::Identities,
             ["projects"] => Self::Projects,
             ["projects", name] => Self::Project(decoded(name)?),
             ["applicationsets"] => Self::ApplicationSets,

@@ -63,7 +63,7 @@ impl LoadFindings {
         by_part.push((part, findings));
     }
 
-    fn all(&self) -> Vec<Diagnostic> {
+    pub(crate) fn all(&self) -> Vec<Diagnostic> {
         let by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         by_part.iter().flat_map(|(_, findings)| findings).cloned().collect()
     }

@@ -1,32 +1,41 @@
 //! The API about the gateway itself: decisions that this replica remembers, why RBAC permits or
-//! refuses something, plugins, and the state of the process.
+//! refuses something, policies, extensions, who acts for Applications, plugins, and the state of the
+//! process.
 //!
 //! Security: callers see their own decisions and their own permissions without a right, as
-//! [`Record::for_caller`] leaves them. Everything else needs one of the resources `decisions`, `rbac`,
-//! `plugins` and `system`.
+//! [`Record::for_caller`] leaves them, the extensions that they may invoke, and the Applications that
+//! they may see. Everything else needs one of the resources `decisions`, `rbac`, `policies`, `plugins`
+//! and `system`.
 
 use std::sync::Arc;
 
 use http::{Response, StatusCode, request};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
+use crate::pipeline::Gateway;
 use crate::platform::api::Error;
 use crate::platform::api::query::{OwnerFilter, for_each_parameter, wrong};
 use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
 use crate::platform::{self, answer};
 use crate::policies::Policies;
 use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
-use tollgate_policy::rbac::{Explanation, Field, RbacRequest, TokenIssuer, VerdictReason};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, Record};
 
+mod extensions;
+mod identities;
+mod policies;
+mod rbac;
 pub(crate) mod route;
 
+use identities::IdentityFilter;
+use rbac::{Asked, Question};
 use route::OperationsRoute;
 
 /// Most decisions of one answer, and how many it has if the caller does not say.
@@ -34,8 +43,6 @@ const MAX_DECISIONS: usize = 1_000;
 const DEFAULT_DECISIONS: usize = 100;
 /// Longest value of a parameter, in bytes.
 const PARAMETER_BYTES: usize = 1_024;
-/// Groups in one question about somebody else.
-const MAX_GROUPS: usize = 100;
 
 /// A list of decisions, newest first.
 #[derive(Serialize)]
@@ -53,17 +60,6 @@ struct DecisionFilter {
     /// Those of the console's pages: only them, or all others.
     of_pages: Option<bool>,
     limit: Option<usize>,
-}
-
-/// A question about RBAC.
-#[derive(Debug, Default)]
-struct Question {
-    resource: String,
-    action: String,
-    object: String,
-    /// `None` for the caller.
-    user: Option<String>,
-    groups: Vec<String>,
 }
 
 impl DecisionFilter {
@@ -106,54 +102,6 @@ impl DecisionFilter {
     }
 }
 
-impl Question {
-    fn read(query: Option<&str>) -> Result<Self, Error> {
-        let mut question = Self::default();
-        // Groups may repeat.
-        let mut others = Vec::new();
-        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-            match name.as_ref() {
-                "group" => question.groups.push(bounded("group", &value)?),
-                _ => others.push((name, value)),
-            }
-        }
-        for_each_parameter(
-            others.into_iter(),
-            &["resource", "action", "object", "user"],
-            |name, value| {
-                let value = bounded(name, &value)?;
-                match name {
-                    "resource" => question.resource = value,
-                    "action" => question.action = value,
-                    "object" => question.object = value,
-                    _ => question.user = Some(value),
-                }
-                Ok(())
-            },
-        )?;
-        if question.resource.is_empty() || question.action.is_empty() {
-            return Err(wrong("lacks `resource` or `action`, such as `applications` and `sync`"));
-        }
-        if question.groups.len() > MAX_GROUPS {
-            return Err(wrong(format!("has more than {MAX_GROUPS} `group`s")));
-        }
-        if question.user.is_none() && !question.groups.is_empty() {
-            return Err(wrong(
-                "has a `group` but no `user`: about yourself, your own groups count",
-            ));
-        }
-        Ok(question)
-    }
-
-    fn request(&self) -> RbacRequest<'_> {
-        RbacRequest {
-            resource: &self.resource,
-            action: &self.action,
-            object: &self.object,
-        }
-    }
-}
-
 fn bounded(name: &str, value: &str) -> Result<String, Error> {
     let bytes = value.len();
     if bytes == 0 || bytes > PARAMETER_BYTES {
@@ -171,79 +119,100 @@ impl RouteHandler for OperationsRoute {
     async fn serve(
         &self,
         context: RequestContext<'_>,
-        (head, _): (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         let (gateway, principal) = (context.gateway, context.principal);
-        let _held = gateway.persons.acquire(principal.limit_key())?;
+        let held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "operations");
         let policies = &context.snapshot.policies;
         let mut asker = Asker {
+            gateway,
+            snapshot: context.snapshot,
             policies,
             caller: policies.caller(principal),
             person: platform::person_of(gateway, context.snapshot, principal),
             checks: Vec::new(),
         };
         let query = head.uri.query();
-        let answered = match self {
-            Self::Decisions => DecisionFilter::read(query).and_then(|filter| {
-                let user = match &filter.owner {
-                    OwnerFilter::Mine => None,
-                    OwnerFilter::All => Some(None),
-                    OwnerFilter::User(name) => Some(Some(name.as_str())),
-                };
-                if let Some(user) = user {
-                    asker.require(GET_DECISIONS, user.unwrap_or("*"))?;
-                }
-                let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS);
-                let records = gateway.status.recorder.latest(limit, |record| {
-                    let is_asked = match user {
-                        None => asker.owns(record),
-                        Some(None) => true,
-                        Some(Some(name)) => is_about(record, name),
+        let answered: Result<Response<Body>, Rejection> = match self {
+            Self::Decisions => DecisionFilter::read(query)
+                .and_then(|filter| {
+                    let user = match &filter.owner {
+                        OwnerFilter::Mine => None,
+                        OwnerFilter::All => Some(None),
+                        OwnerFilter::User(name) => Some(Some(name.as_str())),
                     };
-                    is_asked && filter.selects(record)
-                });
-                let records: Vec<Arc<Record>> = match user {
-                    Some(_) => records,
-                    None => records.iter().map(|record| Arc::new(record.for_caller())).collect(),
-                };
-                Ok(answer(StatusCode::OK, &Decisions { items: &records }))
-            }),
+                    if let Some(user) = user {
+                        asker.require(GET_DECISIONS, user.unwrap_or("*"))?;
+                    }
+                    let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS);
+                    let records = gateway.status.recorder.latest(limit, |record| {
+                        let is_asked = match user {
+                            None => asker.owns(record),
+                            Some(None) => true,
+                            Some(Some(name)) => is_about(record, name),
+                        };
+                        is_asked && filter.selects(record)
+                    });
+                    let records: Vec<Arc<Record>> = match user {
+                        Some(_) => records,
+                        None => records.iter().map(|record| Arc::new(record.for_caller())).collect(),
+                    };
+                    Ok(answer(StatusCode::OK, &Decisions { items: &records }))
+                })
+                .map_err(Rejection::from),
             Self::Decision(id) => {
                 let found = gateway.status.recorder.find(*id);
-                let record = found.as_deref().and_then(|record| {
-                    if asker.owns(record) {
-                        return Some(record.for_caller());
-                    }
-                    let mut names = names(record).chain(["*"]);
-                    names.any(|name| asker.may(GET_DECISIONS, name)).then(|| record.clone())
+                let record = found.as_deref().and_then(|record| match asker.owns(record) {
+                    true => Some(record.for_caller()),
+                    false => asker.may_see(record).then(|| record.clone()),
                 });
-                context
-                    .record
-                    .note(|record| record.checks = std::mem::take(&mut asker.checks).into());
-                let record = record.ok_or(Rejection::NotFound)?;
-                Ok(answer(StatusCode::OK, &record))
+                record
+                    .map(|record| answer(StatusCode::OK, &record))
+                    .ok_or(Rejection::NotFound)
             }
-            Self::Explain => Question::read(query).and_then(|question| asker.explain(&question)),
-            Self::Plugins => asker.require(GET_PLUGINS, "*").map(|()| {
-                let plugins: Vec<_> = context.snapshot.plugins.list().collect();
-                answer(StatusCode::OK, &json!({ "items": plugins }))
-            }),
+            Self::DecisionInput(id) => asker.decision_input(*id).map(|input| answer(StatusCode::OK, &input)),
+            Self::Explain => Question::read(query)
+                .and_then(|question| asker.explain(&question))
+                .map_err(Rejection::from),
+            Self::WhoCan => match Asked::read(query).and_then(|asked| asker.require(GET_RBAC, "*").map(|()| asked)) {
+                Ok(asked) => asker.who_can(asked, held).await,
+                Err(error) => Err(error.into()),
+            },
+            Self::Extensions => asker.extensions(query).map_err(Rejection::from),
+            Self::Identities => match IdentityFilter::read(query) {
+                Ok(filter) => asker.identities(filter, held).await,
+                Err(error) => Err(error.into()),
+            },
+            Self::Policies => asker.list_policies(),
+            Self::Policy(front) => asker.policy(*front, held).await,
+            Self::TestPolicy(front) => asker.test_policy(*front, (head, body), held).await,
+            Self::EvaluatePolicy(front) => asker.evaluate_policy(*front, (head, body), held).await,
+            Self::Plugins => asker
+                .require(GET_PLUGINS, "*")
+                .map(|()| {
+                    let plugins: Vec<_> = context.snapshot.plugins.list().collect();
+                    answer(StatusCode::OK, &json!({ "items": plugins }))
+                })
+                .map_err(Rejection::from),
             Self::System => asker
                 .require(GET_SYSTEM, "*")
-                .map(|()| answer(StatusCode::OK, &gateway.status.report())),
+                .map(|()| answer(StatusCode::OK, &gateway.status.report()))
+                .map_err(Rejection::from),
         };
         context.record.note(|record| {
             if !asker.checks.is_empty() {
                 record.checks = asker.checks.into();
             }
         });
-        Ok(answered?)
+        answered
     }
 }
 
 /// The caller, and the permissions that were checked.
 struct Asker<'a> {
+    gateway: &'a Gateway,
+    snapshot: &'a Arc<Snapshot>,
     policies: &'a Policies,
     caller: Arc<Caller>,
     /// The person of the directory; `None` for somebody whom only an issuer knows.
@@ -278,6 +247,12 @@ impl Asker<'_> {
         is_caller || is_person
     }
 
+    /// Whether a decision may be shown to the caller.
+    fn may_see(&mut self, record: &Record) -> bool {
+        let mut names = names(record).chain(["*"]);
+        self.owns(record) || names.any(|name| self.may(GET_DECISIONS, name))
+    }
+
     fn may(&mut self, permission: Permission, object: &str) -> bool {
         let check = check(self.policies, &self.caller, permission, object.to_owned());
         let allowed = check.allowed;
@@ -296,53 +271,6 @@ impl Asker<'_> {
             }),
         }
     }
-
-    fn explain(&mut self, question: &Question) -> Result<Response<Body>, Error> {
-        let rbac = &self.policies.rbac;
-        let (explanation, user) = match &question.user {
-            None => {
-                let explanation = rbac.explain(&self.caller.roles, question.request());
-                let may_see_all = self.may(GET_RBAC, "*");
-                let explanation = if may_see_all { explanation } else { own(explanation) };
-                (explanation, self.caller.principal.username().to_owned())
-            }
-            Some(user) => {
-                self.require(GET_RBAC, "*")?;
-                let who = rbac.identify_name(user, &question.groups, TokenIssuer::Assumed);
-                (rbac.explain(&who, question.request()), user.clone())
-            }
-        };
-        let mut content = Map::new();
-        content.insert("user".to_owned(), user.into());
-        content.insert("allowed".to_owned(), explanation.verdict.is_allowed().into());
-        let why = match explanation.verdict.why {
-            VerdictReason::Allowed => "allowed",
-            VerdictReason::DeniedByRule => "denied_by_rule",
-            VerdictReason::NoRule => "no_rule",
-            VerdictReason::EvaluationError => "evaluation_error",
-        };
-        content.insert("why".to_owned(), why.into());
-        if let Ok(Value::Object(rest)) = serde_json::to_value(&explanation) {
-            content.extend(rest.into_iter().filter(|(name, _)| name != "verdict"));
-        }
-        Ok(answer(StatusCode::OK, &content))
-    }
-}
-
-/// What callers may know of their own permissions: of the rows that nearly match, those of their own
-/// principals, and of no row the file that it is in.
-fn own(explanation: Explanation) -> Explanation {
-    let mut shown = explanation;
-    shown.near_misses.retain(|miss| miss.field != Field::Subject);
-    let of_principals = shown
-        .principals
-        .iter_mut()
-        .filter_map(|principal| principal.rule.as_mut());
-    let of_misses = shown.near_misses.iter_mut().map(|miss| &mut miss.rule);
-    for rule in shown.rule.iter_mut().chain(of_principals).chain(of_misses) {
-        rule.location.clear();
-    }
-    shown
 }
 
 /// The names of whom a decision is about.

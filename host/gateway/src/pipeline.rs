@@ -34,6 +34,7 @@ use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, Presented
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
+use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
@@ -69,6 +70,8 @@ pub(crate) struct Gateway {
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
     pub(crate) argocd_methods: MethodIndex,
+    /// Evaluates policies for whoever tries them.
+    pub(crate) checker: Checker,
     /// The state of the process, as the admin listener has it.
     pub(crate) status: AdminState,
 }
@@ -88,7 +91,7 @@ impl Gateway {
         (config, source): (&Config, Arc<dyn Source>),
         (kubernetes_state, applications_state, application_sets_state, sign_in): FrontStates,
         (open, store): (Arc<OpenExchanges>, Option<Arc<Store>>),
-        status: AdminState,
+        (status, checker): (AdminState, Checker),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -117,6 +120,7 @@ impl Gateway {
             store,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
+            checker,
             status,
         })
     }

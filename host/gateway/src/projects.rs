@@ -24,7 +24,7 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
 pub(crate) mod permit;
-mod preview;
+pub(crate) mod preview;
 pub(crate) mod route;
 pub mod update;
 

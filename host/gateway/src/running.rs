@@ -125,7 +125,7 @@ impl RunningGateway {
         let credentials = Arc::new(CredentialCache::new(cache_settings, cache_clock, Handle::current()));
         let loader = Loader::new(
             Arc::clone(&config),
-            checker,
+            checker.clone(),
             Arc::clone(&metrics),
             (Arc::clone(&credentials), clock.clone()),
         )?;
@@ -201,7 +201,7 @@ impl RunningGateway {
                 logins.map(|logins| SignInState::new(logins, pages)),
             ),
             (Arc::clone(&open_exchanges), store.clone()),
-            admin.clone(),
+            (admin.clone(), checker),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;

@@ -92,7 +92,7 @@ impl SignIn<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         let reads = console::reads(&head.method);
-        let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style);
+        let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style | ConsoleRoute::Icon);
         self.record.note(|record| {
             record.front = "console";
             record.is_of_page = reads && is_page;
@@ -110,6 +110,7 @@ impl SignIn<'_> {
         }
         match route {
             ConsoleRoute::Style => Ok(pages::style()),
+            ConsoleRoute::Icon => Ok(pages::icon()),
             ConsoleRoute::Page => self.console_page((head, body)).await,
             ConsoleRoute::SignIn => self.choose(&head, None),
             ConsoleRoute::Begin(method) => self.begin(method, &head).await,

@@ -272,6 +272,17 @@ impl IndexedApplication {
         repositories.find(|repository| !permitted(repository))
     }
 
+    /// Whether requests about it are refused in this mode, whoever asks: because nobody acts, or because
+    /// of a source that its project does not permit.
+    pub fn is_refused(&self, mode: ImpersonationMode) -> bool {
+        // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
+        let lacks_identity = match mode {
+            ImpersonationMode::Enforce => self.derived_account.is_err(),
+            ImpersonationMode::Off | ImpersonationMode::Audit => self.project.is_none() || self.destination.is_err(),
+        };
+        lacks_identity || self.refused_repository().is_some()
+    }
+
     /// How each entry of the project's list matched on the way to the account; the entry that
     /// decided is last. Empty if there is no project or no cluster. Allocates: meant for people and
     /// load time.

@@ -36,6 +36,7 @@ mod re2;
 mod read;
 #[cfg(test)]
 mod tests;
+mod who_can;
 
 pub use can::{Advice, CanQuery, resolve_resource, validate_request};
 pub use differences::{Difference, differences};
@@ -46,6 +47,7 @@ pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
 };
 pub use read::{account_names, compose_policy, undefined_roles, validate_line, validate_text};
+pub use who_can::{Holder, HolderKind, WhoCan};
 
 use index::Table;
 use matcher::{PatternId, PatternPool};

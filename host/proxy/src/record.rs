@@ -401,6 +401,29 @@ impl Recorder {
         }
     }
 
+    /// The callers of the latest records, each once, the latest first, at most `limit`.
+    pub fn callers(&self, limit: usize) -> Vec<Arc<Principal>> {
+        let mut found: Vec<Arc<Principal>> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut below = u64::MAX;
+        loop {
+            let (page, next) = self.lock().page(below);
+            if page.is_empty() {
+                return found;
+            }
+            for principal in page.iter().filter_map(|record| record.principal.as_ref()) {
+                if found.len() >= limit {
+                    return found;
+                }
+                let names = (principal.issuer(), principal.user_id(), principal.groups());
+                if seen.insert((names.0.to_owned(), names.1.to_owned(), names.2.to_vec())) {
+                    found.push(Arc::clone(principal));
+                }
+            }
+            below = next;
+        }
+    }
+
     /// Waits until every record closed before is in the decision file.
     pub async fn flush(&self) {
         if let Some(tracing) = self.tracing.clone() {

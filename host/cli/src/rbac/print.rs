@@ -9,7 +9,7 @@ use super::Differences;
 use crate::list_output::{render, serialized_name};
 use crate::terminal;
 use tollgate_policy::rbac::{
-    Difference, Explanation, Field, MatchedRule, RbacRequest, TokenIssuer, Verdict, VerdictReason,
+    Difference, Explanation, Field, Holder, MatchedRule, RbacRequest, TokenIssuer, Verdict, VerdictReason, WhoCan,
 };
 
 /// A text of a policy or command line, without control characters.
@@ -68,6 +68,45 @@ pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer:
     }
     for note in &answer.notes {
         writeln!(out, "note: {}", plain(note))?;
+    }
+    Ok(())
+}
+
+/// Prints who may, and whom a row denies it.
+pub(super) fn who_can(out: &mut dyn Write, request: RbacRequest<'_>, answer: &WhoCan) -> io::Result<()> {
+    let row = |rule: &Option<MatchedRule>| {
+        let text = |rule: &MatchedRule| format!("{}: {}", plain(&rule.location), plain(&rule.text));
+        rule.as_ref().map(text).unwrap_or_default()
+    };
+    let (resource, action, object) = (request.resource, request.action, plain(request.object));
+    if let Some(everyone) = &answer.everyone {
+        writeln!(
+            out,
+            "Everyone may: {resource}, {action}, {object}: {}",
+            row(&everyone.rule)
+        )?;
+    } else if answer.allowed.is_empty() {
+        writeln!(out, "Nobody may: {resource}, {action}, {object}")?;
+    }
+    let rows = |outcome: &'static str, holders: &[Holder]| -> Vec<[String; 4]> {
+        let cells = |holder: &Holder| {
+            let kind: &str = holder.kind.into();
+            [
+                outcome.to_owned(),
+                kind.to_owned(),
+                plain(&holder.name),
+                row(&holder.rule),
+            ]
+        };
+        holders.iter().map(cells).collect()
+    };
+    let mut all = rows("allow", &answer.allowed);
+    all.extend(rows("deny", &answer.denied));
+    if !all.is_empty() {
+        writeln!(out, "{}", render(&["OUTCOME", "AS", "NAME", "ROW"], all.into_iter()))?;
+    }
+    if !answer.complete {
+        writeln!(out, "note: the policy has more names than are judged")?;
     }
     Ok(())
 }

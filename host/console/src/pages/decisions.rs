@@ -235,6 +235,18 @@ impl Decision {
         Some(Query::new().with("session", session.raw()).at("/console/audit"))
     }
 
+    /// The address that asks the policy again. `None` for ApplicationSets, whose decisions have no single
+    /// input.
+    fn policy_path(&self) -> Option<String> {
+        let front = match self.front.raw() {
+            front @ ("extensions" | "kubernetes" | "applications" | "argocd") => front,
+            "control-plane" => "controlplane",
+            _ => return None,
+        };
+        let query = Query::new().with("decision", self.decision_id.raw());
+        Some(query.at(&format!("/console/policies/{front}")))
+    }
+
     /// The command that says more to whoever may use the gateway's machine.
     fn command(&self) -> String {
         format!("tollgate policy explain --decision {}", self.decision_id.raw())

@@ -50,6 +50,63 @@ struct NearMiss {
     rule: Rule,
 }
 
+/// Who may do something.
+#[derive(Debug, Deserialize)]
+struct WhoCan {
+    #[serde(default)]
+    everyone: Option<Holder>,
+    allowed: Vec<Holder>,
+    denied: Vec<Holder>,
+    complete: bool,
+    seen: Vec<Seen>,
+}
+
+/// A name of the policy, with the row that decides about it.
+#[derive(Debug, Deserialize)]
+struct Holder {
+    #[serde(rename = "as")]
+    kind: Text,
+    name: Text,
+    #[serde(default)]
+    rule: Option<Rule>,
+}
+
+/// Somebody who was seen lately.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    username: Text,
+    issuer: Text,
+    groups: Vec<Text>,
+}
+
+impl WhoCan {
+    /// The names that are listed, so that a page stays small.
+    fn shown<'a>(&self, holders: &'a [Holder]) -> &'a [Holder] {
+        holders.get(..HOLDERS).unwrap_or(holders)
+    }
+
+    fn hidden(&self, holders: &[Holder]) -> usize {
+        holders.len().saturating_sub(HOLDERS)
+    }
+
+    fn shown_seen(&self) -> &[Seen] {
+        self.seen.get(..HOLDERS).unwrap_or(&self.seen)
+    }
+}
+
+impl Holder {
+    fn kind_text(&self) -> &'static str {
+        match self.kind.raw() {
+            "user" => "a person",
+            "group" => "a group",
+            "account" => "an account of Argo CD",
+            "project-token" => "a project's token",
+            "role" => "a role",
+            _ => "something of another version of Tollgate",
+        }
+    }
+}
+
 impl Explanation {
     fn reason(&self) -> &'static str {
         match self.why.raw() {
@@ -91,11 +148,34 @@ struct PermissionsPage<'a> {
     frame: &'a Frame,
     query: &'a Fields,
     explanation: Option<&'a Explanation>,
+    who_can: Option<&'a WhoCan>,
     refusal: Option<&'a Refusal>,
 }
 
+/// Names of one list.
+const HOLDERS: usize = 200;
+
 impl View<'_> {
+    async fn who_can(&self) -> Answer {
+        let query = Query::new().with_fields(&self.query, &["resource", "action", "object"]);
+        let asked = ask::get::<WhoCan>(self.api, &query.at("/api/v1/rbac/who-can")).await;
+        let page = PermissionsPage {
+            frame: &self.frame,
+            query: &self.query,
+            explanation: None,
+            who_can: asked.as_ref().ok(),
+            refusal: asked.as_ref().err(),
+        };
+        match &asked {
+            Err(_) => self.page_with_problem(&page),
+            Ok(_) => self.page(&page),
+        }
+    }
+
     pub(super) async fn permissions(&self) -> Answer {
+        if self.query.get("who").is_some() {
+            return self.who_can().await;
+        }
         let is_asked = ["resource", "action"].iter().any(|name| self.query.get(name).is_some());
         let mut query = Query::new().with_fields(&self.query, &["resource", "action", "object", "user"]);
         for group in self.query.text("groups").split([',', '\n']).map(str::trim) {
@@ -114,6 +194,7 @@ impl View<'_> {
             frame: &self.frame,
             query: &self.query,
             explanation: explanation.as_ref(),
+            who_can: None,
             refusal: refusal.as_ref(),
         };
         match &refusal {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::tokens::{AgentRef, User};
 use super::{Answer, View};
-use crate::ask::{self, Items};
+use crate::ask::{self, Items, Refusal};
 use crate::form::Query;
 use crate::frame::Frame;
 use crate::text::{Text, encode, grouped};
@@ -54,6 +54,12 @@ impl Session {
             .at("/console/audit")
     }
 
+    /// The address of all of the same person.
+    fn person_path(&self) -> String {
+        let query = Query::new().with("user", self.user.username.raw());
+        query.at("/console/sessions")
+    }
+
     fn request_count(&self) -> String {
         grouped(self.requests)
     }
@@ -65,6 +71,8 @@ struct SessionsPage<'a> {
     frame: &'a Frame,
     sessions: &'a [Session],
     is_about_all: bool,
+    /// Whose they are, if they are one other person's.
+    person: Option<Text>,
     next: Option<String>,
 }
 
@@ -77,6 +85,7 @@ impl View<'_> {
             frame: &self.frame,
             sessions: &list.items,
             is_about_all: self.is_about_all(),
+            person: self.query.get("user").filter(|user| *user != "*").map(Text::from),
             next: self.next(
                 "/console/sessions",
                 &["user", "agent"],
@@ -85,13 +94,48 @@ impl View<'_> {
         })
     }
 
-    pub(super) async fn end_session(&self) -> Answer {
-        let id = encode(self.form.text("end"));
-        match ask::delete(self.api, &format!("/api/v1/sessions/{id}")).await {
-            // One that is over counts as ended.
-            Err(refusal) if refusal.is_absent() => {}
-            ended => ended?,
+    /// Ends all of one person, their own browser's last so that the rest can be ended.
+    async fn end_all(&self) -> Answer {
+        if self.form.get("user") == Some("*") {
+            let message = "the sessions of one person can be ended at once, not everybody's";
+            return Err(Refusal::of_form(message.to_owned()).into());
+        }
+        let mut next = None::<String>;
+        let mut ids = Vec::new();
+        loop {
+            let query = Query::new()
+                .with_fields(&self.form, &["user"])
+                .with_some("continue", next.as_deref())
+                .with("limit", "1000");
+            let list: Items<Session> = ask::get(self.api, &query.at("/api/v1/sessions")).await?;
+            ids.extend(list.items.into_iter().map(|session| session.id));
+            next = list.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        let own = self.frame.own_session();
+        ids.sort_by_key(|id| own.as_ref() == Some(id));
+        for id in ids {
+            self.end(&id.encoded()).await?;
         }
         Ok(self.back_to("/console/sessions"))
+    }
+
+    pub(super) async fn end_session(&self) -> Answer {
+        if self.form.get("all").is_some() {
+            return self.end_all().await;
+        }
+        self.end(&encode(self.form.text("end"))).await?;
+        Ok(self.back_to("/console/sessions"))
+    }
+
+    /// - `id`: encoded.
+    async fn end(&self, id: &str) -> Result<(), Refusal> {
+        match ask::delete(self.api, &format!("/api/v1/sessions/{id}")).await {
+            // One that is over counts as ended.
+            Err(refusal) if refusal.is_absent() => Ok(()),
+            ended => ended,
+        }
     }
 }

@@ -89,6 +89,10 @@ impl ApplicationsPolicy {
         Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
     }
 
+    pub(crate) fn bundle(&self) -> &Bundle {
+        &self.bundle
+    }
+
     fn new(bundle: Bundle, rules: ImpersonationRules) -> Self {
         Self {
             digest: bundle.digest().into(),

@@ -14,7 +14,7 @@ use tollgate_proxy::forward::ArgocdProtocol;
 use tollgate_proxy::target::{Error, check_argocd_path};
 
 /// Paths of Tollgate itself, with everything below them.
-const OWN: [&str; 18] = [
+const OWN: [&str; 19] = [
     "/.well-known/jwks.json",
     "/api/v1/agents",
     "/api/v1/audit",
@@ -24,6 +24,7 @@ const OWN: [&str; 18] = [
     "/api/v1/me",
     "/api/v1/people",
     "/api/v1/plugins",
+    "/api/v1/policies",
     "/api/v1/rbac",
     "/api/v1/sessions",
     "/api/v1/system",

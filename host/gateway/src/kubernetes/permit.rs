@@ -89,6 +89,10 @@ impl KubernetesPolicy {
         loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
     }
 
+    pub(crate) fn bundle(&self) -> &Bundle {
+        &self.bundle
+    }
+
     fn new(bundle: Bundle, mapping: ImpersonationMapping) -> Self {
         Self {
             digest: bundle.digest().into(),

@@ -3,35 +3,71 @@
 use http::{Method, Uri};
 use uuid::Uuid;
 
+use tollgate_policy::rego::Front;
+
 const API: &str = "/api/v1/";
 
-/// A request about the gateway itself. All of them read.
+/// A request about the gateway itself. None of them changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationsRoute {
     /// The latest decisions.
     Decisions,
     Decision(Uuid),
+    /// What the policy was given for a decision.
+    DecisionInput(Uuid),
     /// Why somebody has a permission, or has not.
     Explain,
+    /// Who has a permission.
+    WhoCan,
+    Extensions,
+    /// Who acts for each Application.
+    Identities,
+    Policies,
+    /// The bundle of a front.
+    Policy(Front),
+    /// Run its cases.
+    TestPolicy(Front),
+    /// Ask what it would decide.
+    EvaluatePolicy(Front),
     Plugins,
     System,
 }
 
 /// Finds what a request asks for. `None` if it is not one about the gateway itself.
 pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> {
+    let tail = uri.path().strip_prefix(API)?;
+    if *method == Method::POST {
+        let (front, action) = tail.strip_prefix("policies/")?.split_once('/')?;
+        let front = Front::try_from(front).ok()?;
+        return match action {
+            "test" => Some(OperationsRoute::TestPolicy(front)),
+            "eval" => Some(OperationsRoute::EvaluatePolicy(front)),
+            _ => None,
+        };
+    }
     if *method != Method::GET && *method != Method::HEAD {
         return None;
     }
-    let tail = uri.path().strip_prefix(API)?;
     match tail {
         "decisions" => Some(OperationsRoute::Decisions),
         "rbac/explain" => Some(OperationsRoute::Explain),
+        "rbac/who-can" => Some(OperationsRoute::WhoCan),
+        "tollgate/extensions" => Some(OperationsRoute::Extensions),
+        "tollgate/applications" => Some(OperationsRoute::Identities),
+        "policies" => Some(OperationsRoute::Policies),
         "plugins" => Some(OperationsRoute::Plugins),
         "system" => Some(OperationsRoute::System),
-        _ => {
-            let id = Uuid::try_parse(tail.strip_prefix("decisions/")?).ok()?;
-            Some(OperationsRoute::Decision(id))
-        }
+        _ => match tail.split_once('/')? {
+            ("policies", front) => Front::try_from(front).ok().map(OperationsRoute::Policy),
+            ("decisions", rest) => {
+                let id = |text| Uuid::try_parse(text).ok();
+                match rest.strip_suffix("/input") {
+                    Some(text) => id(text).map(OperationsRoute::DecisionInput),
+                    None => id(rest).map(OperationsRoute::Decision),
+                }
+            }
+            (_, _) => None,
+        },
     }
 }
 
@@ -39,7 +75,7 @@ pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> 
 mod tests {
     use http::{Method, Uri};
 
-    use super::{OperationsRoute, operations};
+    use super::{Front, OperationsRoute, operations};
 
     #[test]
     fn only_reads_of_known_paths_are_found() {
@@ -54,6 +90,12 @@ mod tests {
         assert_eq!(of(&Method::POST, "/api/v1/decisions"), None);
         assert_eq!(of(&Method::GET, "/api/v1/decisions/x"), None);
         assert_eq!(of(&Method::GET, "/api/v1/system/"), None);
+        assert_eq!(
+            of(&Method::POST, "/api/v1/policies/extensions/eval"),
+            Some(OperationsRoute::EvaluatePolicy(Front::Extensions))
+        );
+        assert_eq!(of(&Method::GET, "/api/v1/policies/extensions/eval"), None);
+        assert_eq!(of(&Method::GET, "/api/v1/policies/nothing"), None);
         let id = uuid::Uuid::now_v7();
         assert_eq!(
             of(&Method::HEAD, &format!("/api/v1/decisions/{id}")),

@@ -63,7 +63,7 @@ struct ApplicationPreview {
 
 /// Who acts for an Application.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Acting {
+pub(crate) struct Acting {
     /// `namespace:name`. Absent if nobody acts, or the gateway itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     account: Option<String>,
@@ -82,7 +82,7 @@ struct Tried {
 }
 
 impl Acting {
-    fn of(indexed: &IndexedApplication) -> Self {
+    pub(crate) fn of(indexed: &IndexedApplication) -> Self {
         match &indexed.derived_account {
             Ok(derived) => Self {
                 account: derived

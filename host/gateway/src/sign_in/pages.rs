@@ -16,6 +16,7 @@ use crate::sign_in::Error;
 use tollgate_proxy::forward::Body;
 
 const STYLE: &str = include_str!("../../templates/style.css");
+const ICON: &str = include_str!("../../templates/icon.svg");
 
 /// What pages of sign-in may do: use their style sheet and send their own forms.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
@@ -136,6 +137,18 @@ pub(super) fn style() -> Response<Body> {
     let content_type = HeaderValue::from_static("text/css; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     asset(response)
+}
+
+/// The icon of a tab, `/console/icon.svg`.
+pub(super) fn icon() -> Response<Body> {
+    let mut response = Response::new(Bytes::from_static(ICON.as_bytes()));
+    let content_type = HeaderValue::from_static("image/svg+xml");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    let mut response = asset(response);
+    // Its path stays when it changes.
+    let for_a_day = HeaderValue::from_static("public, max-age=86400");
+    response.headers_mut().insert(CACHE_CONTROL, for_a_day);
+    response
 }
 
 /// Sends the browser elsewhere by `GET`.

@@ -32,6 +32,7 @@ pub(crate) enum ConsoleRoute<'a> {
     /// Any page that is not about sign-in.
     Page,
     Style,
+    Icon,
     /// Choose how to sign in.
     SignIn,
     /// Go to an issuer.
@@ -91,6 +92,7 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
     let parts: Vec<&str> = tail.split('/').skip(1).collect();
     Ok(match *parts.as_slice() {
         [_] if reads && path == style_path => Some(ConsoleRoute::Style),
+        ["icon.svg"] if reads => Some(ConsoleRoute::Icon),
         ["sign-in"] if reads => Some(ConsoleRoute::SignIn),
         ["sign-in", "argocd"] if posts => Some(ConsoleRoute::Password),
         ["sign-in", name] if reads => Some(ConsoleRoute::Begin(name)),

@@ -143,21 +143,34 @@ impl RbacIdentity {
 impl Rbac {
     /// The identity for the claims of a verified token. Cached; at most 10,000 are kept.
     pub fn identify(&self, claims: &Map<String, Value>) -> Arc<RbacIdentity> {
-        let key = CacheKey {
-            local: claims.get("iss").and_then(Value::as_str) == Some(LOCAL_ISSUER),
-            user: user_identifier(claims).to_owned(),
-            groups: scope_values(claims, &self.scopes),
-        };
+        let key = self.key_of(claims);
         if let Some(cached) = self.identities.identities.get(&key) {
             return cached;
         }
-        let narrowed = self.narrowed_by.as_ref().map(|narrower| narrower.identify(claims));
-        let identity = Arc::new(RbacIdentity {
-            narrowed,
-            ..self.resolve_claims(&key)
-        });
+        let identity = Arc::new(self.resolve(claims, &key));
         self.identities.identities.insert(key, identity.clone());
         identity
+    }
+
+    /// As [`Rbac::identify`], for claims that no caller has: callers would be pushed out of the cache.
+    pub(super) fn identify_uncached(&self, claims: &Map<String, Value>) -> RbacIdentity {
+        self.resolve(claims, &self.key_of(claims))
+    }
+
+    fn key_of(&self, claims: &Map<String, Value>) -> CacheKey {
+        CacheKey {
+            local: claims.get("iss").and_then(Value::as_str) == Some(LOCAL_ISSUER),
+            user: user_identifier(claims).to_owned(),
+            groups: scope_values(claims, &self.scopes),
+        }
+    }
+
+    fn resolve(&self, claims: &Map<String, Value>, key: &CacheKey) -> RbacIdentity {
+        let narrower = self.narrowed_by.as_ref();
+        RbacIdentity {
+            narrowed: narrower.map(|narrower| Arc::new(narrower.identify_uncached(claims))),
+            ..self.resolve_claims(key)
+        }
     }
 
     /// The identity for a name on a command line: that of a caller who signs in by that name. A

@@ -29,7 +29,7 @@ pub(super) const RESOURCES: [(&str, &[&str]); 12] = [
 ];
 
 /// Resources that only the gateway checks, with their actions. Argo CD ignores their rows.
-pub(super) const OWN_RESOURCES: [(&str, &[&str]); 9] = [
+pub(super) const OWN_RESOURCES: [(&str, &[&str]); 10] = [
     ("credentials", &["get"]),
     ("tokens", &["create", "get", "delete"]),
     ("sessions", &["get", "delete"]),
@@ -37,6 +37,7 @@ pub(super) const OWN_RESOURCES: [(&str, &[&str]); 9] = [
     ("audit", &["get"]),
     ("decisions", &["get"]),
     ("rbac", &["get"]),
+    ("policies", &["get", "eval"]),
     ("plugins", &["get"]),
     ("system", &["get"]),
 ];

@@ -1,5 +1,6 @@
 //! Reads the files of one bundle from a folder as texts of bounded size. Nothing is parsed here.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,18 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
+impl File {
+    /// Its name below the bundle's folder.
+    fn name(&self) -> &str {
+        let separator = match self.kind {
+            FileKind::Data => "/data/",
+            FileKind::Policy | FileKind::Condition | FileKind::Mapping | FileKind::Cases => "/",
+        };
+        let start = self.path.rfind(separator).map_or(0, |at| at.saturating_add(1));
+        self.path.get(start..).unwrap_or(&self.path)
+    }
+}
+
 /// All files of one bundle, in name order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BundleSource {
@@ -83,6 +96,56 @@ impl BundleSource {
         Loaded::new(Self { front, files }, found)
     }
 
+    /// Name and text of each file, below the bundle's folder, in order.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|file| (file.name(), file.text.as_str()))
+    }
+
+    /// The bundle with other texts for some of its files, or with more files.
+    ///
+    /// - `directory`: where it was read.
+    /// - `texts`: by name, such as `policy.rego` or `data/teams.yaml`.
+    ///
+    /// Refuses what [`BundleSource::read`] refuses, and names of files that no bundle has.
+    pub fn with_files(mut self, directory: &Path, texts: BTreeMap<String, String>) -> Loaded<Self> {
+        let mut found = Vec::new();
+        for (name, text) in texts {
+            let path = directory.join(&name).display().to_string();
+            let (in_data, plain) = match name.strip_prefix("data/") {
+                Some(rest) => (true, rest),
+                None => (false, name.as_str()),
+            };
+            let kind = kind_of(plain, in_data).filter(|_| !plain.contains(['/', '\\']) && !plain.starts_with('.'));
+            let Some((kind, allowed)) = kind else {
+                found.push(refusal(
+                    directory,
+                    format!("`{name}` is not the name of a file of a bundle"),
+                ));
+                continue;
+            };
+            if text.len() > allowed {
+                let message = format!("the file has {} bytes, {allowed} are allowed", text.len());
+                found.push(Diagnostic::error(Location::new(path, 0), message));
+                continue;
+            }
+            match self.files.iter_mut().find(|file| file.path == path) {
+                Some(file) => file.text = text,
+                None => self.files.push(File {
+                    kind,
+                    stem: plain.split('.').next().unwrap_or_default().to_owned(),
+                    path,
+                    text,
+                }),
+            }
+        }
+        self.files.sort_by(|one, other| one.path.cmp(&other.path));
+        for file in self.files.iter().filter(|file| file.kind == FileKind::Policy) {
+            found.extend(scan::check(&file.path, &file.text));
+        }
+        check_totals(directory, &self.files, &mut found);
+        Loaded::new(self, found)
+    }
+
     /// One line of a file. `number` counts from 1.
     pub fn line(&self, path: &str, number: u32) -> Option<&str> {
         let file = self.files.iter().find(|file| file.path == path)?;
@@ -102,7 +165,7 @@ impl BundleSource {
     }
 
     /// Hex SHA-256 over the names and texts of all files.
-    pub(super) fn digest(&self) -> String {
+    pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for file in &self.files {
             let name = file.path.rsplit('/').next().unwrap_or_default();

@@ -79,6 +79,18 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
+    /// Names every file below a folder without that folder.
+    pub fn relative_to(&mut self, folder: &str) {
+        let cases = self.cases.iter_mut().map(|case| &mut case.file);
+        let coverage = self.coverage.iter_mut().map(|coverage| &mut coverage.file);
+        let untrue = self.untrue.iter_mut().map(|condition| &mut condition.file);
+        for file in cases.chain(coverage).chain(untrue) {
+            if let Some(rest) = file.strip_prefix(folder) {
+                *file = rest.trim_start_matches('/').to_owned();
+            }
+        }
+    }
+
     fn with_findings(diagnostics: Vec<Diagnostic>) -> Self {
         Self {
             diagnostics,

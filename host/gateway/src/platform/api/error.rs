@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::store;
+use tollgate_proxy::record::PolicyInputError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -56,6 +57,8 @@ pub(crate) enum Error {
     },
     #[error("`kubernetes.cookie.sameSite: none` needs TLS, or a `publicURL` with https")]
     Cookie,
+    #[error(transparent)]
+    PolicyInput(#[from] PolicyInputError),
     #[error("no secret can be made")]
     Random(#[from] RandomError),
     #[error("the store does not answer, nothing was changed")]
@@ -82,6 +85,8 @@ impl Error {
             Self::Lifetime { .. } => (StatusCode::BAD_REQUEST, "bad_lifetime"),
             Self::TooMany { what: "session", .. } => (StatusCode::CONFLICT, "too_many_sessions"),
             Self::TooMany { .. } => (StatusCode::CONFLICT, "too_many_tokens"),
+            Self::PolicyInput(PolicyInputError::Displaced(_)) => (StatusCode::GONE, "policy_input_gone"),
+            Self::PolicyInput(_) => (StatusCode::NOT_FOUND, "no_policy_input"),
             Self::Cookie => (StatusCode::INTERNAL_SERVER_ERROR, "cookie_needs_tls"),
             Self::Random(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no_random"),
             Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),

@@ -124,11 +124,8 @@ impl Query {
         let Some(text) = &self.cursor else {
             return Ok(None);
         };
-        let json = URL_SAFE_NO_PAD.decode(text).ok();
-        let position = json.and_then(|json| serde_json::from_slice(&json).ok());
-        let position = position.filter(is_sound);
-        let position = position.ok_or_else(|| wrong("has a `continue` that no answer of this list had"))?;
-        Ok(Some(position))
+        let position = decode_cursor(text).ok().filter(is_sound);
+        Ok(Some(position.ok_or_else(no_cursor)?))
     }
 
     fn set(&mut self, name: &'static str, value: String) -> Result<(), Error> {
@@ -210,6 +207,17 @@ pub(crate) fn for_each_parameter<'a>(
         set(known, value)?;
     }
     Ok(())
+}
+
+/// The position that a cursor encodes.
+pub(crate) fn decode_cursor<P: DeserializeOwned>(text: &str) -> Result<P, Error> {
+    let json = URL_SAFE_NO_PAD.decode(text).ok();
+    json.and_then(|json| serde_json::from_slice(&json).ok())
+        .ok_or_else(no_cursor)
+}
+
+fn no_cursor() -> Error {
+    wrong("has a `continue` that no answer of this list had")
 }
 
 pub(crate) fn encode_cursor(position: &impl Serialize) -> String {

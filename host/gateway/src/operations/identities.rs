@@ -1,0 +1,197 @@
+//! Which account acts for each Application that a caller may see, page by page.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use super::{Asker, bounded};
+use crate::platform::answer;
+use crate::platform::api::Error;
+use crate::platform::api::query::{decode_cursor, encode_cursor, for_each_parameter, wrong};
+use crate::projects::preview::Acting;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_config::ImpersonationMode;
+use tollgate_policy::applications::IndexedApplication;
+use tollgate_policy::rbac::{RbacIdentity, object_name};
+use tollgate_proxy::forward::{Body, LimitPermit};
+use tollgate_state::ObjectName;
+
+/// Most Applications of one answer, and how many it has if the caller does not say.
+const MAX_APPLICATIONS: usize = 1_000;
+const DEFAULT_APPLICATIONS: usize = 100;
+/// Applications for which RBAC is asked at once.
+const CHUNK: usize = 256;
+
+/// Which Applications are asked for.
+#[derive(Debug, Default)]
+pub(super) struct IdentityFilter {
+    project: Option<String>,
+    /// Part of the name, in lower case.
+    name: Option<String>,
+    /// Only those whose requests are refused, or only others.
+    refused: Option<bool>,
+    /// The Application behind which the page begins.
+    after: Option<ObjectName>,
+    limit: Option<usize>,
+}
+
+/// A page, in order of namespace and name.
+#[derive(Serialize)]
+struct Page {
+    /// Whether accounts act: `off`, `audit` or `enforce`.
+    mode: &'static str,
+    items: Vec<IdentityView>,
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct IdentityView {
+    #[serde(flatten)]
+    name: ObjectName,
+    project: String,
+    /// Name and API server of its cluster; absent if it leads to none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// Namespace of its destination.
+    destination: String,
+    #[serde(flatten)]
+    acting: Acting,
+    /// Whether requests are refused, because nobody acts or because of a source.
+    refused: bool,
+}
+
+impl IdentityFilter {
+    pub(super) fn read(query: Option<&str>) -> Result<Self, Error> {
+        let mut filter = Self::default();
+        let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        let names = &["project", "name", "refused", "continue", "limit"];
+        for_each_parameter(pairs, names, |name, value| {
+            let value = bounded(name, &value)?;
+            match name {
+                "project" => filter.project = Some(value),
+                "name" => filter.name = Some(value.to_lowercase()),
+                "refused" => {
+                    let only = value.parse();
+                    filter.refused =
+                        Some(only.map_err(|_| wrong("has a `refused` that is neither `true` nor `false`"))?);
+                }
+                "continue" => {
+                    let (namespace, name): (String, String) = decode_cursor(&value)?;
+                    filter.after = Some(ObjectName { namespace, name });
+                }
+                _ => {
+                    let limit = value
+                        .parse()
+                        .ok()
+                        .filter(|limit| (1..=MAX_APPLICATIONS).contains(limit));
+                    let text = || wrong(format!("has a `limit` outside of 1 to {MAX_APPLICATIONS}"));
+                    filter.limit = Some(limit.ok_or_else(text)?);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(filter)
+    }
+
+    fn selects(&self, indexed: &IndexedApplication, mode: ImpersonationMode) -> bool {
+        let application = &indexed.application;
+        self.project
+            .as_ref()
+            .is_none_or(|wanted| *wanted == application.project)
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|wanted| application.name.name.to_lowercase().contains(wanted))
+            && self.refused.is_none_or(|wanted| wanted == indexed.is_refused(mode))
+    }
+}
+
+impl Asker<'_> {
+    pub(super) async fn identities(
+        &self,
+        filter: IdentityFilter,
+        held: LimitPermit,
+    ) -> Result<Response<Body>, Rejection> {
+        if self.policies.applications.is_none() {
+            return Err(Rejection::NotFound);
+        }
+        let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let work = move || page(&snapshot, &caller.roles, &filter);
+        let page = self.gateway.run_blocking(held, work).await?;
+        Ok(answer(StatusCode::OK, &page.ok_or(Rejection::NotFound)?))
+    }
+}
+
+/// Reads on until the page is full.
+fn page(snapshot: &Snapshot, roles: &RbacIdentity, filter: &IdentityFilter) -> Option<Page> {
+    let policies = &snapshot.policies;
+    let index = &policies.applications.as_ref()?.index;
+    let limit = filter.limit.unwrap_or(DEFAULT_APPLICATIONS);
+    let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+    let names = policies.resources.applications.range((from, Bound::Unbounded));
+    let mut candidates = names
+        .filter_map(|(name, _)| index.find(&name.namespace, &name.name))
+        .filter(|indexed| filter.selects(indexed, index.mode));
+    let mut items: Vec<IdentityView> = Vec::new();
+    let mut next = None;
+    loop {
+        let chunk: Vec<_> = candidates.by_ref().take(CHUNK).collect();
+        if chunk.is_empty() {
+            break;
+        }
+        let objects: Vec<String> = chunk
+            .iter()
+            .map(|indexed| {
+                let ObjectName { namespace, name } = &indexed.application.name;
+                let control_plane = &policies.config.control_plane_namespace;
+                object_name(control_plane, &indexed.application.project, namespace, name)
+            })
+            .collect();
+        let objects = objects.iter().map(String::as_str);
+        let verdicts = policies.rbac.decide_each(roles, "applications", "get", objects);
+        let visible = chunk
+            .into_iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| verdict.is_allowed());
+        for (indexed, _) in visible {
+            if items.len() == limit {
+                // There is at least one more.
+                next = items
+                    .last()
+                    .map(|item| encode_cursor(&(&item.name.namespace, &item.name.name)));
+                break;
+            }
+            items.push(IdentityView::of(indexed, index.mode));
+        }
+        if next.is_some() {
+            break;
+        }
+    }
+    Some(Page {
+        mode: index.mode.into(),
+        items,
+        next,
+    })
+}
+
+impl IdentityView {
+    fn of(indexed: &IndexedApplication, mode: ImpersonationMode) -> Self {
+        let application = &indexed.application;
+        let cluster = indexed.destination.as_ref().ok();
+        Self {
+            name: application.name.clone(),
+            project: application.project.clone(),
+            cluster: cluster.map(|cluster| cluster.name.clone()),
+            server: cluster.map(|cluster| cluster.server.clone()),
+            destination: application.destination.namespace.clone(),
+            acting: Acting::of(indexed),
+            refused: indexed.is_refused(mode),
+        }
+    }
+}
