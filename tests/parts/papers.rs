@@ -75,6 +75,21 @@ fn settings_below(path: &[String], found: &mut Vec<String>) {
 }
 
 #[test]
+fn pictures_show_the_pages_of_today_and_are_used() {
+    let root = root();
+    assert_eq!(
+        xtask::pictures::digest_of_pictures(root).unwrap(),
+        xtask::pictures::digest_of_pages(root).unwrap(),
+        "the pages have changed since the pictures of {} were taken: run `cargo xtask pictures`, and look at them",
+        xtask::pictures::FOLDER
+    );
+    let texts = ["README.md", "docs/console.md"].map(read).concat();
+    for name in xtask::pictures::names(root).unwrap() {
+        assert!(texts.contains(&format!("pictures/{name}")), "no document shows {name}");
+    }
+}
+
+#[test]
 fn every_setting_is_documented() {
     let mut keys = Vec::new();
     settings_below(&[], &mut keys);

@@ -1,5 +1,6 @@
 //! A whole Argo CD on loopback with a gateway in front of it. `cargo xtask world` builds and starts
-//! this program; with `--check` it makes a tour and exits.
+//! this program; with `--check` it makes a tour and exits, and with `--pictures` it takes those of the
+//! documentation.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,6 +19,7 @@ use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::port::free_port;
 use test_support::redis::PASSWORD;
 
+mod day;
 mod tour;
 
 /// Signs the sessions of argocd-server, which the gateway reads from its Secret.
@@ -26,6 +28,8 @@ const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 /// Fields end in this order.
 struct World {
     gateway: Gateway,
+    /// URL of the console.
+    console: String,
     argocd: ArgoCd,
     _controllers: Daemon,
     cluster: Cluster,
@@ -37,19 +41,24 @@ impl World {
         let cluster = Cluster::start().await;
         let controllers = cluster.start_controllers();
         println!("starting Argo CD …");
-        let listen = format!("127.0.0.1:{}", free_port());
+        let port = free_port();
+        let (listen, console) = (format!("127.0.0.1:{port}"), format!("http://localhost:{port}"));
         let mut settings = json!({
             "accounts.ci": "apiKey, login",
+            format!("accounts.{}", day::TENANT): "login",
+            format!("accounts.{}", day::OWNER): "login",
+            format!("accounts.{}", day::ON_CALL): "login",
             "exec.enabled": "true",
             "timeout.reconciliation": "10s",
         });
         with_dex(&mut settings, &format!("http://{listen}"));
         let mut argocd = ArgoCd::start(&cluster, Wire::Plain, &settings, SESSION_KEY).await;
-        ArgoCd::permit(&cluster, &format!("g, {PERSON}, role:admin\n")).await;
+        ArgoCd::permit(&cluster, &format!("g, {PERSON}, role:admin\n{}", day::POLICY)).await;
+        day::prepare(&cluster).await;
         add_cluster(&cluster).await;
         println!("starting the gateway …");
         let mut layout = Layout::new_in(NAMESPACE, &[], "");
-        for front in ["argocd", "applicationsets"] {
+        for front in ["argocd", "applications", "applicationsets", "kubernetes"] {
             layout.policies(front);
         }
         let mut redis = argocd.redis().settings();
@@ -57,11 +66,16 @@ impl World {
         layout.settings(json!({
             "listen": listen,
             "argocd": {"server": argocd.url(), "redis": redis},
+            "applications": {},
             "applicationSets": {},
+            "clusters": {"forward": true},
+            "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
+            "console": {"url": console, "contact": "#platform in the chat"},
             "state": {"namespace": NAMESPACE, "kubernetes": {"kubeconfig": cluster.admin().kubeconfig()}},
         }));
         Self {
             gateway: layout.start().await,
+            console,
             argocd,
             _controllers: controllers,
             cluster,
@@ -71,7 +85,8 @@ impl World {
     fn instructions(&self) -> String {
         let (address, policies) = (self.gateway.address(), self.gateway.path("policies/argocd"));
         format!(
-            "\nArgo CD is at http://{address}, behind the gateway.\n\n\
+            "\nArgo CD is at http://{address}, behind the gateway.\n\
+             The gateway's console is at {console}/console/ (admin, {password}).\n\n\
              \x20 alias argocd={program}\n\
              \x20 argocd login {address} --plaintext --username admin --password {password}\n\
              \x20 argocd login {address} --plaintext --sso   # {PERSON}, {PERSON_PASSWORD}\n\
@@ -85,6 +100,7 @@ impl World {
              A gateway of your own in front of the same Argo CD:\n\
              \x20 tollgate init gate --kubeconfig {kubeconfig} --argocd-server {server}\n\n\
              Ctrl-C ends it and removes everything.\n",
+            console = self.console,
             program = program().display(),
             password = self.argocd.password(),
             repository = self.argocd.repository(),
@@ -118,13 +134,17 @@ async fn add_cluster(cluster: &Cluster) {
 
 #[tokio::main]
 async fn main() {
-    let checks = std::env::args().nth(1).is_some_and(|argument| argument == "--check");
+    let argument = std::env::args().nth(1);
     let world = World::start().await;
-    if checks {
-        tour::run(&world).await;
-        println!("the tour is done");
-        return;
+    match argument.as_deref() {
+        Some("--check") => {
+            tour::run(&world).await;
+            println!("the tour is done");
+        }
+        Some("--pictures") => tour::take_pictures(&world).await,
+        _ => {
+            println!("{}", world.instructions());
+            tokio::signal::ctrl_c().await.unwrap();
+        }
     }
-    println!("{}", world.instructions());
-    tokio::signal::ctrl_c().await.unwrap();
 }

@@ -7,7 +7,7 @@ use reqwest::redirect::Policy;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::{SESSION_KEY, World};
+use crate::{SESSION_KEY, World, day};
 use test_support::kubernetes::argocd::{Cli, NAMESPACE, PERSON, PERSON_PASSWORD, POD, READS, fill_in_form, terminal};
 use test_support::kubernetes::eventually;
 use test_support::token;
@@ -27,10 +27,17 @@ pub(super) async fn run(world: &World) {
     application_sets(world, &through, &direct).await;
     policy(world, &through).await;
     sign_in_with_dex(world).await;
+    day::run(world, &direct).await;
     sign_out(world, &through).await;
 }
 
-fn step(what: &str) {
+/// Only the part of the tour that takes the pictures of the documentation.
+pub(super) async fn take_pictures(world: &World) {
+    let (_, direct) = sign_in(world).await;
+    day::run(world, &direct).await;
+}
+
+pub(super) fn step(what: &str) {
     println!("checking: {what} …");
 }
 

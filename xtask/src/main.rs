@@ -34,6 +34,8 @@ enum Task {
     Demo(demo::Demo),
     /// Start a whole Argo CD with the gateway in front, and print how to use it.
     World(world::World),
+    /// Take the pictures of docs/pictures anew, in that world.
+    Pictures,
     /// Run every check and test, as CI does.
     Test(test::Test),
     /// Build the plugins (guests) into target/guests.
@@ -78,6 +80,10 @@ async fn perform() -> Result<()> {
     match Task::parse() {
         Task::Demo(task) => task.run(&root).await,
         Task::World(task) => task.run(&root),
+        Task::Pictures => {
+            world::World::pictures().run(&root)?;
+            xtask::pictures::replace(&root)
+        }
         Task::Test(task) => task.run(&root).await,
         Task::Plugins { rust } => {
             let mut guests = plugins::build(&root, &languages::names())?;

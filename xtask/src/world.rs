@@ -16,12 +16,26 @@ pub struct World {
     /// argocd-server, and exit.
     #[arg(long)]
     check: bool,
+    /// Only the part of the tour that takes the pictures of the documentation.
+    #[arg(skip)]
+    pictures: bool,
 }
 
 impl World {
     /// The world that checks itself.
     pub fn checked() -> Self {
-        Self { check: true }
+        Self {
+            check: true,
+            pictures: false,
+        }
+    }
+
+    /// The world that takes the pictures of the documentation.
+    pub fn pictures() -> Self {
+        Self {
+            check: false,
+            pictures: true,
+        }
     }
 
     /// Builds what it needs, and runs it until it is interrupted.
@@ -50,7 +64,8 @@ impl World {
         command
             .current_dir(root)
             .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"))
-            .args(self.check.then_some("--check"));
+            .args(self.check.then_some("--check"))
+            .args(self.pictures.then_some("--pictures"));
         execute(&mut command)
     }
 }

@@ -227,9 +227,13 @@ impl Page {
         self.call("Emulation.setDeviceMetricsOverride", &size).await;
     }
 
-    /// Has the page see a theme, `light` or `dark`, as `prefers-color-scheme`.
+    /// Has the page see a theme, `light` or `dark`, as `prefers-color-scheme`. It changes at once, without
+    /// a transition.
     pub async fn set_theme(&mut self, theme: &str) {
-        let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
+        let features = json!({"features": [
+            {"name": "prefers-color-scheme", "value": theme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]});
         self.call("Emulation.setEmulatedMedia", &features).await;
     }
 
@@ -240,9 +244,14 @@ impl Page {
         self.capture(file).await;
     }
 
-    /// Writes what the page shows as PNG.
+    /// Writes what the page shows, as PNG or, by the file's name, as WebP.
     pub async fn capture(&mut self, file: &Path) {
-        let picture = self.call("Page.captureScreenshot", &json!({"format": "png"})).await;
+        let is_webp = file.extension().is_some_and(|extension| extension == "webp");
+        let format = match is_webp {
+            true => json!({"format": "webp", "quality": 85}),
+            false => json!({"format": "png"}),
+        };
+        let picture = self.call("Page.captureScreenshot", &format).await;
         let data = picture["data"].as_str().unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, STANDARD.decode(data).unwrap()).unwrap();
