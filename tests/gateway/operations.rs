@@ -263,6 +263,52 @@ async fn identities_have_pages_of_what_the_caller_may_see() {
 }
 
 #[tokio::test]
+async fn projects_are_summarized_page_by_page() {
+    let names: Vec<String> = (0..600).map(|number| format!("team-{number}")).collect();
+    let mut sorted = names.clone();
+    sorted.sort();
+    let accounts = ["carol", "dan"].map(|name| (format!("accounts.{name}"), "login".to_owned()));
+    let setup = Setup {
+        argocd_cm: accounts.into_iter().collect(),
+        rbac_cm: map(&[(
+            "policy.csv",
+            "p, carol, projects, get, team-*, allow\np, dan, projects, get, team-7, allow\n",
+        )]),
+        objects: names
+            .iter()
+            .map(|name| project(name, json!([])))
+            .chain([project("hidden", json!([]))])
+            .collect(),
+        ..Setup::default()
+    };
+    let world = setup.start().await;
+    let start = "/api/v1/tollgate/projects?summary=true&limit=250";
+    let (mut seen, mut path) = (Vec::new(), start.to_owned());
+    loop {
+        let (status, page) = get(&world, "carol", &path).await;
+        assert_eq!(status, 200, "{page}");
+        let items = page["items"].as_array().unwrap();
+        seen.extend(items.iter().map(|item| item["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["continue"].as_str() else { break };
+        path = format!("{start}&continue={next}");
+    }
+    assert_eq!(seen, sorted);
+    let (_, one) = get(&world, "dan", "/api/v1/tollgate/projects?summary=true").await;
+    assert_eq!(one, json!({"items": [{"name": "team-7", "accounts": 0}]}));
+    let (_, found) = get(&world, "carol", "/api/v1/tollgate/projects?summary=true&name=AM-59").await;
+    assert_eq!(found["items"].as_array().unwrap().len(), 11, "{found}");
+    for query in [
+        "summary=false",
+        "summary=true&limit=0",
+        "summary=true&continue=x",
+        "summary=true&other=1",
+    ] {
+        let (status, body) = get(&world, "carol", &format!("/api/v1/tollgate/projects?{query}")).await;
+        assert_eq!((status, &body["reason"]), (400, &json!("bad_query")), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn policies_are_tried_in_a_child_process_and_nothing_is_stored() {
     let world = start().await;
     let folder = world.path("policies/extensions");

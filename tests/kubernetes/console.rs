@@ -394,22 +394,95 @@ async fn hostile_names_are_texts() {
         format!("tokens?agent={encoded}"),
         format!("sessions?user={encoded}"),
     ] {
-        page.go(&site.url(&path)).await;
-        assert_eq!(page.complaints().await, [""; 0], "{path}");
-        let found = page
-            .evaluate(
-                "[document.title.endsWith('Tollgate'), document.scripts.length <= 1, document.images.length, \
-                 document.querySelectorAll('[onerror], [href^=javascript]').length, \
-                 /[\\u202a-\\u202e]/.test(document.body.innerText)]",
-            )
-            .await;
-        assert_eq!(found, json!([true, true, 0, 0, false]), "{path}");
+        assert_text_alone(&mut page, &site.url(&path)).await;
     }
     // It is there, as it was written.
     page.go(&site.url("tokens?user=*")).await;
     let text = page.evaluate("document.body.innerText").await;
     assert!(text.as_str().unwrap().contains("<script>document.title"), "{text}");
     assert!(text.as_str().unwrap().contains("\\u{202e}txt"), "{text}");
+}
+
+/// Opens a page and fails if a name on it became anything but text.
+async fn assert_text_alone(page: &mut Page, url: &str) {
+    page.go(url).await;
+    assert_eq!(page.complaints().await, [""; 0], "{url}");
+    let found = page
+        .evaluate(
+            "[document.title.endsWith('Tollgate'), document.scripts.length <= 1, document.images.length, \
+             document.querySelectorAll('[onerror], [href^=javascript]').length, \
+             /[\\u202a-\\u202e\\u001b]/.test(document.body.innerText), \
+             document.documentElement.scrollWidth <= document.documentElement.clientWidth]",
+        )
+        .await;
+    assert_eq!(found, json!([true, true, 0, 0, false, true]), "{url}");
+}
+
+#[tokio::test]
+async fn hostile_names_in_objects_are_texts_too() {
+    let long = HOSTILE.repeat(120);
+    assert!(long.len() > 10_000);
+    let site = Site::start_with(|layout, console| {
+        let project = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+            "metadata": {"name": "hostile", "namespace": "argocd"},
+            "spec": {
+                "description": long, "sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}],
+                "destinationServiceAccounts": [
+                    {"server": "*", "namespace": "\u{1b}[31m\u{202e}<img src=x>*", "defaultServiceAccount": "a"},
+                ],
+            },
+        });
+        let application = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": HOSTILE, "namespace": "argocd"},
+            "spec": {
+                "project": "hostile", "source": {"repoURL": long, "path": "."},
+                "destination": {"name": HOSTILE, "namespace": HOSTILE},
+            },
+        });
+        for object in [project, application] {
+            layout.write(&object);
+        }
+        let data = json!({"name": HOSTILE, "server": "https://127.0.0.1:1", "config": "{\"bearerToken\": \"x\"}"});
+        layout.cluster("hostile", &data);
+        layout.settings(json!({"console": {"url": console, "contact": "<script>alert(1)</script>"}}));
+        let extension =
+            "[{name: hostile, backend: {services: [{url: 'http://127.0.0.1:1/', headers: [{name: X-A, value: a}]}]}}]";
+        layout.object(
+            "ConfigMap",
+            "argocd-cm",
+            &json!({}),
+            &json!({
+                "accounts.alice": "login", "extension.config": format!("extensions: {extension}"),
+            }),
+        );
+    })
+    .await;
+    let chromium = Chromium::start().await;
+    let mut page = site.tab(&chromium, "root").await;
+    page.resize(1280, 800).await;
+    for path in [
+        "projects",
+        "projects/hostile",
+        "identities",
+        "identities?project=hostile",
+        "credentials",
+        "clusters",
+        "extensions",
+        "policies/applications",
+        "system",
+        "applicationsets",
+    ] {
+        assert_text_alone(&mut page, &site.url(path)).await;
+    }
+    page.go(&site.url("identities?project=hostile")).await;
+    let text = page.evaluate("document.body.innerText").await;
+    assert!(text.as_str().unwrap().contains("<script>document.title"), "{text}");
+    // Forms keep what is stored, whatever it is.
+    page.go(&site.url("projects/hostile")).await;
+    let value = page.evaluate("document.querySelector('#namespace-0').value").await;
+    assert_eq!(value, "\u{1b}[31m\u{202e}<img src=x>*");
 }
 
 fn percent(text: &str) -> String {
@@ -783,6 +856,47 @@ async fn all_of_a_person_is_ended_at_once() {
     assert_eq!(root.open(&url).await.url.path(), "/console/sessions");
     let own = root.submit(&url, &[("all", "1")]).await;
     assert_eq!(own.url.path(), "/console/sign-in", "{}", own.text);
+}
+
+#[tokio::test]
+async fn the_preview_follows_what_is_typed_and_a_file_fills_a_set() {
+    let site = Site::start().await;
+    let chromium = Chromium::start().await;
+    let mut page = site.tab(&chromium, "owner").await;
+    page.resize(1280, 800).await;
+    page.go(&site.url("projects/shop")).await;
+    let preview = "document.querySelector('#preview-region').innerText";
+    let text = page.evaluate(preview).await;
+    assert!(text.as_str().unwrap().contains("web:web-deployer"), "{text}");
+    page.evaluate("document.querySelector('#account-0').select()").await;
+    page.type_text("blue").await;
+    page.until(&format!(
+        "{preview}.includes('web:blue') && {preview}.includes('1 would change')"
+    ))
+    .await;
+    page.type_text("green").await;
+    page.until(&format!("{preview}.includes('web:bluegreen')")).await;
+    // What cannot be is said, too, and what is typed stays.
+    page.evaluate("document.querySelector('#server-0').select()").await;
+    page.type_text("[").await;
+    page.until(&format!("!{preview}.includes('web:bluegreen')")).await;
+    assert_eq!(
+        page.evaluate("document.querySelector('#account-0').value").await,
+        "bluegreen"
+    );
+    assert_eq!(site.entries()[0]["defaultServiceAccount"], "web-deployer");
+    // A form that is refused is answered with 422, which the browser notes.
+    page.complaints().await;
+    page.go(&site.url("applicationsets/new")).await;
+    page.evaluate(
+        "const files = new DataTransfer(); files.items.add(new File(['kind: ApplicationSet'], 'set.yaml')); \
+         const input = document.querySelector('#upload'); input.files = files.files; \
+         input.dispatchEvent(new Event('change')); 0",
+    )
+    .await;
+    page.until("document.querySelector('#text').value === 'kind: ApplicationSet'")
+        .await;
+    assert_eq!(page.complaints().await, [""; 0]);
 }
 
 #[tokio::test]

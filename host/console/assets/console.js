@@ -29,20 +29,66 @@ function offerCopies(root) {
   }
 }
 
-/** Loads this page again and returns the same element of it. A document from XMLHttpRequest runs no script. */
-function load(selector) {
+/**
+ * Loads a page and returns an element of it. A document from XMLHttpRequest runs no script.
+ *
+ * @param form what is sent; without it, the page is read
+ */
+function load(url, selector, form) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("GET", location.href);
+    request.open(form ? "POST" : "GET", url);
     request.responseType = "document";
     request.timeout = 10000;
     request.onload = () => {
-      const found = request.status === 200 && request.responseURL === location.href.split("#")[0]
-        && request.response?.querySelector(selector);
+      // A form that is refused comes back with what is wrong.
+      const isPage = request.status === 200 || (form && request.status === 422);
+      const found = isPage && request.responseURL === url && request.response?.querySelector(selector);
       found ? resolve(found) : reject(new Error(String(request.status)));
     };
     request.onerror = request.ontimeout = () => reject(new Error("no answer"));
-    request.send();
+    request.send(form);
+  });
+}
+
+/** Puts the content of an element of another page into this one. */
+function show(fresh, region) {
+  region.replaceChildren(...document.importNode(fresh, true).childNodes);
+  offerCopies(region);
+}
+
+/** Shows what a form would do, a moment after it was changed. */
+function previewAsTyped(form) {
+  const region = document.getElementById(form.dataset.previews);
+  let timer;
+  let asked = 0;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const fields = new URLSearchParams(new FormData(form));
+      fields.set("op", "preview");
+      asked += 1;
+      const own = asked;
+      const fresh = await load(form.action, `#${region.id}`, fields).catch(() => null);
+      // What was typed since has an answer of its own.
+      if (fresh && own === asked) show(fresh, region);
+    }, 300);
+  });
+}
+
+/** Lets a file fill a text. */
+function offerUpload(input) {
+  input.closest("[hidden]").hidden = false;
+  input.addEventListener("change", async () => {
+    const [file] = input.files;
+    if (!file) return;
+    if (file.size > 1048576) {
+      say("The file has more than 1 MiB");
+    } else {
+      document.getElementById(input.dataset.fills).value = await file.text();
+      say(`${file.name} is read`);
+    }
+    input.value = "";
   });
 }
 
@@ -84,7 +130,7 @@ function keepLive(region) {
   let failures = 0;
   let timer;
 
-  function show(state, words) {
+  function tell(state, words) {
     status.dataset.state = state;
     text.textContent = words;
     button.textContent = paused ? "Resume" : "Pause";
@@ -96,37 +142,38 @@ function keepLive(region) {
   }
   async function refresh() {
     if (isInUse(region)) {
-      show("waiting", "Waits while you use it");
+      tell("waiting", "Waits while you use it");
       plan();
       return;
     }
     try {
-      const fresh = await load("[data-live]");
+      const fresh = await load(location.href.split("#")[0], "[data-live]");
       failures = 0;
       if (!paused && !isInUse(region)) {
         const putBack = place(region);
-        region.replaceChildren(...document.importNode(fresh, true).childNodes);
-        offerCopies(region);
+        show(fresh, region);
         putBack();
-        show("live", `Live, every ${seconds} s`);
+        tell("live", `Live, every ${seconds} s`);
       }
     } catch {
       failures += 1;
-      show("lost", "The gateway does not answer; what you see is old");
+      tell("lost", "The gateway does not answer; what you see is old");
     }
     plan();
   }
   button.addEventListener("click", () => {
     paused = !paused;
-    show(paused ? "paused" : "live", paused ? "Paused" : `Live, every ${seconds} s`);
+    tell(paused ? "paused" : "live", paused ? "Paused" : `Live, every ${seconds} s`);
     if (paused) clearTimeout(timer);
     else refresh();
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
-  show("live", `Live, every ${seconds} s`);
+  tell("live", `Live, every ${seconds} s`);
   plan();
 }
 
 offerCopies(document);
 const region = document.querySelector("[data-live]");
 if (region) keepLive(region);
+document.querySelectorAll("form[data-previews]").forEach(previewAsTyped);
+document.querySelectorAll("input[data-fills]").forEach(offerUpload);

@@ -268,3 +268,102 @@ fn to_sign_in(head: &request::Parts) -> Response<Bytes> {
     let target = target.map_or(HOME, |target| target.as_str());
     redirect(&Query::new().with("return", target).at("/console/sign-in"))
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use http::uri::PathAndQuery;
+    use http::{Method, Request, Response, StatusCode};
+
+    use super::answer;
+    use crate::ask::Ask;
+    use tollgate_gateway::console::Content;
+
+    /// An API that refuses everything but to say who asks.
+    struct Refusing(StatusCode);
+
+    impl Ask for Refusing {
+        fn call<'a>(&'a self, _: Method, target: PathAndQuery, _: Content<'a>) -> BoxFuture<'a, Response<Bytes>> {
+            let is_me = target.path() == "/api/v1/me";
+            let me = r#"{"user": "ann", "issuer": "https://issuer.example", "contact": "ask <b>Bo</b>"}"#;
+            let refusal = r#"{"error": "no <script>", "reason": "some_reason", "decision": "x"}"#;
+            let mut response = Response::new(Bytes::from(if is_me { me } else { refusal }));
+            if !is_me {
+                *response.status_mut() = self.0;
+                let id = http::HeaderValue::from_static("0190a5b8-7a4c-7c1e-9d5f-3b1f6e0c2a44");
+                response.headers_mut().insert("tollgate-decision-id", id);
+            }
+            async { response }.boxed()
+        }
+    }
+
+    async fn page(path: &str, status: StatusCode) -> (StatusCode, String) {
+        let request = Request::get(format!("/console/{path}")).body(Bytes::new()).unwrap();
+        let response = answer(&request, &Refusing(status)).await;
+        (response.status(), String::from_utf8(response.body().to_vec()).unwrap())
+    }
+
+    /// Every page that cannot be shown says why, whom to ask, and which decision it was.
+    #[tokio::test]
+    async fn each_page_has_a_refused_and_a_failed_state() {
+        for path in [
+            "",
+            "clusters",
+            "clusters/a",
+            "tokens",
+            "sessions",
+            "audit",
+            "audit/events.jsonl",
+            "decisions",
+            "decisions/0190a5b8-7a4c-7c1e-9d5f-3b1f6e0c2a44",
+            "permissions?resource=a&action=b",
+            "permissions?resource=a&action=b&who=can",
+            "policies",
+            "policies/extensions",
+            "extensions",
+            "identities",
+            "projects",
+            "projects/shop",
+            "applicationsets",
+            "applicationsets/argocd/stages",
+            "credentials",
+            "plugins",
+            "system",
+        ] {
+            for status in [
+                StatusCode::FORBIDDEN,
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::BAD_GATEWAY,
+            ] {
+                let (shown, text) = page(path, status).await;
+                // A search that fails is shown with its form.
+                let is_form = shown == StatusCode::UNPROCESSABLE_ENTITY;
+                assert!(shown == status || is_form, "{path}: {shown}");
+                for part in ["no &#60;script&#62;", "some_reason", "/console/decisions/0190a5b8"] {
+                    assert!(text.contains(part), "{path}, {status}: no {part} in {text}");
+                }
+                let asks = text.contains("ask &#60;b&#62;Bo");
+                assert!(
+                    asks || status != StatusCode::FORBIDDEN,
+                    "{path}: nobody to ask in {text}"
+                );
+            }
+        }
+        let (status, text) = page("nothing", StatusCode::FORBIDDEN).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert!(text.contains("There is no such page"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn whose_login_has_ended_is_sent_to_sign_in_and_back() {
+        let request = Request::get("/console/audit?user=*").body(Bytes::new()).unwrap();
+        let response = answer(&request, &Refusing(StatusCode::UNAUTHORIZED)).await;
+        assert_eq!(response.status(), StatusCode::SEE_OTHER);
+        assert_eq!(
+            response.headers()["location"],
+            "/console/sign-in?return=%2Fconsole%2Faudit%3Fuser%3D*"
+        );
+    }
+}

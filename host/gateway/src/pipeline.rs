@@ -45,6 +45,8 @@ use tollgate_state::source::Source;
 
 /// Pieces of work that [`Gateway::run_blocking`] runs at once.
 const MAX_BLOCKING: usize = 4;
+/// Those among them that run a policy for whoever tries it, which may take all their time.
+const MAX_POLICY_RUNS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -56,6 +58,8 @@ pub(crate) struct Gateway {
     pub(crate) pages: Arc<Limiter>,
     /// Bounds the work in [`Gateway::run_blocking`].
     blocking: Arc<Semaphore>,
+    /// Bounds how many of them run a policy.
+    pub(crate) policy_runs: Arc<Semaphore>,
     // Each state is `None` while its front is closed.
     pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
     pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
@@ -111,6 +115,7 @@ impl Gateway {
             persons: Limiter::new(&limits),
             pages: Limiter::new(&limits),
             blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
+            policy_runs: Arc::new(Semaphore::new(MAX_POLICY_RUNS)),
             kubernetes_state,
             applications_state,
             sign_in,

@@ -16,6 +16,7 @@ use crate::platform::api::content::{buffer, read};
 use crate::projects::permit::{check, visible};
 use crate::projects::preview::{Preview, PreviewRequest};
 use crate::projects::route::ProjectRoute;
+use crate::projects::summary::{SummaryFilter, SummaryPage};
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
 use tollgate_proxy::forward::{Body, LimitPermit};
@@ -26,6 +27,7 @@ use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 pub(crate) mod permit;
 pub(crate) mod preview;
 pub(crate) mod route;
+mod summary;
 pub mod update;
 
 impl RouteHandler for ProjectRoute<'_> {
@@ -38,7 +40,10 @@ impl RouteHandler for ProjectRoute<'_> {
         let held = context.gateway.persons.acquire(context.principal.limit_key())?;
         let writer = context.gateway.source.writer().map_err(Error::State)?;
         let document = match self {
-            Self::List => context.list_projects(&writer).await,
+            Self::List => match SummaryFilter::read(head.uri.query()).map_err(Error::Content)? {
+                Some(filter) => context.summarize_projects(&filter),
+                None => context.list_projects(&writer).await,
+            },
             Self::Get { name } => context.project(&writer, name).await,
             Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
             Self::Preview { name, is_sent } => {
@@ -51,6 +56,13 @@ impl RouteHandler for ProjectRoute<'_> {
 }
 
 impl RequestContext<'_> {
+    fn summarize_projects(&mut self, filter: &SummaryFilter) -> Result<Value, Rejection> {
+        let policies = &self.snapshot.policies;
+        let page = SummaryPage::of(filter, policies, &policies.caller(self.principal));
+        self.record.finish_stage(Stage::Authorize);
+        Ok(serde_json::to_value(page).unwrap_or_default())
+    }
+
     async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
         let caller = self.snapshot.policies.caller(self.principal);
         let names = self.snapshot.policies.resources.projects.keys();

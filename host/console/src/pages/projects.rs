@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Answer, View, redirect};
 use crate::ask::{self, Items, Refusal};
 use crate::finding::Finding;
+use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::{Text, encode};
 
@@ -48,6 +49,19 @@ impl Entry {
     /// As one line, for people.
     fn line(&self) -> Text {
         Text::from(format!("{}, {} → {}", self.server, self.namespace, self.account))
+    }
+}
+
+/// A project, as the API lists it.
+#[derive(Debug, Deserialize)]
+struct Summary {
+    name: Text,
+    accounts: usize,
+}
+
+impl Summary {
+    fn path(&self) -> String {
+        project_path(self.name.raw())
     }
 }
 
@@ -240,9 +254,8 @@ fn problems(message: &str) -> BTreeMap<usize, Text> {
 #[template(path = "projects.html")]
 struct ProjectsPage<'a> {
     frame: &'a Frame,
-    projects: &'a [Project],
-    query: &'a crate::form::Fields,
-    total: usize,
+    projects: &'a [Summary],
+    query: &'a Fields,
     next: Option<String>,
 }
 
@@ -259,24 +272,18 @@ struct ProjectPage<'a> {
 }
 
 /// Projects of one page.
-const ROWS: usize = 100;
+const ROWS: &str = "100";
 
 impl View<'_> {
     pub(super) async fn projects(&self) -> Answer {
-        let list: Items<Value> = ask::get(self.api, API).await?;
-        let wanted = self.query.text("name").to_lowercase();
-        let mut projects: Vec<Project> = list.items.iter().map(Project::of).collect();
-        projects.retain(|project| project.name.raw().to_lowercase().contains(&wanted));
-        projects.sort_by(|one, other| one.name.cmp(&other.name));
-        let from: usize = self.query.text("from").parse().unwrap_or_default();
-        let end = from.saturating_add(ROWS).min(projects.len());
-        let next = (end < projects.len()).then(|| end.to_string());
+        let query = Query::new().with("summary", "true").with("limit", ROWS);
+        let query = query.with_fields(&self.query, &["name", "continue"]);
+        let list: Items<Summary> = ask::get(self.api, &query.at(API)).await?;
         self.page(&ProjectsPage {
             frame: &self.frame,
-            projects: projects.get(from..end).unwrap_or_default(),
+            projects: &list.items,
             query: &self.query,
-            total: projects.len(),
-            next: self.next("/console/projects", &["name"], ("from", next.as_deref())),
+            next: self.next("/console/projects", &["name"], ("continue", list.next.as_deref())),
         })
     }
 

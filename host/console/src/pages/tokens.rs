@@ -2,7 +2,7 @@
 
 use askama::Template;
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -134,6 +134,7 @@ impl View<'_> {
         let tokens = ask::get::<Items<Token>>(self.api, &path).await;
         let (tokens, next, refusal) = match tokens {
             Ok(list) => (list.items, list.next, None),
+            Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => return Err(refusal.into()),
             // Whoever has no tokens to see may still make one, or hear why not.
             Err(refusal) => (Vec::new(), None, Some(refusal)),
         };
@@ -154,10 +155,14 @@ impl View<'_> {
             refusal: refusal.as_ref(),
             next: self.next("/console/tokens", &["user"], ("continue", next.as_deref())),
         };
-        match typed.refusal {
-            Some(_) => self.page_with_problem(&page),
-            None => self.page(&page),
+        if typed.refusal.is_some() {
+            return self.page_with_problem(&page);
         }
+        let mut response = self.page(&page)?;
+        if let Some(refusal) = &refusal {
+            *response.status_mut() = refusal.status;
+        }
+        Ok(response)
     }
 
     /// Makes a token, or revokes one.

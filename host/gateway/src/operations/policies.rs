@@ -239,7 +239,10 @@ impl Asker<'_> {
     ) -> Result<Response<Body>, Rejection> {
         let folder = self.folder(front);
         let checker = self.gateway.checker.clone().with_limits(LIMITS);
+        let slot = Arc::clone(&self.gateway.policy_runs).acquire_owned().await;
         let work = move || {
+            // Held until the child process ends.
+            let _slot = slot;
             let Loaded { value, mut diagnostics } = BundleSource::read(&folder, front);
             let changed = value.map(|source| source.with_files(&folder, files));
             let source = changed.and_then(|changed| {
