@@ -441,8 +441,9 @@ async fn hostile_names_in_objects_are_texts_too() {
                 "destination": {"name": HOSTILE, "namespace": HOSTILE},
             },
         });
-        for object in [project, application] {
-            layout.write(&object);
+        for (file, object) in [("project", project), ("application", application)] {
+            let path = layout.root().join(format!("state/hostile-{file}.yaml"));
+            std::fs::write(path, object.to_string()).unwrap();
         }
         let data = json!({"name": HOSTILE, "server": "https://127.0.0.1:1", "config": "{\"bearerToken\": \"x\"}"});
         layout.cluster("hostile", &data);
