@@ -110,13 +110,18 @@ impl Person {
         self.page.type_text(text).await;
     }
 
-    /// Presses the button of a selector, and waits for the page that it leads to.
-    async fn press(&mut self, selector: &str) {
+    /// Does something, and waits for the page that it leads to.
+    async fn leave_by(&mut self, expression: &str) {
         self.page.evaluate("window.before = true").await;
-        let press = format!("document.querySelector({selector:?}).click()");
-        self.page.evaluate(&press).await;
+        self.page.evaluate(expression).await;
         self.page
             .until("!window.before && document.readyState === 'complete'")
+            .await;
+    }
+
+    /// Presses the button of a selector, and waits for the page that it leads to.
+    async fn press(&mut self, selector: &str) {
+        self.leave_by(&format!("document.querySelector({selector:?}).click()"))
             .await;
         assert_eq!(self.page.complaints().await, [""; 0], "{selector}");
     }
@@ -243,11 +248,7 @@ async fn refused_tenant(world: &World) {
     // She sees what is hers and no more.
     tina.go("projects/web").await;
     tina.expect(&["shop-deployer"]).await;
-    let press = "document.querySelector('button[value=save]').click()";
-    tina.page.evaluate("window.before = true").await;
-    tina.page.evaluate(press).await;
-    tina.page
-        .until("!window.before && document.readyState === 'complete'")
+    tina.leave_by("document.querySelector('button[value=save]').click()")
         .await;
     tina.expect(&["`projects, update` of `web`"]).await;
     tina.page.complaints().await;
@@ -279,14 +280,8 @@ async fn project_owner(world: &World, admin: &Cli) {
     admin
         .succeed(&[&["proj", "add-destination-service-account", "web"][..], &account].concat())
         .await;
-    olivia.page.evaluate("window.before = true").await;
     olivia
-        .page
-        .evaluate("document.querySelector('.actions button[value=save]').click()")
-        .await;
-    olivia
-        .page
-        .until("!window.before && document.readyState === 'complete'")
+        .leave_by("document.querySelector('.actions button[value=save]').click()")
         .await;
     olivia
         .expect(&["Somebody else changed this project meanwhile", "backup-deployer"])
@@ -348,17 +343,8 @@ async fn on_call(world: &World) {
         .evaluate(&format!("{row}.querySelector('a[href*=audit]').getAttribute('href')"))
         .await;
     let audit = audit.as_str().unwrap().trim_start_matches("/console/").to_owned();
-    oscar.page.evaluate("window.before = true").await;
-    oscar
-        .page
-        .evaluate(&format!(
-            "{row}.querySelector('details').open = true; {row}.querySelector('button.danger').click()"
-        ))
-        .await;
-    oscar
-        .page
-        .until("!window.before && document.readyState === 'complete'")
-        .await;
+    let end = format!("{row}.querySelector('details').open = true; {row}.querySelector('button.danger').click()");
+    oscar.leave_by(&end).await;
     assert!(!oscar.text().await.contains("access token"));
     assert_eq!(secrets().await, StatusCode::UNAUTHORIZED);
     oscar.go(&audit).await;

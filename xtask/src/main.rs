@@ -81,7 +81,7 @@ async fn perform() -> Result<()> {
         Task::Demo(task) => task.run(&root).await,
         Task::World(task) => task.run(&root),
         Task::Pictures => {
-            world::World::pictures().run(&root)?;
+            world::take_pictures(&root)?;
             xtask::pictures::replace(&root)
         }
         Task::Test(task) => task.run(&root).await,

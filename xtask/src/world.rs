@@ -16,26 +16,12 @@ pub struct World {
     /// argocd-server, and exit.
     #[arg(long)]
     check: bool,
-    /// Only the part of the tour that takes the pictures of the documentation.
-    #[arg(skip)]
-    pictures: bool,
 }
 
 impl World {
     /// The world that checks itself.
     pub fn checked() -> Self {
-        Self {
-            check: true,
-            pictures: false,
-        }
-    }
-
-    /// The world that takes the pictures of the documentation.
-    pub fn pictures() -> Self {
-        Self {
-            check: false,
-            pictures: true,
-        }
+        Self { check: true }
     }
 
     /// Builds what it needs, and runs it until it is interrupted.
@@ -43,14 +29,7 @@ impl World {
     /// # Errors
     /// A program is missing or cannot be built, or a step of the tour fails.
     pub fn run(self, root: &Path) -> Result<()> {
-        setup::world()?;
-        kubernetes::build(root)?;
-        argocd::build(root)?;
-        crate::run(
-            root,
-            "cargo",
-            &["build", "--workspace", "--bin", "tollgate", "--example", "world"],
-        )?;
+        build(root)?;
         self.run_built(root)
     }
 
@@ -59,13 +38,36 @@ impl World {
     /// # Errors
     /// A step of the tour fails.
     pub fn run_built(self, root: &Path) -> Result<()> {
-        let target = crate::demo::target(root).join("debug");
-        let mut command = Command::new(target.join("examples/world"));
-        command
-            .current_dir(root)
-            .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"))
-            .args(self.check.then_some("--check"))
-            .args(self.pictures.then_some("--pictures"));
-        execute(&mut command)
+        start(root, self.check.then_some("--check"))
     }
+}
+
+/// Takes the pictures of the documentation.
+///
+/// # Errors
+/// As [`World::run`].
+pub fn take_pictures(root: &Path) -> Result<()> {
+    build(root)?;
+    start(root, Some("--pictures"))
+}
+
+fn build(root: &Path) -> Result<()> {
+    setup::world()?;
+    kubernetes::build(root)?;
+    argocd::build(root)?;
+    crate::run(
+        root,
+        "cargo",
+        &["build", "--workspace", "--bin", "tollgate", "--example", "world"],
+    )
+}
+
+fn start(root: &Path, argument: Option<&str>) -> Result<()> {
+    let target = crate::demo::target(root).join("debug");
+    let mut command = Command::new(target.join("examples/world"));
+    command
+        .current_dir(root)
+        .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"))
+        .args(argument);
+    execute(&mut command)
 }

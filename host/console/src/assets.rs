@@ -5,16 +5,13 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
-use sha2::{Digest as _, Sha256};
+
+use tollgate_gateway::console::asset_path;
 
 const SCRIPT: &str = include_str!("../assets/console.js");
 
 /// Path of the script.
-pub(crate) static SCRIPT_PATH: LazyLock<String> = LazyLock::new(|| {
-    let digest = Sha256::digest(SCRIPT.as_bytes());
-    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("/console/assets/console-{digest}.js")
-});
+pub(crate) static SCRIPT_PATH: LazyLock<String> = LazyLock::new(|| asset_path("assets/console", SCRIPT, "js"));
 
 pub(crate) fn find(path: &str) -> Option<Response<Bytes>> {
     (path == *SCRIPT_PATH).then(|| {

@@ -42,7 +42,7 @@ impl Pages for Console {
     }
 
     fn answer<'a>(&'a self, request: Request<Bytes>, api: Api<'a>) -> BoxFuture<'a, Response<Bytes>> {
-        async move { pages::answer(&request, &api).await }.boxed()
+        async move { pages::answer(request, &api).await }.boxed()
     }
 }
 

@@ -73,10 +73,10 @@ struct RefusedPage {
 }
 
 /// Answers a request of somebody who is signed in.
-pub(crate) async fn answer(request: &Request<Bytes>, api: &dyn Ask) -> Response<Bytes> {
-    let (head, content) = (request.clone().into_parts().0, request.body());
+pub(crate) async fn answer(request: Request<Bytes>, api: &dyn Ask) -> Response<Bytes> {
+    let (head, content) = request.into_parts();
     let query = head.uri.query().unwrap_or_default().as_bytes();
-    let (Some(query), Some(form)) = (Fields::read(query), Fields::read(content)) else {
+    let (Some(query), Some(form)) = (Fields::read(query), Fields::read(&content)) else {
         return plain(StatusCode::BAD_REQUEST, "A form has at most 5,000 fields.");
     };
     let me: Me = match ask::get(api, "/api/v1/me").await {
@@ -301,7 +301,7 @@ mod tests {
 
     async fn page(path: &str, status: StatusCode) -> (StatusCode, String) {
         let request = Request::get(format!("/console/{path}")).body(Bytes::new()).unwrap();
-        let response = answer(&request, &Refusing(status)).await;
+        let response = answer(request, &Refusing(status)).await;
         (response.status(), String::from_utf8(response.body().to_vec()).unwrap())
     }
 
@@ -359,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn whose_login_has_ended_is_sent_to_sign_in_and_back() {
         let request = Request::get("/console/audit?user=*").body(Bytes::new()).unwrap();
-        let response = answer(&request, &Refusing(StatusCode::UNAUTHORIZED)).await;
+        let response = answer(request, &Refusing(StatusCode::UNAUTHORIZED)).await;
         assert_eq!(response.status(), StatusCode::SEE_OTHER);
         assert_eq!(
             response.headers()["location"],

@@ -23,6 +23,7 @@ use tower::Service as _;
 use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
+use crate::operations::is_about;
 use crate::snapshot::CurrentSnapshot;
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check::CheckResults;
@@ -282,15 +283,9 @@ async fn applications(State(admin): State<AdminState>) -> Response {
 async fn decisions(State(admin): State<AdminState>, Query(query): Query<DecisionsQuery>) -> Response {
     let limit = query.most.unwrap_or(20).min(MAX_RECORDS);
     let records = admin.recorder.latest(limit, |record| {
-        let is_user = |user: &String| {
-            let principal = record.principal.as_ref();
-            let of_agent = record.kubernetes.as_ref().and_then(|note| note.user.as_ref());
-            principal.is_some_and(|principal| principal.user_id() == user || principal.username() == user)
-                || of_agent.is_some_and(|person| person.username == *user)
-        };
         let is_outcome = |outcome: &String| outcome == record.outcome.as_ref();
         let is_noted = |wanted: bool| record.notes.contains_key("would_refuse") == wanted;
-        query.user.as_ref().is_none_or(is_user)
+        query.user.as_ref().is_none_or(|user| is_about(record, user))
             && query.outcome.as_ref().is_none_or(is_outcome)
             && query.would_refuse.is_none_or(is_noted)
     });

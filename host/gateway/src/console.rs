@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 
 use crate::pipeline::Gateway;
-pub use crate::sign_in::pages::STYLE_PATH;
+pub use crate::sign_in::pages::{STYLE_PATH, asset_path};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::server::{Client, Handler as _};
 

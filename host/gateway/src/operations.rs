@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::platform::api::Error;
-use crate::platform::api::query::{OwnerFilter, for_each_parameter, wrong};
+use crate::platform::api::query::{OwnerFilter, bounded, flag, for_each_parameter, row_limit};
 use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
 use crate::platform::{self, answer};
 use crate::policies::Policies;
@@ -38,9 +38,8 @@ use identities::IdentityFilter;
 use rbac::{Asked, Question};
 use route::OperationsRoute;
 
-/// Most decisions of one answer, and how many it has if the caller does not say.
-const MAX_DECISIONS: usize = 1_000;
-const DEFAULT_DECISIONS: usize = 100;
+/// Decisions of one answer if the caller does not say how many.
+const DEFAULT_DECISIONS: u16 = 100;
 /// Longest value of a parameter, in bytes.
 const PARAMETER_BYTES: usize = 1_024;
 
@@ -59,7 +58,7 @@ struct DecisionFilter {
     reason: Option<String>,
     /// Those of the console's pages: only them, or all others.
     of_pages: Option<bool>,
-    limit: Option<usize>,
+    limit: Option<u16>,
 }
 
 impl DecisionFilter {
@@ -68,24 +67,15 @@ impl DecisionFilter {
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let names = &["user", "outcome", "front", "reason", "pages", "limit"];
         for_each_parameter(pairs, names, |name, value| {
-            let value = bounded(name, &value)?;
+            let value = bounded(name, value, PARAMETER_BYTES)?;
             match name {
                 "user" if value == "*" => filter.owner = OwnerFilter::All,
                 "user" => filter.owner = OwnerFilter::User(value),
                 "outcome" => filter.outcome = Some(value),
                 "front" => filter.front = Some(value),
                 "reason" => filter.reason = Some(value),
-                "pages" => {
-                    let only = value
-                        .parse()
-                        .map_err(|_| wrong("has a `pages` that is neither `true` nor `false`"));
-                    filter.of_pages = Some(only?);
-                }
-                _ => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MAX_DECISIONS).contains(limit));
-                    let text = || wrong(format!("has a `limit` outside of 1 to {MAX_DECISIONS}"));
-                    filter.limit = Some(limit.ok_or_else(text)?);
-                }
+                "pages" => filter.of_pages = Some(flag(name, &value)?),
+                _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
         })?;
@@ -102,19 +92,6 @@ impl DecisionFilter {
     }
 }
 
-fn bounded(name: &str, value: &str) -> Result<String, Error> {
-    let bytes = value.len();
-    if bytes == 0 || bytes > PARAMETER_BYTES {
-        return Err(wrong(format!(
-            "has a `{name}` of {bytes} bytes, allowed are 1 to {PARAMETER_BYTES}"
-        )));
-    }
-    if value.contains(char::is_control) {
-        return Err(wrong(format!("has a `{name}` with a control character")));
-    }
-    Ok(value.to_owned())
-}
-
 impl RouteHandler for OperationsRoute {
     async fn serve(
         &self,
@@ -124,12 +101,10 @@ impl RouteHandler for OperationsRoute {
         let (gateway, principal) = (context.gateway, context.principal);
         let held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "operations");
-        let policies = &context.snapshot.policies;
         let mut asker = Asker {
             gateway,
             snapshot: context.snapshot,
-            policies,
-            caller: policies.caller(principal),
+            caller: context.snapshot.policies.caller(principal),
             person: platform::person_of(gateway, context.snapshot, principal),
             checks: Vec::new(),
         };
@@ -145,7 +120,7 @@ impl RouteHandler for OperationsRoute {
                     if let Some(user) = user {
                         asker.require(GET_DECISIONS, user.unwrap_or("*"))?;
                     }
-                    let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS);
+                    let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS).into();
                     let records = gateway.status.recorder.latest(limit, |record| {
                         let is_asked = match user {
                             None => asker.owns(record),
@@ -172,9 +147,10 @@ impl RouteHandler for OperationsRoute {
                     .ok_or(Rejection::NotFound)
             }
             Self::DecisionInput(id) => asker.decision_input(*id).map(|input| answer(StatusCode::OK, &input)),
-            Self::Explain => Question::read(query)
-                .and_then(|question| asker.explain(&question))
-                .map_err(Rejection::from),
+            Self::Explain => match Question::read(query) {
+                Ok(question) => asker.explain(question, held).await,
+                Err(error) => Err(error.into()),
+            },
             Self::WhoCan => match Asked::read(query).and_then(|asked| asker.require(GET_RBAC, "*").map(|()| asked)) {
                 Ok(asked) => asker.who_can(asked, held).await,
                 Err(error) => Err(error.into()),
@@ -213,14 +189,17 @@ impl RouteHandler for OperationsRoute {
 struct Asker<'a> {
     gateway: &'a Gateway,
     snapshot: &'a Arc<Snapshot>,
-    policies: &'a Policies,
     caller: Arc<Caller>,
     /// The person of the directory; `None` for somebody whom only an issuer knows.
     person: Option<User>,
     checks: Vec<CheckRecord>,
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    fn policies(&self) -> &'a Policies {
+        &self.snapshot.policies
+    }
+
     /// Whether a decision is about the caller.
     // SECURITY: anonymous callers are many people under one name.
     fn owns(&self, record: &Record) -> bool {
@@ -254,7 +233,7 @@ impl Asker<'_> {
     }
 
     fn may(&mut self, permission: Permission, object: &str) -> bool {
-        let check = check(self.policies, &self.caller, permission, object.to_owned());
+        let check = check(self.policies(), &self.caller, permission, object.to_owned());
         let allowed = check.allowed;
         self.checks.push(check);
         allowed
@@ -283,6 +262,7 @@ fn names(record: &Record) -> impl Iterator<Item = &str> {
     callers.chain(of_agent.map(|person| person.username.as_str()))
 }
 
-fn is_about(record: &Record, name: &str) -> bool {
+/// Whether a decision is about somebody of this name.
+pub(crate) fn is_about(record: &Record, name: &str) -> bool {
     names(record).any(|one| one == name)
 }

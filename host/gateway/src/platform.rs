@@ -44,7 +44,7 @@ use crate::kubernetes::KubernetesFrontState;
 mod agents;
 pub(crate) mod api;
 mod audit;
-mod pages;
+pub(crate) mod pages;
 pub(crate) mod permit;
 pub(crate) mod route;
 mod sessions;

@@ -5,7 +5,7 @@
 //!
 //! Security: a record contains no header value, token or body.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -381,47 +381,32 @@ impl Recorder {
 
     /// Returns the latest records for which `wanted` is true, newest first, at most `limit`.
     pub fn latest(&self, limit: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
-        let mut found = Vec::new();
-        let mut below = u64::MAX;
-        loop {
-            // Reads a page at a time, since requests wait for this lock.
-            let (page, next) = self.lock().page(below);
-            if page.is_empty() {
-                return found;
-            }
-            for record in page {
-                if found.len() >= limit {
-                    return found;
-                }
-                if wanted(&record) {
-                    found.push(record);
-                }
-            }
-            below = next;
-        }
+        self.newest_first()
+            .filter(|record| wanted(record))
+            .take(limit)
+            .collect()
     }
 
     /// The callers of the latest records, each once, the latest first, at most `limit`.
     pub fn callers(&self, limit: usize) -> Vec<Arc<Principal>> {
-        let mut found: Vec<Arc<Principal>> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
+        let principals = self.newest_first().filter_map(|record| record.principal.clone());
+        let is_new = |principal: &Arc<Principal>| {
+            let (issuer, id) = (principal.issuer().to_owned(), principal.user_id().to_owned());
+            seen.insert((issuer, id, principal.groups().to_vec()))
+        };
+        principals.filter(is_new).take(limit).collect()
+    }
+
+    /// Reads a page at a time, since requests wait for the lock.
+    fn newest_first(&self) -> impl Iterator<Item = Arc<Record>> {
         let mut below = u64::MAX;
-        loop {
+        let pages = std::iter::from_fn(move || {
             let (page, next) = self.lock().page(below);
-            if page.is_empty() {
-                return found;
-            }
-            for principal in page.iter().filter_map(|record| record.principal.as_ref()) {
-                if found.len() >= limit {
-                    return found;
-                }
-                let names = (principal.issuer(), principal.user_id(), principal.groups());
-                if seen.insert((names.0.to_owned(), names.1.to_owned(), names.2.to_vec())) {
-                    found.push(Arc::clone(principal));
-                }
-            }
             below = next;
-        }
+            (!page.is_empty()).then_some(page)
+        });
+        pages.flatten()
     }
 
     /// Waits until every record closed before is in the decision file.

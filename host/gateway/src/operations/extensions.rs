@@ -8,10 +8,10 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Asker, bounded};
+use super::{Asker, PARAMETER_BYTES};
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::for_each_parameter;
+use crate::platform::api::query::{bounded, for_each_parameter};
 use crate::platform::permit::GET_SYSTEM;
 use tollgate_policy::rbac::RbacRequest;
 use tollgate_proxy::forward::Body;
@@ -139,7 +139,7 @@ impl Asker<'_> {
         let mut project = None;
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         for_each_parameter(pairs, &["project"], |name, value| {
-            project = Some(bounded(name, &value)?);
+            project = Some(bounded(name, value, PARAMETER_BYTES)?);
             Ok(())
         })?;
         let operates = self.may(GET_SYSTEM, "*");
@@ -154,7 +154,7 @@ impl Asker<'_> {
                 failures.entry(name.to_string()).or_default().push(record);
             }
         }
-        let rbac = &self.policies.rbac;
+        let rbac = &self.policies().rbac;
         let registry = &self.snapshot.extensions;
         let all = registry.names().into_iter().filter_map(|name| registry.find(name));
         let views = all.filter_map(|extension| {

@@ -6,24 +6,22 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-use super::{Asker, bounded};
+use super::{Asker, PARAMETER_BYTES};
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::{decode_cursor, encode_cursor, for_each_parameter, wrong};
-use crate::projects::preview::Acting;
+use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit};
+use crate::platform::pages::visible_page;
+use crate::projects::preview::{Acting, visible_applications};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::IndexedApplication;
-use tollgate_policy::rbac::{RbacIdentity, object_name};
+use tollgate_policy::rbac::RbacIdentity;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_state::ObjectName;
 
-/// Most Applications of one answer, and how many it has if the caller does not say.
-const MAX_APPLICATIONS: usize = 1_000;
-const DEFAULT_APPLICATIONS: usize = 100;
-/// Applications for which RBAC is asked at once.
-const CHUNK: usize = 256;
+/// Applications of one answer if the caller does not say how many.
+const DEFAULT_APPLICATIONS: u16 = 100;
 
 /// Which Applications are asked for.
 #[derive(Debug, Default)]
@@ -35,7 +33,7 @@ pub(super) struct IdentityFilter {
     refused: Option<bool>,
     /// The Application behind which the page begins.
     after: Option<ObjectName>,
-    limit: Option<usize>,
+    limit: Option<u16>,
 }
 
 /// A page, in order of namespace and name.
@@ -72,27 +70,16 @@ impl IdentityFilter {
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         let names = &["project", "name", "refused", "continue", "limit"];
         for_each_parameter(pairs, names, |name, value| {
-            let value = bounded(name, &value)?;
+            let value = bounded(name, value, PARAMETER_BYTES)?;
             match name {
                 "project" => filter.project = Some(value),
                 "name" => filter.name = Some(value.to_lowercase()),
-                "refused" => {
-                    let only = value.parse();
-                    filter.refused =
-                        Some(only.map_err(|_| wrong("has a `refused` that is neither `true` nor `false`"))?);
-                }
+                "refused" => filter.refused = Some(flag(name, &value)?),
                 "continue" => {
                     let (namespace, name): (String, String) = decode_cursor(&value)?;
                     filter.after = Some(ObjectName { namespace, name });
                 }
-                _ => {
-                    let limit = value
-                        .parse()
-                        .ok()
-                        .filter(|limit| (1..=MAX_APPLICATIONS).contains(limit));
-                    let text = || wrong(format!("has a `limit` outside of 1 to {MAX_APPLICATIONS}"));
-                    filter.limit = Some(limit.ok_or_else(text)?);
-                }
+                _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
         })?;
@@ -118,7 +105,7 @@ impl Asker<'_> {
         filter: IdentityFilter,
         held: LimitPermit,
     ) -> Result<Response<Body>, Rejection> {
-        if self.policies.applications.is_none() {
+        if self.policies().applications.is_none() {
             return Err(Rejection::NotFound);
         }
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
@@ -128,55 +115,28 @@ impl Asker<'_> {
     }
 }
 
-/// Reads on until the page is full.
 fn page(snapshot: &Snapshot, roles: &RbacIdentity, filter: &IdentityFilter) -> Option<Page> {
     let policies = &snapshot.policies;
     let index = &policies.applications.as_ref()?.index;
-    let limit = filter.limit.unwrap_or(DEFAULT_APPLICATIONS);
     let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
     let names = policies.resources.applications.range((from, Bound::Unbounded));
-    let mut candidates = names
+    let candidates = names
         .filter_map(|(name, _)| index.find(&name.namespace, &name.name))
         .filter(|indexed| filter.selects(indexed, index.mode));
-    let mut items: Vec<IdentityView> = Vec::new();
-    let mut next = None;
-    loop {
-        let chunk: Vec<_> = candidates.by_ref().take(CHUNK).collect();
-        if chunk.is_empty() {
-            break;
-        }
-        let objects: Vec<String> = chunk
-            .iter()
-            .map(|indexed| {
-                let ObjectName { namespace, name } = &indexed.application.name;
-                let control_plane = &policies.config.control_plane_namespace;
-                object_name(control_plane, &indexed.application.project, namespace, name)
-            })
-            .collect();
-        let objects = objects.iter().map(String::as_str);
-        let verdicts = policies.rbac.decide_each(roles, "applications", "get", objects);
-        let visible = chunk
-            .into_iter()
-            .zip(verdicts)
-            .filter(|(_, verdict)| verdict.is_allowed());
-        for (indexed, _) in visible {
-            if items.len() == limit {
-                // There is at least one more.
-                next = items
-                    .last()
-                    .map(|item| encode_cursor(&(&item.name.namespace, &item.name.name)));
-                break;
-            }
-            items.push(IdentityView::of(indexed, index.mode));
-        }
-        if next.is_some() {
-            break;
-        }
-    }
+    let limit = filter.limit.unwrap_or(DEFAULT_APPLICATIONS).into();
+    let (page, is_more) = visible_page(candidates, limit, |rows| {
+        let applications = rows.iter().map(|indexed| &*indexed.application);
+        visible_applications(policies, roles, applications)
+    });
+    let items: Vec<IdentityView> = page
+        .into_iter()
+        .map(|indexed| IdentityView::of(indexed, index.mode))
+        .collect();
+    let last = items.last().filter(|_| is_more);
     Some(Page {
         mode: index.mode.into(),
+        next: last.map(|item| encode_cursor(&(&item.name.namespace, &item.name.name))),
         items,
-        next,
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Response, StatusCode, request};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::VariantArray as _;
@@ -145,30 +146,42 @@ fn bundle(policies: &Policies, front: Front) -> Option<&Bundle> {
     }
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
     fn folder(&self, front: Front) -> std::path::PathBuf {
-        self.policies.config.policies_directory.join(front.as_ref())
+        self.policies().config.policies_directory.join(front.as_ref())
     }
 
     pub(super) fn list_policies(&mut self) -> Result<Response<Body>, Rejection> {
         self.require(GET_POLICIES, "*")?;
-        let open = Front::VARIANTS.iter().filter_map(|front| bundle(self.policies, *front));
+        let open = Front::VARIANTS
+            .iter()
+            .filter_map(|front| bundle(self.policies(), *front));
         let items = open.map(|bundle| BundleView::of(bundle, self)).collect();
         Ok(answer(StatusCode::OK, &List { items }))
     }
 
-    /// Refuses everybody else before it says whether a front is open.
-    fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&Bundle, Rejection> {
+    /// The bundle of a front. Refuses everybody else before it says whether the front is open.
+    fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&'a Bundle, Rejection> {
         self.require(permission, front.as_ref())?;
-        bundle(self.policies, front).ok_or(Rejection::NotFound)
+        bundle(self.policies(), front).ok_or(Rejection::NotFound)
+    }
+
+    /// What somebody sends who may try a bundle.
+    async fn tried<T: DeserializeOwned>(
+        &mut self,
+        front: Front,
+        (head, body): (request::Parts, Body),
+    ) -> Result<T, Rejection> {
+        self.open_bundle(front, EVALUATE_POLICIES)?;
+        let content = buffer(body, CONTENT_BYTES).await?;
+        Ok(read(&head.headers, &content)?)
     }
 
     pub(super) async fn policy(&mut self, front: Front, held: LimitPermit) -> Result<Response<Body>, Rejection> {
-        self.open_bundle(front, GET_POLICIES)?;
+        let bundle = self.open_bundle(front, GET_POLICIES)?;
         let folder = self.folder(front);
         let read = move || BundleSource::read(&folder, front).value;
         let source = self.gateway.run_blocking(held, read).await?;
-        let bundle = bundle(self.policies, front).ok_or(Rejection::NotFound)?;
         let files = source.iter().flat_map(BundleSource::files);
         let view = BundleFiles {
             bundle: BundleView::of(bundle, self),
@@ -187,12 +200,10 @@ impl Asker<'_> {
     pub(super) async fn test_policy(
         &mut self,
         front: Front,
-        (head, body): (request::Parts, Body),
+        sent: (request::Parts, Body),
         held: LimitPermit,
     ) -> Result<Response<Body>, Rejection> {
-        self.open_bundle(front, EVALUATE_POLICIES)?;
-        let content = buffer(body, CONTENT_BYTES).await?;
-        let request: TestRequest = read(&head.headers, &content)?;
+        let request: TestRequest = self.tried(front, sent).await?;
         self.ask(front, request.files, held, |checker, source| {
             checker.check(source, Coverage::On)
         })
@@ -203,12 +214,10 @@ impl Asker<'_> {
     pub(super) async fn evaluate_policy(
         &mut self,
         front: Front,
-        (head, body): (request::Parts, Body),
+        sent: (request::Parts, Body),
         held: LimitPermit,
     ) -> Result<Response<Body>, Rejection> {
-        self.open_bundle(front, EVALUATE_POLICIES)?;
-        let content = buffer(body, CONTENT_BYTES).await?;
-        let request: EvaluateRequest = read(&head.headers, &content)?;
+        let request: EvaluateRequest = self.tried(front, sent).await?;
         let input = match (request.input, request.decision) {
             (Some(input), None) => input,
             (None, Some(id)) => {

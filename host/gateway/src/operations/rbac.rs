@@ -1,13 +1,15 @@
 //! Why RBAC permits or refuses something, and who may do it.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Asker, bounded};
+use super::{Asker, PARAMETER_BYTES};
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::{for_each_parameter, wrong};
+use crate::platform::api::query::{bounded, for_each_parameter, wrong};
 use crate::platform::permit::GET_RBAC;
 use crate::rejection::Rejection;
 use tollgate_policy::rbac::{Explanation, Field, RbacRequest, TokenIssuer, VerdictReason, WhoCan};
@@ -57,7 +59,7 @@ impl Asked {
         let mut asked = Self::default();
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         for_each_parameter(pairs, &["resource", "action", "object"], |name, value| {
-            asked.set(name, bounded(name, &value)?);
+            asked.set(name, bounded(name, value, PARAMETER_BYTES)?);
             Ok(())
         })?;
         asked.complete()
@@ -94,13 +96,13 @@ impl Question {
         let (mut groups, mut others) = (Vec::new(), Vec::new());
         for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             match name.as_ref() {
-                "group" => groups.push(bounded("group", &value)?),
+                "group" => groups.push(bounded("group", value, PARAMETER_BYTES)?),
                 _ => others.push((name, value)),
             }
         }
         let names = &["resource", "action", "object", "user"];
         for_each_parameter(others.into_iter(), names, |name, value| {
-            let value = bounded(name, &value)?;
+            let value = bounded(name, value, PARAMETER_BYTES)?;
             match name {
                 "user" => user = Some(value),
                 _ => asked.set(name, value),
@@ -121,21 +123,29 @@ impl Question {
 }
 
 impl Asker<'_> {
-    pub(super) fn explain(&mut self, question: &Question) -> Result<Response<Body>, Error> {
-        let (rbac, request) = (&self.policies.rbac, question.asked.request());
-        let (explanation, user) = match &question.user {
-            None => {
-                let explanation = rbac.explain(&self.caller.roles, request);
-                let may_see_all = self.may(GET_RBAC, "*");
-                let explanation = if may_see_all { explanation } else { own(explanation) };
-                (explanation, self.caller.principal.username().to_owned())
-            }
-            Some(user) => {
+    pub(super) async fn explain(&mut self, question: Question, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+        let may_see_all = match question.user {
+            None => self.may(GET_RBAC, "*"),
+            Some(_) => {
                 self.require(GET_RBAC, "*")?;
-                let who = rbac.identify_name(user, &question.groups, TokenIssuer::Assumed);
-                (rbac.explain(&who, request), user.clone())
+                true
             }
         };
+        let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let work = move || {
+            let (rbac, request) = (&snapshot.policies.rbac, question.asked.request());
+            let explanation = match &question.user {
+                None => rbac.explain(&caller.roles, request),
+                Some(user) => {
+                    let who = rbac.identify_name(user, &question.groups, TokenIssuer::Assumed);
+                    rbac.explain(&who, request)
+                }
+            };
+            let user = question.user.unwrap_or_else(|| caller.principal.username().to_owned());
+            (explanation, user)
+        };
+        let (explanation, user) = self.gateway.run_blocking(held, work).await?;
+        let explanation = if may_see_all { explanation } else { own(explanation) };
         let mut content = Map::new();
         content.insert("user".to_owned(), user.into());
         content.insert("allowed".to_owned(), explanation.verdict.is_allowed().into());
@@ -155,11 +165,11 @@ impl Asker<'_> {
     /// Every name of the policy that may, and the callers seen lately who may.
     pub(super) async fn who_can(&self, asked: Asked, held: LimitPermit) -> Result<Response<Body>, Rejection> {
         let seen = self.gateway.status.recorder.callers(MAX_SEEN);
-        let snapshot = std::sync::Arc::clone(self.snapshot);
+        let snapshot = Arc::clone(self.snapshot);
         let work = move || {
             let policies = &snapshot.policies;
             let found = policies.rbac.who_can(asked.request());
-            let may = |principal: &std::sync::Arc<_>| {
+            let may = |principal: &Arc<_>| {
                 let caller = policies.caller_once(principal);
                 policies.rbac.decide(&caller.roles, asked.request()).is_allowed()
             };

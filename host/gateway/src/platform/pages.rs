@@ -1,4 +1,5 @@
-//! Builds one page of a list whose rows RBAC authorizes one by one.
+//! Builds one page of a list whose rows RBAC authorizes one by one: of rows in memory by
+//! [`visible_page`], of rows in the store by [`PageBuilder`].
 //!
 //! Invariant: a page queries the store at most [`MAX_QUERIES`] times, and its cursor names only
 //! the last item of the page.
@@ -14,6 +15,38 @@ const MAX_QUERIES: u32 = 10;
 pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
     let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
     rows.last().filter(|_| is_full)
+}
+
+/// Rows in memory for which RBAC is asked at once.
+const CHUNK: usize = 256;
+
+/// The first rows that are visible, and whether there are more. Reads no further than it has to.
+///
+/// - `rows`: those in memory, in order.
+/// - `visible`: for each of some rows, whether the caller may see it.
+pub(crate) fn visible_page<T>(
+    mut rows: impl Iterator<Item = T>,
+    limit: usize,
+    visible: impl Fn(&[T]) -> Vec<bool>,
+) -> (Vec<T>, bool) {
+    let mut page = Vec::new();
+    loop {
+        let chunk: Vec<T> = rows.by_ref().take(CHUNK).collect();
+        if chunk.is_empty() {
+            return (page, false);
+        }
+        let verdicts = visible(&chunk);
+        page.extend(
+            chunk
+                .into_iter()
+                .zip(verdicts)
+                .filter_map(|(row, is_visible)| is_visible.then_some(row)),
+        );
+        if page.len() > limit {
+            page.truncate(limit);
+            return (page, true);
+        }
+    }
 }
 
 pub(super) struct PageBuilder<T, P> {

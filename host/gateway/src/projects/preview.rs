@@ -14,8 +14,8 @@ use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{AccountSource, DestinationServiceAccounts};
-use tollgate_policy::rbac::object_name;
-use tollgate_state::{DestinationServiceAccount, ObjectName};
+use tollgate_policy::rbac::{RbacIdentity, object_name};
+use tollgate_state::{Application, DestinationServiceAccount, ObjectName};
 
 /// Most Applications of an answer. Those that change come first.
 const MAX_APPLICATIONS: usize = 500;
@@ -158,6 +158,23 @@ fn stored_entries(policies: &Policies, project: &str) -> Result<Vec<DestinationS
     Ok(entries.map(at_key).collect())
 }
 
+/// For each Application, whether a caller with these roles may see it.
+pub(crate) fn visible_applications<'a>(
+    policies: &Policies,
+    roles: &RbacIdentity,
+    applications: impl Iterator<Item = &'a Application>,
+) -> Vec<bool> {
+    let control_plane = &policies.config.control_plane_namespace;
+    let object = |application: &Application| {
+        let ObjectName { namespace, name } = &application.name;
+        object_name(control_plane, &application.project, namespace, name)
+    };
+    let objects: Vec<String> = applications.map(object).collect();
+    let objects = objects.iter().map(String::as_str);
+    let verdicts = policies.rbac.decide_each(roles, "applications", "get", objects);
+    verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()
+}
+
 impl Preview {
     /// - `asked`: `None` for the project's own list.
     /// - `project`: the name, of a project that the caller may see.
@@ -186,18 +203,10 @@ impl Preview {
         let about = (&*policies.resources, &**front.policy.rules());
         let then = index.with_entries(about, project, entries);
         let then = then.ok_or_else(|| Error::UnknownProject(project.to_owned()))?;
-        let control_plane = &policies.config.control_plane_namespace;
         let all: Vec<_> = then.iter().collect();
-        let objects: Vec<String> = all
-            .iter()
-            .map(|indexed| {
-                let ObjectName { namespace, name } = &indexed.application.name;
-                object_name(control_plane, project, namespace, name)
-            })
-            .collect();
-        let objects = objects.iter().map(String::as_str);
-        let visible = policies.rbac.decide_each(&caller.roles, "applications", "get", objects);
-        let visible = all.into_iter().zip(visible).filter(|(_, verdict)| verdict.is_allowed());
+        let of_all = all.iter().map(|indexed| &*indexed.application);
+        let visible = visible_applications(policies, &caller.roles, of_all);
+        let visible = all.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
         let mut applications: Vec<ApplicationPreview> = visible
             .filter_map(|(then, _)| {
                 let ObjectName { namespace, name } = &then.application.name;

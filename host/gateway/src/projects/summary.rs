@@ -2,20 +2,20 @@
 //! call is made.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::platform::api::Error;
-use crate::platform::api::query::{decode_cursor, encode_cursor, for_each_parameter, wrong};
+use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit, wrong};
+use crate::platform::pages::visible_page;
 use crate::policies::Policies;
 use crate::projects::permit::visible;
+use tollgate_state::Project;
 
-/// Most projects of one answer, and how many it has if the caller does not say.
-const MAX_PROJECTS: usize = 1_000;
-const DEFAULT_PROJECTS: usize = 100;
-/// Projects for which RBAC is asked at once.
-const CHUNK: usize = 256;
+/// Projects of one answer if the caller does not say how many.
+const DEFAULT_PROJECTS: u16 = 100;
 /// Longest value of a parameter, in bytes.
 const PARAMETER_BYTES: usize = 1_024;
 
@@ -26,7 +26,7 @@ pub(super) struct SummaryFilter {
     name: String,
     /// The name behind which the page begins.
     after: Option<String>,
-    limit: Option<usize>,
+    limit: Option<u16>,
 }
 
 /// A page of projects, by name.
@@ -54,19 +54,13 @@ impl SummaryFilter {
         }
         let mut filter = Self::default();
         for_each_parameter(pairs(), &["summary", "name", "limit", "continue"], |name, value| {
-            if value.len() > PARAMETER_BYTES {
-                return Err(wrong(format!("has a `{name}` of more than {PARAMETER_BYTES} bytes")));
-            }
+            let value = bounded(name, value, PARAMETER_BYTES)?;
             match name {
                 "summary" if value == "true" => {}
                 "summary" => return Err(wrong("has a `summary` other than `true`")),
                 "name" => filter.name = value.to_lowercase(),
                 "continue" => filter.after = Some(decode_cursor(&value)?),
-                _ => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MAX_PROJECTS).contains(limit));
-                    let text = || wrong(format!("has a `limit` outside of 1 to {MAX_PROJECTS}"));
-                    filter.limit = Some(limit.ok_or_else(text)?);
-                }
+                _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
         })?;
@@ -76,31 +70,22 @@ impl SummaryFilter {
 
 impl SummaryPage {
     pub(super) fn of(filter: &SummaryFilter, policies: &Policies, caller: &Caller) -> Self {
-        let limit = filter.limit.unwrap_or(DEFAULT_PROJECTS);
         let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let projects = policies.resources.projects.range((from, Bound::Unbounded));
-        let mut candidates = projects.filter(|(name, _)| name.to_lowercase().contains(&filter.name));
-        let mut items: Vec<ProjectSummary> = Vec::new();
-        loop {
-            let chunk: Vec<_> = candidates.by_ref().take(CHUNK).collect();
-            if chunk.is_empty() {
-                return Self { items, next: None };
-            }
-            let names = chunk.iter().map(|(name, _)| name.as_str());
-            let shown = visible(policies, caller, names);
-            for ((name, project), is_shown) in chunk.into_iter().zip(shown) {
-                if is_shown && items.len() == limit {
-                    // There is at least one more.
-                    let next = items.last().map(|item| encode_cursor(&item.name));
-                    return Self { items, next };
-                }
-                if is_shown {
-                    items.push(ProjectSummary {
-                        name: name.clone(),
-                        accounts: project.destination_service_accounts.len(),
-                    });
-                }
-            }
+        let candidates = projects.filter(|(name, _)| name.to_lowercase().contains(&filter.name));
+        let limit = filter.limit.unwrap_or(DEFAULT_PROJECTS).into();
+        let (page, is_more) = visible_page(candidates, limit, |rows| {
+            visible(policies, caller, rows.iter().map(|(name, _)| name.as_str()))
+        });
+        let summary = |(name, project): (&String, &Arc<Project>)| ProjectSummary {
+            name: name.clone(),
+            accounts: project.destination_service_accounts.len(),
+        };
+        let items: Vec<ProjectSummary> = page.into_iter().map(summary).collect();
+        let last = items.last().filter(|_| is_more);
+        Self {
+            next: last.map(|item| encode_cursor(&item.name)),
+            items,
         }
     }
 }

@@ -28,11 +28,14 @@ const CONSOLE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
                               require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Path of the style sheet, which changes with its content.
-pub static STYLE_PATH: LazyLock<String> = LazyLock::new(|| {
-    let digest = Sha256::digest(STYLE.as_bytes());
+pub static STYLE_PATH: LazyLock<String> = LazyLock::new(|| asset_path("style", STYLE, "css"));
+
+/// The path of a file that browsers keep for good: it changes with the content.
+pub fn asset_path(name: &str, content: &str, extension: &str) -> String {
+    let digest = Sha256::digest(content.as_bytes());
     let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("/console/style-{digest}.css")
-});
+    format!("/console/{name}-{digest}.{extension}")
+}
 
 /// A way to sign in at an issuer.
 pub(super) struct IssuerLink {

@@ -17,7 +17,7 @@ use crate::platform::api::Error;
 /// Events of one response if the caller gives no limit.
 const DEFAULT_EVENT_LIMIT: u32 = 100;
 /// Most rows of one response, and the number of tokens and sessions if the caller gives no limit.
-const MAX_ROWS: u32 = 1_000;
+const MAX_ROWS: u16 = 1_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OwnerFilter {
@@ -94,16 +94,7 @@ impl Query {
         for_each_parameter(pairs, names, |name, value| {
             // The longest cursor has the id of a session in it.
             let max_bytes = if name == "continue" { 512 } else { 255 };
-            let bytes = value.len();
-            if bytes == 0 || bytes > max_bytes {
-                let why = format!("has a `{name}` of {bytes} bytes, allowed are 1 to {max_bytes}");
-                return Err(wrong(why));
-            }
-            // PostgreSQL stores no NUL, and no name has another one.
-            if value.contains(char::is_control) {
-                return Err(wrong(format!("has a `{name}` with a control character")));
-            }
-            query.set(name, value.into_owned())
+            query.set(name, bounded(name, value, max_bytes)?)
         })?;
         Ok(query)
     }
@@ -113,7 +104,7 @@ impl Query {
     }
 
     pub(crate) fn row_limit(&self) -> u32 {
-        self.limit.unwrap_or(MAX_ROWS)
+        self.limit.unwrap_or(MAX_ROWS.into())
     }
 
     /// The position that the cursor of an earlier response encodes.
@@ -146,11 +137,7 @@ impl Query {
                 let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
                 self.before = Some(id);
             }
-            _ => {
-                let limit = value.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
-                let text = || format!("has a `limit` outside of 1 to {MAX_ROWS}");
-                self.limit = Some(limit.ok_or_else(|| wrong(text()))?);
-            }
+            _ => self.limit = Some(row_limit(&value)?.into()),
         }
         Ok(())
     }
@@ -207,6 +194,32 @@ pub(crate) fn for_each_parameter<'a>(
         set(known, value)?;
     }
     Ok(())
+}
+
+/// The value of a parameter, if it is neither empty, nor longer than this, nor has a control character:
+/// PostgreSQL stores no NUL, and no name has another one.
+pub(crate) fn bounded(name: &str, value: Cow<'_, str>, max_bytes: usize) -> Result<String, Error> {
+    let bytes = value.len();
+    if bytes == 0 || bytes > max_bytes {
+        let why = format!("has a `{name}` of {bytes} bytes, allowed are 1 to {max_bytes}");
+        return Err(wrong(why));
+    }
+    if value.contains(char::is_control) {
+        return Err(wrong(format!("has a `{name}` with a control character")));
+    }
+    Ok(value.into_owned())
+}
+
+/// The value of `limit`: how many rows an answer has at most.
+pub(crate) fn row_limit(value: &str) -> Result<u16, Error> {
+    let limit = value.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
+    limit.ok_or_else(|| wrong(format!("has a `limit` outside of 1 to {MAX_ROWS}")))
+}
+
+/// The value of a parameter that selects what has a property, or what has it not.
+pub(crate) fn flag(name: &str, value: &str) -> Result<bool, Error> {
+    let flag = value.parse();
+    flag.map_err(|_| wrong(format!("has a `{name}` that is neither `true` nor `false`")))
 }
 
 /// The position that a cursor encodes.
