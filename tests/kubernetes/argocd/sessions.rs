@@ -59,8 +59,12 @@ async fn signing_out_through_the_gateway_ends_access_everywhere() {
         assert_eq!(fixture.outcome(path, &other).await.0, 200, "{path}");
     }
     until_ended(&mut open).await;
-    let records = fixture.gateway.decisions();
-    let ended: Vec<_> = records.iter().filter(|record| record["ended"].is_object()).collect();
+    let ended = eventually("the end is recorded", async || {
+        let records = fixture.gateway.decisions().into_iter();
+        let ended: Vec<_> = records.filter(|record| record["ended"].is_object()).collect();
+        (!ended.is_empty()).then_some(ended)
+    })
+    .await;
     assert!(
         matches!(ended.as_slice(), [one] if one["ended"]["reason"] == "session_revoked"),
         "{ended:?}"
