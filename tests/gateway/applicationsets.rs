@@ -6,6 +6,7 @@ mod commands;
 mod inherited;
 mod previews;
 mod refusals;
+mod summaries;
 mod watches;
 
 use reqwest::Method;

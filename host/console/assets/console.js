@@ -172,8 +172,20 @@ function keepLive(region) {
   plan();
 }
 
+/** Keeps an element as its own page has it now, every ten seconds. */
+function watch(region) {
+  const url = new URL(region.dataset.watch, location.href).href;
+  setInterval(async () => {
+    if (document.hidden) return;
+    const fresh = await load(url, `#${region.id}`).catch(() => null);
+    // A screen reader reads what changes, so nothing is put in place of the same.
+    if (fresh && fresh.textContent !== region.textContent) show(fresh, region);
+  }, 10000);
+}
+
 offerCopies(document);
 const region = document.querySelector("[data-live]");
 if (region) keepLive(region);
 document.querySelectorAll("form[data-previews]").forEach(previewAsTyped);
+document.querySelectorAll("[data-watch]").forEach(watch);
 document.querySelectorAll("input[data-fills]").forEach(offerUpload);

@@ -1,15 +1,11 @@
 //! What all pages have: navigation, the person who is signed in, the theme.
 
-use http::header::COOKIE;
 use http::request;
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::text::{Text, Time};
-use tollgate_gateway::console::STYLE_PATH;
-
-/// The cookie of the theme. It is no secret.
-pub(crate) const THEME_COOKIE: &str = "tollgate-theme";
+use tollgate_gateway::console::{STYLE_PATH, Theme};
 
 /// The person who is signed in.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,52 +26,6 @@ pub(crate) struct Me {
 struct LoginRef {
     id: Text,
     expires_at: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Theme {
-    /// That of the system.
-    #[default]
-    System,
-    Light,
-    Dark,
-}
-
-impl Theme {
-    pub(crate) fn parse(text: &str) -> Self {
-        match text {
-            "light" => Self::Light,
-            "dark" => Self::Dark,
-            _ => Self::System,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Light => "light",
-            Self::Dark => "dark",
-        }
-    }
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::System => "Auto",
-            Self::Light => "Light",
-            Self::Dark => "Dark",
-        }
-    }
-
-    fn read(head: &request::Parts) -> Self {
-        let fields = head
-            .headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|field| field.to_str().ok());
-        let mut cookies = fields.flat_map(|field| field.split(';'));
-        let found = cookies.find_map(|cookie| cookie.trim().strip_prefix(THEME_COOKIE)?.strip_prefix('='));
-        found.map_or(Self::System, Self::parse)
-    }
 }
 
 /// An entry of the navigation.
@@ -210,7 +160,7 @@ impl Frame {
         Self {
             me,
             now: Timestamp::now(),
-            theme: Theme::read(head),
+            theme: Theme::of(&head.headers),
             active: format!("/console/{}", parts.next().unwrap_or_default()),
             address: head
                 .uri
@@ -241,7 +191,7 @@ impl Frame {
     }
 
     pub(crate) fn themes(&self) -> [Theme; 3] {
-        [Theme::System, Theme::Light, Theme::Dark]
+        Theme::ALL
     }
 
     pub(crate) fn time(&self, at: &Timestamp) -> Time {

@@ -7,9 +7,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 
 use crate::ask::{self, Ask, Refusal};
 use crate::form::{Fields, Query};
-use crate::frame::{Frame, Me, THEME_COOKIE, Theme};
+use crate::frame::{Frame, Me};
 use crate::route::Route;
-use tollgate_gateway::console::{HOME, local_path};
+use tollgate_gateway::console::{HOME, THEME_COOKIE, Theme, local_path};
 
 mod applicationsets;
 mod audit;

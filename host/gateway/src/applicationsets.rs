@@ -49,6 +49,7 @@ mod read;
 pub(crate) mod request;
 mod rest;
 pub(crate) mod route;
+pub(crate) mod summary;
 mod watch;
 
 pub(crate) use front_state::ApplicationSetsFrontState;

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::pipeline::Gateway;
 pub use crate::sign_in::pages::{STYLE_PATH, asset_path};
+pub use crate::sign_in::theme::{THEME_COOKIE, Theme};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::server::{Client, Handler as _};
 

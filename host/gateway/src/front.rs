@@ -15,6 +15,7 @@ use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::Fallback;
 use crate::sign_in::route::is_console;
+use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, argocd, platform};
 use tollgate_config::ConsoleHost;
@@ -87,7 +88,7 @@ pub(crate) enum FrontKind {
     /// A page of argocd-server, for a browser to show.
     ArgocdPage,
     /// A page of the console.
-    Console,
+    Console(Theme),
     Other(ErrorFormat),
 }
 
@@ -103,7 +104,7 @@ impl FrontKind {
         let fallback = Fallback::take(config, &mut uri, fields);
         let path = head.map_or("", |_| uri.path());
         if config.authentication.console.is_some() && is_console(path) {
-            return Self::Console;
+            return Self::Console(Theme::of(fields.0));
         }
         let sets = snapshot.policies.config.application_sets.is_some();
         let is_argocd = fallback.serves(path);
@@ -132,7 +133,7 @@ impl FrontKind {
     /// Whether a request for something else than the console was sent to the console's own host.
     pub(crate) fn is_beside_console(self, snapshot: &Snapshot, head: &request::Parts) -> bool {
         let console = snapshot.policies.config.authentication.console.as_ref();
-        let console = console.filter(|console| console.host == ConsoleHost::Own && self != Self::Console);
+        let console = console.filter(|console| console.host == ConsoleHost::Own && !matches!(self, Self::Console(_)));
         console.is_some_and(|console| is_for_console(&head.uri, &head.headers, console))
     }
 
@@ -141,7 +142,7 @@ impl FrontKind {
             Self::Agents | Self::Applications | Self::ControlPlane => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) | Self::Argocd => ErrorFormat::ApplicationSets,
             Self::ArgocdPage => ErrorFormat::Page,
-            Self::Console => ErrorFormat::Console,
+            Self::Console(theme) => ErrorFormat::Console(theme),
             Self::Other(format) => format,
         }
     }

@@ -13,6 +13,7 @@ use http::{Response, StatusCode, request};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::applicationsets::summary::{SetFilter, SetPage};
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
@@ -25,7 +26,7 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
-use tollgate_proxy::forward::Body;
+use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, Record};
 
 mod extensions;
@@ -156,6 +157,10 @@ impl RouteHandler for OperationsRoute {
                 Err(error) => Err(error.into()),
             },
             Self::Extensions => asker.extensions(query).map_err(Rejection::from),
+            Self::ApplicationSets => match SetFilter::read(query) {
+                Ok(filter) => asker.application_sets(filter, held).await,
+                Err(error) => Err(error.into()),
+            },
             Self::Identities => match IdentityFilter::read(query) {
                 Ok(filter) => asker.identities(filter, held).await,
                 Err(error) => Err(error.into()),
@@ -198,6 +203,19 @@ struct Asker<'a> {
 impl<'a> Asker<'a> {
     fn policies(&self) -> &'a Policies {
         &self.snapshot.policies
+    }
+
+    async fn application_sets(&self, filter: SetFilter, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+        let front_state = self.gateway.application_sets_state.clone();
+        let front_state = front_state.ok_or(Rejection::NotFound)?;
+        let statuses = self.gateway.source.application_set_statuses();
+        let statuses = statuses
+            .map(|statuses| Arc::clone(&statuses.borrow()))
+            .unwrap_or_default();
+        let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let work = move || SetPage::of(&filter, (&snapshot.policies, &caller), (&front_state, &statuses));
+        let page = self.gateway.run_blocking(held, work).await?;
+        Ok(answer(StatusCode::OK, &page.ok_or(Rejection::NotFound)?))
     }
 
     /// Whether a decision is about the caller.

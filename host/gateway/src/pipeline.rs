@@ -27,6 +27,7 @@ use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
 use crate::sign_in::route::is_console;
+use crate::sign_in::theme::Theme;
 use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
 use crate::snapshot::Snapshot;
 use tollgate_config::Config;
@@ -276,6 +277,7 @@ impl Gateway {
                     client,
                     snapshot,
                     record: context.record,
+                    theme: Theme::of(&request.0.headers),
                 };
                 sign_in.private(&route, &principal, request).await
             }
@@ -312,6 +314,7 @@ impl Gateway {
             client,
             snapshot,
             record,
+            theme: Theme::of(&head.headers),
         };
         match route {
             Route::Console(route) => sign_in.page(route, (head, body)).await,

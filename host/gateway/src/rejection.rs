@@ -28,6 +28,7 @@ use crate::open_exchanges::NotAdmitted;
 use crate::platform::api;
 use crate::projects::update;
 use crate::sign_in;
+use crate::sign_in::theme::Theme;
 use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
@@ -132,7 +133,7 @@ pub(crate) enum ErrorFormat {
     /// A page for people with a browser.
     Page,
     /// A page of the console.
-    Console,
+    Console(Theme),
 }
 
 impl ErrorFormat {
@@ -176,7 +177,7 @@ impl Rejection {
             | ErrorFormat::Kubernetes
             | ErrorFormat::ApplicationSets
             | ErrorFormat::Page
-            | ErrorFormat::Console => answer,
+            | ErrorFormat::Console(_) => answer,
             ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
@@ -563,13 +564,16 @@ impl ErrorResponse {
             ErrorFormat::ApplicationSets => ("application/json", self.applicationset_body().to_string()),
             ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
             ErrorFormat::Page => ("text/html; charset=utf-8", page::page(&self, decision)),
-            ErrorFormat::Console => {
+            ErrorFormat::Console(theme) => {
                 let title = match self.status.is_server_error() {
                     true => "This does not work right now",
                     false => "That was refused",
                 };
                 let text = format!("{} ({}).", self.message, self.reason);
-                ("text/html; charset=utf-8", sign_in::refusal_page(title, text, decision))
+                (
+                    "text/html; charset=utf-8",
+                    sign_in::refusal_page((title, text), decision, theme),
+                )
             }
         };
         let mut response = Response::new(Bytes::from(body + "\n"));
@@ -578,7 +582,7 @@ impl ErrorResponse {
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-        if format == ErrorFormat::Console {
+        if matches!(format, ErrorFormat::Console(_)) {
             sign_in::pages::protect(fields);
         }
         if format == ErrorFormat::Page {

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::console::{self, Pages};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
+use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
 use tollgate_core::user::User;
 use tollgate_identity::access::issuer_only_user;
@@ -37,6 +38,7 @@ mod cookies;
 mod error;
 pub(crate) mod pages;
 pub(crate) mod route;
+pub(crate) mod theme;
 
 pub(crate) use api::is_public;
 pub(crate) use cookies::remove as remove_cookies;
@@ -82,6 +84,7 @@ pub(crate) struct SignIn<'a> {
     pub(crate) client: &'a Arc<Client>,
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) record: &'a mut OpenRecord,
+    pub(crate) theme: Theme,
 }
 
 impl SignIn<'_> {
@@ -207,8 +210,7 @@ pub(crate) fn no_console() -> Rejection {
 }
 
 /// A page about a refusal.
-pub(crate) fn refusal_page(title: &'static str, text: String, decision: Uuid) -> String {
-    use askama::Template as _;
+pub(crate) fn refusal_page((title, text): (&'static str, String), decision: Uuid, theme: Theme) -> String {
     let page = pages::MessagePage {
         title,
         text,
@@ -216,5 +218,5 @@ pub(crate) fn refusal_page(title: &'static str, text: String, decision: Uuid) ->
         decision: Some(decision.to_string()),
         ..pages::MessagePage::default()
     };
-    page.render().unwrap_or_else(|_| title.to_owned())
+    pages::render(theme, &page).unwrap_or_else(|_| title.to_owned())
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Stop, View, redirect};
-use crate::ask::{self, Denial, Items, Refusal};
+use crate::ask::{self, Denial, Refusal};
 use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::{Text, encode};
@@ -15,7 +15,9 @@ use crate::text::{Text, encode};
 /// Where the API is.
 const API: &str = "/api/v1/applicationsets";
 /// Sets of one page.
-const ROWS: usize = 100;
+const ROWS: &str = "100";
+/// The fields of the filter.
+const PARAMETERS: [&str; 2] = ["name", "project"];
 /// Longest diff that a page shows, in characters.
 const DIFF: usize = 4_000;
 /// Changes that a page shows.
@@ -47,47 +49,27 @@ spec:
         namespace: 'shop-{{ .stage }}'
 ";
 
-/// A set, as far as the list shows it.
+/// A page of sets, as the API lists them.
+#[derive(Debug, Deserialize)]
+struct List {
+    items: Vec<Set>,
+    #[serde(rename = "continue", default)]
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 struct Set {
     namespace: Text,
     name: Text,
     project: Text,
-    generators: Text,
+    generators: Vec<Text>,
     applications: usize,
     /// The message of a condition that reports an error.
+    #[serde(default)]
     error: Option<Text>,
 }
 
 impl Set {
-    fn of(object: &Value) -> Self {
-        let text = |pointer: &str| Text::from(object.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
-        let array = |pointer: &str| {
-            object
-                .pointer(pointer)
-                .and_then(Value::as_array)
-                .map(Vec::as_slice)
-                .unwrap_or_default()
-        };
-        let kinds = array("/spec/generators").iter().filter_map(Value::as_object);
-        let kinds: Vec<&str> = kinds
-            .filter_map(|generator| generator.keys().map(String::as_str).find(|key| *key != "selector"))
-            .collect();
-        let is_error = |condition: &&Value| {
-            condition.get("type").and_then(Value::as_str) == Some("ErrorOccurred")
-                && condition.get("status").and_then(Value::as_str) == Some("True")
-        };
-        let error = array("/status/conditions").iter().find(is_error);
-        let error = error.and_then(|condition| condition.get("message")?.as_str());
-        Self {
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
-            project: text("/spec/template/spec/project"),
-            generators: Text::from(kinds.join(", ")),
-            applications: array("/status/resources").len(),
-            error: error.map(Text::from),
-        }
-    }
-
     fn path(&self) -> String {
         set_path((self.namespace.raw(), self.name.raw()))
     }
@@ -199,7 +181,7 @@ struct Edit {
 #[template(path = "applicationsets.html")]
 struct SetsPage<'a> {
     frame: &'a Frame,
-    sets: &'a [Set],
+    list: &'a List,
     query: &'a Fields,
     next: Option<String>,
 }
@@ -217,23 +199,20 @@ struct SetPage<'a> {
 
 impl View<'_> {
     pub(super) async fn application_sets(&self) -> Answer {
-        let query = Query::new().with_some("projects", self.query.get("project"));
-        let list: Items<Value> = ask::get(self.api, &query.at(API)).await?;
-        let wanted = self.query.text("name").to_lowercase();
-        let mut sets: Vec<Set> = list.items.iter().map(Set::of).collect();
-        sets.retain(|set| set.name.raw().to_lowercase().contains(&wanted));
-        let from: usize = self.query.text("from").parse().unwrap_or_default();
-        let end = from.saturating_add(ROWS).min(sets.len());
-        let next = (end < sets.len()).then(|| end.to_string());
+        let query = Query::new()
+            .with_fields(&self.query, &PARAMETERS)
+            .with_fields(&self.query, &["continue"])
+            .with("limit", ROWS);
+        let list: List = ask::get(self.api, &query.at("/api/v1/tollgate/applicationsets")).await?;
         self.page(&SetsPage {
             frame: &self.frame,
-            sets: sets.get(from..end).unwrap_or_default(),
             query: &self.query,
             next: self.next(
                 "/console/applicationsets",
-                &["name", "project"],
-                ("from", next.as_deref()),
+                &PARAMETERS,
+                ("continue", list.next.as_deref()),
             ),
+            list: &list,
         })
     }
 
@@ -277,8 +256,14 @@ impl View<'_> {
                 let stored = ask::send_yaml::<Value>(self.api, method, &query().at(&target), &edit.text).await;
                 match stored {
                     Ok(stored) => {
-                        let set = Set::of(&stored);
-                        return Ok(redirect(&format!("{}?saved=1", set.path())));
+                        let text = |key: &str| {
+                            let found = stored.get("metadata").and_then(|metadata| metadata.get(key)?.as_str());
+                            found.unwrap_or_default()
+                        };
+                        return Ok(redirect(&format!(
+                            "{}?saved=1",
+                            set_path((text("namespace"), text("name")))
+                        )));
                     }
                     Err(refusal) => edit.refusal = Some(refusal),
                 }

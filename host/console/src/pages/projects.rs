@@ -85,6 +85,11 @@ impl Project {
     fn path(&self) -> String {
         project_path(self.name.raw())
     }
+
+    /// Where a page that is open asks whether the object changed since it had this version.
+    fn moved_path(&self, version: &str) -> String {
+        Query::new().with("since", version).at(&self.path())
+    }
 }
 
 fn project_path(name: &str) -> String {
@@ -201,8 +206,10 @@ struct Edit {
     refusal: Option<Refusal>,
     /// What the refusal says of each entry.
     problems: BTreeMap<usize, Text>,
-    /// What somebody else stored meanwhile.
+    /// What somebody else stored meanwhile, after which nothing could be saved.
     stored: Option<Vec<Entry>>,
+    /// What is stored, if the object changed since the form began, and nothing was to be saved yet.
+    moved: Option<Vec<Entry>>,
     is_changed: bool,
 }
 
@@ -217,9 +224,10 @@ impl Edit {
         self.problems.get(index)
     }
 
-    /// Whether the refusal is about no entry that is shown.
+    /// Whether the refusal is shown nowhere else: neither beside an entry nor as a conflict.
     fn is_general(&self) -> bool {
-        self.refusal.is_some() && !self.problems.keys().any(|index| *index < self.entries.len())
+        let is_shown = self.stored.is_some() || self.problems.keys().any(|index| *index < self.entries.len());
+        self.refusal.is_some() && !is_shown
     }
 
     /// What an entry is called, by its index. Those of global projects follow the project's own.
@@ -289,9 +297,13 @@ impl View<'_> {
 
     pub(super) async fn project(&self, name: &str) -> Answer {
         let stored: Value = ask::get(self.api, &format!("{API}/{}", encode(name))).await?;
+        let version = version_of(&stored);
+        // A page that is open asks whether its form is still about what is stored.
+        let since = self.query.get("since").filter(|since| *since != version);
         let edit = Edit {
             entries: entries_of(&stored),
-            version: version_of(&stored),
+            moved: since.map(|_| entries_of(&stored)),
+            version,
             ..Edit::default()
         };
         self.project_page(&stored, edit).await
@@ -334,6 +346,9 @@ impl View<'_> {
                 Err(refusal) => edit.refuse(refusal),
             },
             _ => {}
+        }
+        if edit.version != version_of(&stored) {
+            edit.moved = Some(entries_of(&stored));
         }
         self.project_page(&stored, edit).await
     }

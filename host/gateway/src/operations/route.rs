@@ -20,6 +20,8 @@ pub(crate) enum OperationsRoute {
     /// Who has a permission.
     WhoCan,
     Extensions,
+    /// The ApplicationSets that the caller may see.
+    ApplicationSets,
     /// Who acts for each Application.
     Identities,
     Policies,
@@ -53,6 +55,7 @@ pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> 
         "rbac/explain" => Some(OperationsRoute::Explain),
         "rbac/who-can" => Some(OperationsRoute::WhoCan),
         "tollgate/extensions" => Some(OperationsRoute::Extensions),
+        "tollgate/applicationsets" => Some(OperationsRoute::ApplicationSets),
         "tollgate/applications" => Some(OperationsRoute::Identities),
         "policies" => Some(OperationsRoute::Policies),
         "plugins" => Some(OperationsRoute::Plugins),

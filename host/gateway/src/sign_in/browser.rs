@@ -94,7 +94,7 @@ impl SignIn<'_> {
             Some(_) => super::PROBLEM,
             None => StatusCode::OK,
         };
-        Ok(pages::page(status, &page)?)
+        Ok(pages::page(status, self.theme, &page)?)
     }
 
     /// Sends the browser to an issuer.
@@ -221,7 +221,7 @@ impl SignIn<'_> {
             link: Some(("/console/sign-in".to_owned(), "Sign in again")),
             ..MessagePage::default()
         };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
     /// Takes an issuer's word that somebody signed out there (Back-Channel Logout, section 2.5).

@@ -124,7 +124,7 @@ impl SignIn<'_> {
                 ("port", query.port.to_string()),
             ],
         };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
     pub(super) async fn answer_login(
@@ -163,7 +163,7 @@ impl SignIn<'_> {
                 ..MessagePage::default()
             },
         };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
     async fn add_code(&self, principal: &Principal, query: &LoginQuery, code: &SecretString) -> Result<(), Rejection> {
@@ -198,14 +198,14 @@ impl SignIn<'_> {
                 code: "",
                 problem: None,
             };
-            return Ok(pages::page(StatusCode::OK, &page)?);
+            return Ok(pages::page(StatusCode::OK, self.theme, &page)?);
         };
         let Some((request, code)) = self.device_request(&principal, &typed).await? else {
             let page = DevicePage {
                 code: &typed,
                 problem: Some("No login waits for this code. It may have expired, or be mistyped."),
             };
-            return Ok(pages::page(super::PROBLEM, &page)?);
+            return Ok(pages::page(super::PROBLEM, self.theme, &page)?);
         };
         let page = ApprovePage {
             client: &request.client,
@@ -218,7 +218,7 @@ impl SignIn<'_> {
             fields: vec![("user_code", code.clone())],
             code: Some(code),
         };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
     pub(super) async fn answer_device(
@@ -251,7 +251,7 @@ impl SignIn<'_> {
             .to_owned(),
             ..MessagePage::default()
         };
-        Ok(pages::page(StatusCode::OK, &page)?)
+        Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
     /// The request that waits for a code that somebody typed, and the code as it is shown. A code that is

@@ -3,6 +3,7 @@
 //! Security: texts of issuers and clients are escaped by the templates. No page of sign-in has a
 //! script, and no page at all loads anything from elsewhere or can be framed.
 
+use std::any::Any;
 use std::sync::LazyLock;
 
 use askama::Template;
@@ -12,7 +13,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use crate::sign_in::Error;
+use crate::sign_in::{Error, Theme};
 use tollgate_proxy::forward::Body;
 
 const STYLE: &str = include_str!("../../templates/style.css");
@@ -91,14 +92,19 @@ pub(crate) struct MessagePage {
 ///
 /// # Errors
 /// [`Error::Page`]: a bug in a template.
-pub(super) fn page(status: StatusCode, template: &impl Template) -> Result<Response<Body>, Error> {
-    let text = template.render().map_err(|_| Error::Page)?;
+pub(super) fn page(status: StatusCode, theme: Theme, template: &impl Template) -> Result<Response<Body>, Error> {
+    let text = render(theme, template).map_err(|_| Error::Page)?;
     let mut response = Response::new(Body::from(Bytes::from(text)));
     *response.status_mut() = status;
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     protect(fields);
     Ok(response)
+}
+
+/// The text of a page in a theme.
+pub(super) fn render(theme: Theme, template: &impl Template) -> askama::Result<String> {
+    template.render_with_values(&("theme", &theme as &dyn Any))
 }
 
 /// Sets the headers of every page.
@@ -171,7 +177,20 @@ pub(super) fn redirect(to: &str) -> Result<Response<Body>, Error> {
 mod tests {
     use askama::Template as _;
 
-    use super::{MessagePage, SignInPage};
+    use super::{MessagePage, SignInPage, render};
+    use crate::sign_in::{Theme, refusal_page};
+
+    #[test]
+    fn a_page_has_the_theme_that_was_chosen() {
+        let refused = |theme| refusal_page(("a", String::new()), uuid::Uuid::nil(), theme);
+        for text in [
+            render(Theme::Dark, &MessagePage::default()).unwrap(),
+            refused(Theme::Dark),
+        ] {
+            assert!(text.contains("<html lang=\"en\" data-theme=\"dark\">"), "{text}");
+        }
+        assert!(refused(Theme::System).contains("data-theme=\"system\""));
+    }
 
     #[test]
     fn texts_of_others_are_escaped() {

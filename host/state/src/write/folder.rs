@@ -140,13 +140,14 @@ impl FolderWriter {
                 if name.namespace != *self.namespace && kind == WritableKind::AppProject {
                     continue;
                 }
+                let key = ObjectKey { kind, name };
                 let found = LocatedObject {
                     path: path.to_owned(),
                     text: Arc::clone(text),
                     position,
-                    stored: stored(object, kind, &version),
+                    stored: stored(object, &key, &version),
                 };
-                all.push((ObjectKey { kind, name }, found));
+                all.push((key, found));
             }
         }
     }
@@ -249,12 +250,18 @@ fn find_objects(document: usize, root: &Value, kind: WritableKind) -> Vec<(Objec
     found.collect()
 }
 
-/// The object with its version, and with the kind and API version that its list gives it.
-fn stored(object: &Value, kind: WritableKind, version: &ResourceVersion) -> StoredObject {
+/// The object with its version, with the kind and API version that its list gives it, and with the
+/// namespace that it belongs to.
+fn stored(object: &Value, key: &ObjectKey, version: &ResourceVersion) -> StoredObject {
     let mut object = object.clone();
     if let Some(members) = object.as_object_mut() {
-        members.entry("kind").or_insert_with(|| kind.as_str().into());
-        members.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+        members.entry("kind").or_insert_with(|| key.kind.as_str().into());
+        members
+            .entry("apiVersion")
+            .or_insert_with(|| key.kind.api_version().into());
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("namespace".to_owned(), key.name.namespace.as_str().into());
     }
     strip_server_metadata(&mut object);
     set_version(&mut object, version);
@@ -276,7 +283,7 @@ fn unversioned(wanted: &Value, found: &LocatedObject) -> Result<Value, Error> {
         }
     }
     if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
-        for key in ["resourceVersion", "managedFields"] {
+        for key in ["namespace", "resourceVersion", "managedFields"] {
             metadata.remove(key);
             if let Some(own) = old.get("metadata").and_then(|metadata| metadata.get(key)) {
                 metadata.insert(key.to_owned(), own.clone());

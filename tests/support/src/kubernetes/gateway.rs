@@ -134,7 +134,7 @@ impl Layout {
     ///
     /// - `shift`: such as `+1d`.
     pub fn run_at(&mut self, shift: &str) {
-        self.surroundings.extend(shifted(shift).map(str::to_owned));
+        self.surroundings.extend(shifted(shift));
     }
 
     /// - `command`: ends with the program.
@@ -277,8 +277,15 @@ impl Layout {
 }
 
 /// The words before a program that give it another clock.
-pub(super) fn shifted(shift: &str) -> [&str; 3] {
-    ["faketime", "-f", shift]
+///
+/// They become the program, so that ending the process ends it. `faketime` itself would stay its
+/// parent; what it sets is set here. `ld.so` puts the folder of libraries in place of `$LIB`.
+pub(super) fn shifted(shift: &str) -> [String; 3] {
+    [
+        "env".to_owned(),
+        "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1".to_owned(),
+        format!("FAKETIME={shift}"),
+    ]
 }
 
 impl Gateway {

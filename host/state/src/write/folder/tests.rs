@@ -94,6 +94,9 @@ fn a_write_changes_the_object_and_its_version() {
     let text = state.text("shop.yaml");
     assert!(text.starts_with(SHOP), "{text}");
     assert_eq!(after["spec"]["destinationServiceAccounts"][0]["server"], "https://a");
+    // The file leaves its namespace to the gateway, and still does.
+    assert_eq!(after["metadata"]["namespace"], "argocd");
+    assert!(!text.contains("namespace: argocd"), "{text}");
     assert_ne!(after["metadata"]["resourceVersion"], before.version.as_str());
     assert_eq!(before.object["metadata"]["resourceVersion"], before.version.as_str());
     assert_eq!(state.names(), ["cm.yaml", "shop.yaml"]);

@@ -1,0 +1,153 @@
+//! The ApplicationSets that a caller may see, page by page, from the state in force. No file is read,
+//! and no call is made.
+//!
+//! Security: a set that was written or deleted here a moment ago is judged and listed as it is now.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ApplicationSetsFrontState;
+use super::permit::{SetAuthorizer, project_text};
+use super::read::is_in_projects;
+use super::watch::owned_applications;
+use crate::caller::Caller;
+use crate::platform::api::Error;
+use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit};
+use crate::platform::pages::visible_page;
+use crate::policies::Policies;
+use tollgate_state::{ApplicationSetStatuses, ObjectName};
+
+/// Sets of one answer if the caller does not say how many.
+const DEFAULT_SETS: u16 = 100;
+/// Longest value of a parameter, in bytes.
+const PARAMETER_BYTES: usize = 1_024;
+/// Longest message of a condition that is listed, in characters. The set itself has all of it.
+const MAX_MESSAGE: usize = 300;
+
+/// Which sets are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct SetFilter {
+    /// The project of its template, or of its Applications. At most one.
+    projects: Vec<String>,
+    /// Part of the name, in lower case.
+    name: String,
+    /// The set behind which the page begins.
+    after: Option<ObjectName>,
+    limit: Option<u16>,
+}
+
+/// A page of sets, in order of namespace and name.
+#[derive(Debug, Serialize)]
+pub(crate) struct SetPage {
+    items: Vec<SetSummary>,
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SetSummary {
+    #[serde(flatten)]
+    name: ObjectName,
+    /// As its template has it.
+    project: String,
+    /// The kinds of its generators, such as `git`.
+    generators: Vec<String>,
+    /// How many Applications its status reports.
+    applications: usize,
+    /// The message of the condition `ErrorOccurred` of its status, if that is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl SetFilter {
+    pub(crate) fn read(query: Option<&str>) -> Result<Self, Error> {
+        let mut filter = Self::default();
+        let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        for_each_parameter(pairs, &["project", "name", "limit", "continue"], |name, value| {
+            let value = bounded(name, value, PARAMETER_BYTES)?;
+            match name {
+                "project" => filter.projects = vec![value],
+                "name" => filter.name = value.to_lowercase(),
+                "continue" => {
+                    let (namespace, name): (String, String) = decode_cursor(&value)?;
+                    filter.after = Some(ObjectName { namespace, name });
+                }
+                _ => filter.limit = Some(row_limit(&value)?),
+            }
+            Ok(())
+        })?;
+        Ok(filter)
+    }
+}
+
+impl SetPage {
+    /// `None` if the gateway does not serve ApplicationSets.
+    pub(crate) fn of(
+        filter: &SetFilter,
+        (policies, caller): (&Policies, &Arc<Caller>),
+        (front_state, statuses): (&ApplicationSetsFrontState, &ApplicationSetStatuses),
+    ) -> Option<Self> {
+        let authorizer = SetAuthorizer::new(policies, caller)?;
+        let resources = &policies.resources;
+        let owned_applications = owned_applications(resources, |set| authorizer.needs_owned(set));
+        let none = BTreeSet::new();
+        let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let sets = resources.application_sets.range((from, Bound::Unbounded));
+        let candidates = sets
+            .filter(|(name, _)| name.name.to_lowercase().contains(&filter.name))
+            .filter_map(|(name, set)| {
+                let latest = front_state.recent_writes.latest_known(name, Some(set));
+                Some((name, latest.set?, latest.applications))
+            });
+        let limit = filter.limit.unwrap_or(DEFAULT_SETS).into();
+        let (page, is_more) = visible_page(candidates, limit, |rows| {
+            let is_shown = |(name, set, written): &(&ObjectName, Arc<Value>, Option<Arc<_>>)| {
+                let owned = written.as_deref().or_else(|| owned_applications.get(name));
+                let owned = owned.unwrap_or(&none);
+                authorizer.may_get(name, set, owned) && is_in_projects(set, owned, &filter.projects)
+            };
+            rows.iter().map(is_shown).collect()
+        });
+        let summary = |(name, set, _): (&ObjectName, Arc<Value>, _)| {
+            let status = statuses.get(name).map(|status| &status.status);
+            SetSummary::of(name, &set, status.or_else(|| set.get("status")))
+        };
+        let items: Vec<SetSummary> = page.into_iter().map(summary).collect();
+        let last = items.last().filter(|_| is_more);
+        Some(Self {
+            next: last.map(|item| encode_cursor(&(&item.name.namespace, &item.name.name))),
+            items,
+        })
+    }
+}
+
+impl SetSummary {
+    fn of(name: &ObjectName, set: &Value, status: Option<&Value>) -> Self {
+        let kind = |generator: &Value| {
+            let mut keys = generator.as_object()?.keys();
+            keys.find(|key| *key != "selector").cloned()
+        };
+        let is_error = |condition: &&Value| {
+            let text = |key: &str| condition.get(key).and_then(Value::as_str);
+            text("type") == Some("ErrorOccurred") && text("status") == Some("True")
+        };
+        let error = array(status, "conditions").iter().find(is_error);
+        let error = error.map(|condition| condition.get("message").and_then(Value::as_str).unwrap_or_default());
+        Self {
+            name: name.clone(),
+            project: project_text(set).to_owned(),
+            generators: array(set.get("spec"), "generators").iter().filter_map(kind).collect(),
+            applications: array(status, "resources").len(),
+            error: error.map(|message| message.chars().take(MAX_MESSAGE).collect()),
+        }
+    }
+}
+
+fn array<'v>(object: Option<&'v Value>, key: &str) -> &'v [Value] {
+    let found = object.and_then(|object| object.get(key)?.as_array());
+    found.map(Vec::as_slice).unwrap_or_default()
+}
