@@ -10,6 +10,7 @@ use test_support::kubernetes::PATIENCE;
 use test_support::kubernetes::gateway::Layout;
 use test_support::oidc::Provider;
 use test_support::port::free_port;
+use test_support::postgres::Server;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -212,6 +213,21 @@ async fn check(page: &mut Page, name: &str) {
     page.complaints().await;
 }
 
+/// Checks a page in both themes and three widths, and takes a picture of each.
+async fn check_everywhere(page: &mut Page, url: &str, name: &str) {
+    for theme in ["light", "dark"] {
+        page.set_theme(theme).await;
+        for width in [320, 768, 1280] {
+            page.resize(width, 800).await;
+            page.go(url).await;
+            let name = format!("console-{name}-{theme}-{width}");
+            let file = format!("target/pictures/{name}.png");
+            page.capture(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).await;
+            check(page, &name).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_page_is_clean_in_both_themes_and_three_widths() {
     let site = Site::start().await;
@@ -225,19 +241,50 @@ async fn every_page_is_clean_in_both_themes_and_three_widths() {
                 _ => "",
             };
             let label = if path.is_empty() { "overview" } else { path }.replace(['/', '?'], "-");
-            for theme in ["light", "dark"] {
-                page.set_theme(theme).await;
-                for width in [320, 768, 1280] {
-                    page.resize(width, 800).await;
-                    page.go(&site.url(&format!("{path}{everybody}"))).await;
-                    let name = format!("console-{account}-{label}-{theme}-{width}");
-                    let file = format!("target/pictures/{name}.png");
-                    page.capture(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).await;
-                    check(&mut page, &name).await;
-                }
-            }
+            let url = site.url(&format!("{path}{everybody}"));
+            check_everywhere(&mut page, &url, &format!("{account}-{label}")).await;
         }
     }
+}
+
+/// Sign-in, what is not there, forms that are refused, and a store that does not answer.
+#[tokio::test]
+async fn pages_of_sign_in_and_failures_are_clean_in_both_themes_and_three_widths() {
+    let store = Server::start();
+    let url = store.database().await;
+    let site = Site::start_with(|layout, _| layout.settings(json!({"store": {"url": url, "gracePeriod": "2s"}}))).await;
+    let chromium = Chromium::start().await;
+    let mut page = site.tab(&chromium, "ann").await;
+    let mut titles = Vec::new();
+    for (path, name, title) in [
+        ("sign-in?return=%2Fconsole%2Faudit", "sign-in", "Sign in"),
+        ("device", "device", "Enter the code of the command line"),
+        ("signed-out", "signed-out", "Signed out"),
+        ("nothing", "no-page", "There is no such page"),
+        ("projects/none", "no-project", "You may not see this"),
+        ("clusters/none", "no-cluster", "There is no such page"),
+        ("tokens?user=*", "tokens-of-others", "Access tokens"),
+        ("audit?since=last-week", "audit-mistake", "Audit log"),
+        (
+            "permissions?resource=a&action=b&user=sub:root",
+            "permissions-of-others",
+            "Permissions",
+        ),
+    ] {
+        check_everywhere(&mut page, &site.url(path), &format!("ann-{name}")).await;
+        let shown = page.evaluate("document.querySelector('h1').innerText").await;
+        titles.push((path, shown.as_str().unwrap().to_owned(), title));
+    }
+    titles.retain(|(_, shown, title)| shown != title);
+    assert!(titles.is_empty(), "{titles:?}");
+    drop(store);
+    check_everywhere(&mut page, &site.url("sessions"), "ann-failed").await;
+    let text = page.evaluate("document.querySelector('main').innerText").await;
+    let text = text.as_str().unwrap();
+    assert!(
+        text.contains("does not work right now") && text.contains("Try again"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

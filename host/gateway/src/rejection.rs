@@ -565,15 +565,13 @@ impl ErrorResponse {
             ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
             ErrorFormat::Page => ("text/html; charset=utf-8", page::page(&self, decision)),
             ErrorFormat::Console(theme) => {
-                let title = match self.status.is_server_error() {
-                    true => "This does not work right now",
-                    false => "That was refused",
+                let (title, link) = match self.status.is_server_error() {
+                    true => ("This does not work right now", ("/console/", "Try again")),
+                    false => ("That was refused", ("/console/sign-in", "Sign in again")),
                 };
                 let text = format!("{} ({}).", self.message, self.reason);
-                (
-                    "text/html; charset=utf-8",
-                    sign_in::refusal_page((title, text), decision, theme),
-                )
+                let page = sign_in::refusal_page((title, text), link, (decision, theme));
+                ("text/html; charset=utf-8", page)
             }
         };
         let mut response = Response::new(Bytes::from(body + "\n"));

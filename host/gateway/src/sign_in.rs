@@ -210,11 +210,17 @@ pub(crate) fn no_console() -> Rejection {
 }
 
 /// A page about a refusal.
-pub(crate) fn refusal_page((title, text): (&'static str, String), decision: Uuid, theme: Theme) -> String {
+///
+/// - `link`: where to go from there, and what it is called.
+pub(crate) fn refusal_page(
+    (title, text): (&'static str, String),
+    link: (&str, &'static str),
+    (decision, theme): (Uuid, Theme),
+) -> String {
     let page = pages::MessagePage {
         title,
         text,
-        link: Some(("/console/sign-in".to_owned(), "Sign in again")),
+        link: Some((link.0.to_owned(), link.1)),
         decision: Some(decision.to_string()),
         ..pages::MessagePage::default()
     };

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_page_has_the_theme_that_was_chosen() {
-        let refused = |theme| refusal_page(("a", String::new()), uuid::Uuid::nil(), theme);
+        let refused = |theme| refusal_page(("a", String::new()), ("/", "b"), (uuid::Uuid::nil(), theme));
         for text in [
             render(Theme::Dark, &MessagePage::default()).unwrap(),
             refused(Theme::Dark),

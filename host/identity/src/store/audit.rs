@@ -375,6 +375,14 @@ mod tests {
             (AuditFilter { verb: text(), ..none() }, "audit_verb (verb=?)"),
             (
                 AuditFilter {
+                    verb: text(),
+                    resource: text(),
+                    ..none()
+                },
+                "audit_request (verb=? AND resource=?)",
+            ),
+            (
+                AuditFilter {
                     resource: text(),
                     ..none()
                 },

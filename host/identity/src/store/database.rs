@@ -366,6 +366,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("agents", include_str!("migrations/sqlite/0004_agents.sql")),
             ("logins", include_str!("migrations/sqlite/0005_logins.sql")),
             ("audit", include_str!("migrations/sqlite/0006_audit.sql")),
+            ("requests", include_str!("migrations/sqlite/0007_requests.sql")),
         ],
         DatabaseKind::Postgres => [
             ("store", include_str!("migrations/postgres/0001_store.sql")),
@@ -374,6 +375,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("agents", include_str!("migrations/postgres/0004_agents.sql")),
             ("logins", include_str!("migrations/postgres/0005_logins.sql")),
             ("audit", include_str!("migrations/postgres/0006_audit.sql")),
+            ("requests", include_str!("migrations/postgres/0007_requests.sql")),
         ],
     };
     let migrations = (1..).zip(migrations).map(|(version, (name, text))| {
