@@ -100,6 +100,19 @@ async fn own_decisions_are_listed_without_what_operators_know() {
         "{all:?}"
     );
     let id = items[0]["decision_id"].as_str().unwrap();
+    // Each decision is on one page; to ask about bob adds none of his.
+    let about_bob = "/api/v1/decisions?user=bob";
+    let (_, whole) = get(&world, "alice", about_bob).await;
+    let (mut paged, mut path) = (Vec::new(), format!("{about_bob}&limit=1"));
+    loop {
+        let (status, page) = get(&world, "alice", &path).await;
+        assert_eq!(status, 200, "{page}");
+        paged.extend(page["items"].as_array().unwrap().clone());
+        let Some(next) = page["continue"].as_str() else { break };
+        path = format!("{about_bob}&limit=1&continue={next}");
+    }
+    assert!(paged.len() > 1, "{whole}");
+    assert_eq!(whole, json!({"items": paged}));
     assert_eq!(get(&world, "bob", &format!("/api/v1/decisions/{id}")).await.0, 200);
     assert_eq!(get(&world, "alice", &format!("/api/v1/decisions/{id}")).await.0, 200);
     let own = all

@@ -27,6 +27,9 @@ mod sessions;
 mod system;
 mod tokens;
 
+/// Rows of one page of a list that the API answers as a whole.
+const ROWS: usize = 100;
+
 /// Why there is no page.
 #[derive(Debug)]
 enum Stop {
@@ -221,6 +224,15 @@ impl View<'_> {
         self.query.get("user") == Some("*")
     }
 
+    /// The rows of one page of a list that the API answers as a whole, and the address of the next page.
+    fn slice<'r, T>(&self, path: &str, names: &[&str], all: &'r [T]) -> (&'r [T], Option<String>) {
+        let from: usize = self.query.text("from").parse().unwrap_or_default();
+        let rows = all.get(from..).unwrap_or_default();
+        let (rows, rest) = rows.split_at(ROWS.min(rows.len()));
+        let next = (!rest.is_empty()).then(|| from.saturating_add(ROWS).to_string());
+        (rows, self.next(path, names, ("from", next.as_deref())))
+    }
+
     /// The address of the next page of a list, if there is one.
     fn next(&self, path: &str, names: &[&str], cursor: (&str, Option<&str>)) -> Option<String> {
         let (name, cursor) = (cursor.0, cursor.1?);
@@ -276,6 +288,7 @@ mod tests {
     use futures_util::future::BoxFuture;
     use http::uri::PathAndQuery;
     use http::{Method, Request, Response, StatusCode};
+    use serde_json::json;
 
     use super::answer;
     use crate::ask::Ask;
@@ -296,6 +309,60 @@ mod tests {
                 response.headers_mut().insert("tollgate-decision-id", id);
             }
             async { response }.boxed()
+        }
+    }
+
+    /// An API that has 250 of everything.
+    struct Many;
+
+    impl Ask for Many {
+        fn call<'a>(&'a self, _: Method, target: PathAndQuery, _: Content<'a>) -> BoxFuture<'a, Response<Bytes>> {
+            let item = |number: usize| match target.path() {
+                "/api/v1/agents" => {
+                    json!({"id": number, "name": format!("one-{number}"), "cluster": "c", "kubeconfig": {}})
+                }
+                "/api/v1/tollgate/clusters" => json!({
+                    "name": format!("one-{number}"), "server": "s", "provider": "p", "credential": {"standing": "unused"},
+                }),
+                _ => json!({"name": format!("one-{number}"), "scope": "global", "mayInvoke": true}),
+            };
+            let list = json!({"items": (0..250).map(item).collect::<Vec<_>>()});
+            let me = json!({"user": "ann", "issuer": "https://issuer.example"});
+            let answer = if target.path() == "/api/v1/me" { me } else { list };
+            async move { Response::new(Bytes::from(answer.to_string())) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn long_lists_have_pages() {
+        for (path, query) in [
+            ("clusters", "user=*&"),
+            ("credentials", ""),
+            ("extensions", "project=a&"),
+        ] {
+            for (from, names, next) in [
+                ("0", [0, 99], Some(100)),
+                ("100", [100, 199], Some(200)),
+                ("200", [200, 249], None),
+            ] {
+                let uri = format!("/console/{path}?{query}from={from}");
+                let request = Request::get(&uri).body(Bytes::new()).unwrap();
+                let text = String::from_utf8(answer(request, &Many).await.body().to_vec()).unwrap();
+                let shows = |number: usize| {
+                    text.contains(&format!("one-{number}<")) || text.contains(&format!("one-{number} "))
+                };
+                for number in names {
+                    assert!(shows(number), "{uri}: no {number} in {text}");
+                }
+                assert!(
+                    !shows(names[1] + 1) && (names[0] == 0 || !shows(names[0] - 1)),
+                    "{uri}: {text}"
+                );
+                match next {
+                    Some(next) => assert!(text.contains(&format!("from={next}\"")), "{uri}: {text}"),
+                    None => assert!(!text.contains("Next page"), "{uri}: {text}"),
+                }
+            }
         }
     }
 

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use http::{Response, StatusCode, request};
 use serde::Serialize;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::applicationsets::summary::{SetFilter, SetPage};
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::platform::api::Error;
-use crate::platform::api::query::{OwnerFilter, bounded, flag, for_each_parameter, row_limit};
+use crate::platform::api::query::{
+    OwnerFilter, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
+};
 use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
 use crate::platform::{self, answer};
 use crate::policies::Policies;
@@ -48,6 +51,8 @@ const PARAMETER_BYTES: usize = 1_024;
 #[derive(Serialize)]
 struct Decisions<'a> {
     items: &'a [Arc<Record>],
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Which decisions are asked for.
@@ -59,6 +64,8 @@ struct DecisionFilter {
     reason: Option<String>,
     /// Those of the console's pages: only them, or all others.
     of_pages: Option<bool>,
+    /// The decision from before which the page is.
+    before: Option<Uuid>,
     limit: Option<u16>,
 }
 
@@ -66,7 +73,7 @@ impl DecisionFilter {
     fn read(query: Option<&str>) -> Result<Self, Error> {
         let mut filter = Self::default();
         let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-        let names = &["user", "outcome", "front", "reason", "pages", "limit"];
+        let names = &["user", "outcome", "front", "reason", "pages", "continue", "limit"];
         for_each_parameter(pairs, names, |name, value| {
             let value = bounded(name, value, PARAMETER_BYTES)?;
             match name {
@@ -76,6 +83,7 @@ impl DecisionFilter {
                 "front" => filter.front = Some(value),
                 "reason" => filter.reason = Some(value),
                 "pages" => filter.of_pages = Some(flag(name, &value)?),
+                "continue" => filter.before = Some(decode_cursor(&value)?),
                 _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
@@ -121,20 +129,29 @@ impl RouteHandler for OperationsRoute {
                     if let Some(user) = user {
                         asker.require(GET_DECISIONS, user.unwrap_or("*"))?;
                     }
-                    let limit = filter.limit.unwrap_or(DEFAULT_DECISIONS).into();
-                    let records = gateway.status.recorder.latest(limit, |record| {
+                    let limit: usize = filter.limit.unwrap_or(DEFAULT_DECISIONS).into();
+                    let is_listed = |record: &Record| {
                         let is_asked = match user {
                             None => asker.owns(record),
                             Some(None) => true,
                             Some(Some(name)) => is_about(record, name),
                         };
                         is_asked && filter.selects(record)
-                    });
-                    let records: Vec<Arc<Record>> = match user {
-                        Some(_) => records,
-                        None => records.iter().map(|record| Arc::new(record.for_caller())).collect(),
                     };
-                    Ok(answer(StatusCode::OK, &Decisions { items: &records }))
+                    let recorder = &gateway.status.recorder;
+                    // One more than fits says that another page follows.
+                    let mut records = match filter.before {
+                        Some(before) => recorder.latest_before(before, limit.saturating_add(1), is_listed),
+                        None => recorder.latest(limit.saturating_add(1), is_listed),
+                    };
+                    let is_more = records.len() > limit;
+                    records.truncate(limit);
+                    let next = records.last().filter(|_| is_more).map(|last| encode_cursor(&last.id));
+                    if user.is_none() {
+                        records = records.iter().map(|record| Arc::new(record.for_caller())).collect();
+                    }
+                    let items = records.as_slice();
+                    Ok(answer(StatusCode::OK, &Decisions { items, next }))
                 })
                 .map_err(Rejection::from),
             Self::Decision(id) => {

@@ -381,16 +381,24 @@ impl Recorder {
 
     /// Returns the latest records for which `wanted` is true, newest first, at most `limit`.
     pub fn latest(&self, limit: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
-        self.newest_first()
-            .filter(|record| wanted(record))
-            .take(limit)
-            .collect()
+        let records = self.newest_first(u64::MAX);
+        records.filter(|record| wanted(record)).take(limit).collect()
+    }
+
+    /// As [`Recorder::latest`], of the records from before the one with this id. None if that is no
+    /// longer among the latest.
+    pub fn latest_before(&self, id: Uuid, limit: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+        let number = self.lock().numbers.get(&id).copied();
+        let records = number.into_iter().flat_map(|number| self.newest_first(number));
+        records.filter(|record| wanted(record)).take(limit).collect()
     }
 
     /// The callers of the latest records, each once, the latest first, at most `limit`.
     pub fn callers(&self, limit: usize) -> Vec<Arc<Principal>> {
         let mut seen = HashSet::new();
-        let principals = self.newest_first().filter_map(|record| record.principal.clone());
+        let principals = self
+            .newest_first(u64::MAX)
+            .filter_map(|record| record.principal.clone());
         let is_new = |principal: &Arc<Principal>| {
             let (issuer, id) = (principal.issuer().to_owned(), principal.user_id().to_owned());
             seen.insert((issuer, id, principal.groups().to_vec()))
@@ -398,9 +406,8 @@ impl Recorder {
         principals.filter(is_new).take(limit).collect()
     }
 
-    /// Reads a page at a time, since requests wait for the lock.
-    fn newest_first(&self) -> impl Iterator<Item = Arc<Record>> {
-        let mut below = u64::MAX;
+    /// Records with numbers below `below`. Reads a page at a time, since requests wait for the lock.
+    fn newest_first(&self, mut below: u64) -> impl Iterator<Item = Arc<Record>> {
         let pages = std::iter::from_fn(move || {
             let (page, next) = self.lock().page(below);
             below = next;

@@ -25,13 +25,16 @@ pub struct ApplicationSetStatus {
 }
 
 impl ApplicationSetStatus {
+    /// `status`, if it is of this set and not of an earlier one of the same name.
+    pub fn of(&self, set: &Value) -> Option<&Value> {
+        let uid = set.pointer("/metadata/uid").and_then(Value::as_str);
+        (uid == Some(&*self.uid)).then_some(&self.status)
+    }
+
     /// The set with this status, if it is of this set and not the one that the set has. The version
     /// is the newer one of both.
     pub fn applied_to(&self, set: &Value) -> Option<Value> {
-        let uid = set.pointer("/metadata/uid").and_then(Value::as_str);
-        if uid != Some(&*self.uid) || set.get("status") == Some(&self.status) {
-            return None;
-        }
+        self.of(set).filter(|status| set.get("status") != Some(status))?;
         let mut set = set.clone();
         let members = set.as_object_mut()?;
         members.insert("status".to_owned(), self.status.clone());

@@ -74,6 +74,7 @@ struct ClustersPage<'a> {
     frame: &'a Frame,
     agents: &'a [Agent],
     is_about_all: bool,
+    next: Option<String>,
 }
 
 #[derive(Template)]
@@ -98,10 +99,12 @@ impl View<'_> {
     pub(super) async fn clusters(&self) -> Answer {
         let everybody = if self.is_about_all() { "?user=*" } else { "" };
         let agents: Items<Agent> = ask::get(self.api, &format!("/api/v1/agents{everybody}")).await?;
+        let (agents, next) = self.slice("/console/clusters", &["user"], &agents.items);
         self.page(&ClustersPage {
             frame: &self.frame,
-            agents: &agents.items,
+            agents,
             is_about_all: self.is_about_all(),
+            next,
         })
     }
 

@@ -67,14 +67,17 @@ impl Credential {
 struct CredentialsPage<'a> {
     frame: &'a Frame,
     clusters: &'a [Cluster],
+    next: Option<String>,
 }
 
 impl View<'_> {
     pub(super) async fn credentials(&self) -> Answer {
         let list: Items<Cluster> = ask::get(self.api, "/api/v1/tollgate/clusters").await?;
+        let (clusters, next) = self.slice("/console/credentials", &[], &list.items);
         self.page(&CredentialsPage {
             frame: &self.frame,
-            clusters: &list.items,
+            clusters,
+            next,
         })
     }
 }

@@ -281,6 +281,8 @@ struct DecisionsPage<'a> {
     query: &'a Fields,
     is_about_all: bool,
     is_filtered: bool,
+    is_latest: bool,
+    next: Option<String>,
     outcomes: &'static [&'static str],
     fronts: &'static [&'static str],
 }
@@ -302,12 +304,14 @@ struct NoDecisionPage<'a> {
 
 impl View<'_> {
     pub(super) async fn decisions(&self) -> Answer {
-        let decisions = self.latest_decisions(ROWS).await?;
+        let list = self.latest_decisions(ROWS).await?;
         self.page(&DecisionsPage {
             frame: &self.frame,
-            decisions: &decisions,
+            decisions: &list.items,
             query: &self.query,
             is_about_all: self.is_about_all(),
+            is_latest: self.query.get("continue").is_none(),
+            next: self.next("/console/decisions", &PARAMETERS, ("continue", list.next.as_deref())),
             is_filtered: ["outcome", "front", "reason"]
                 .iter()
                 .any(|name| self.query.get(name).is_some()),
@@ -318,13 +322,13 @@ impl View<'_> {
 
     /// The latest decisions that the query selects. What the pages themselves ask would hide
     /// everything else, so that it is shown only for a front or a reason that is named.
-    pub(super) async fn latest_decisions(&self, rows: &str) -> Result<Vec<Decision>, Refusal> {
+    pub(super) async fn latest_decisions(&self, rows: &str) -> Result<Items<Decision>, Refusal> {
         let is_named = self.query.get("front").or(self.query.get("reason")).is_some();
         let pages = (!is_named).then_some("false");
-        let query = Query::new().with_fields(&self.query, &PARAMETERS).with("limit", rows);
+        let query = Query::new().with_fields(&self.query, &PARAMETERS);
+        let query = query.with_fields(&self.query, &["continue"]).with("limit", rows);
         let query = query.with_some("pages", pages);
-        let list: Items<Decision> = ask::get(self.api, &query.at("/api/v1/decisions")).await?;
-        Ok(list.items)
+        ask::get(self.api, &query.at("/api/v1/decisions")).await
     }
 
     pub(super) async fn decision(&self, id: &str) -> Answer {

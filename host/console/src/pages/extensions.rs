@@ -124,16 +124,19 @@ struct ExtensionsPage<'a> {
     frame: &'a Frame,
     extensions: &'a [Extension],
     query: &'a Fields,
+    next: Option<String>,
 }
 
 impl View<'_> {
     pub(super) async fn extensions(&self) -> Answer {
         let query = Query::new().with_fields(&self.query, &["project"]);
         let list: Items<Extension> = ask::get(self.api, &query.at("/api/v1/tollgate/extensions")).await?;
+        let (extensions, next) = self.slice("/console/extensions", &["project"], &list.items);
         self.page(&ExtensionsPage {
             frame: &self.frame,
-            extensions: &list.items,
+            extensions,
             query: &self.query,
+            next,
         })
     }
 }

@@ -36,7 +36,7 @@ impl View<'_> {
         let sessions = ask::get::<Items<Value>>(self.api, "/api/v1/sessions?limit=1000")
             .await
             .ok();
-        let decisions = self.latest_decisions(COUNTED).await?;
+        let decisions = self.latest_decisions(COUNTED).await?.items;
         let discovery: Discovery = ask::get(self.api, "/api/v1/login").await?;
         let refusals: Vec<&Decision> = decisions.iter().filter(|decision| decision.is_refusal()).collect();
         let points = decisions

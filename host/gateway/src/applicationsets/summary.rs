@@ -113,7 +113,7 @@ impl SetPage {
             rows.iter().map(is_shown).collect()
         });
         let summary = |(name, set, _): (&ObjectName, Arc<Value>, _)| {
-            let status = statuses.get(name).map(|status| &status.status);
+            let status = statuses.get(name).and_then(|status| status.of(&set));
             SetSummary::of(name, &set, status.or_else(|| set.get("status")))
         };
         let items: Vec<SetSummary> = page.into_iter().map(summary).collect();

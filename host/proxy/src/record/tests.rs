@@ -90,6 +90,16 @@ fn the_latest_records_stay_in_order_and_can_be_found() {
     );
     let some = recorder.latest(2, |record| record.path.ends_with("000"));
     assert!(some.iter().map(|record| record.path.as_str()).eq(["/6000", "/5000"]));
+    let before = |at: usize, limit| recorder.latest_before(ids[at], limit, |_| true);
+    assert!(
+        before(6_999, 2)
+            .iter()
+            .map(|record| record.path.as_str())
+            .eq(["/6998", "/6997"])
+    );
+    assert_eq!(before(4_001, 10).len(), 1);
+    assert!(before(4_000, 10).is_empty());
+    assert!(before(3_999, 10).is_empty(), "it is forgotten");
     assert_eq!(recorder.find(ids[6_999]).unwrap().path, "/6999");
     assert_eq!(recorder.find(ids[4_000]).unwrap().path, "/4000");
     assert!(recorder.find(ids[3_999]).is_none());
