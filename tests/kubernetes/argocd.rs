@@ -299,12 +299,14 @@ async fn one_line_of_policy_stops_a_sync_by_the_cli_and_by_rest() {
         shown.get("operation").is_none() && shown["status"].get("operationState").is_none(),
         "{shown}"
     );
-    let records = fixture.gateway.decisions();
-    let refused: Vec<&Value> = records.iter().filter(|record| record["outcome"] == "denied").collect();
-    let syncs = refused
-        .iter()
-        .filter(|record| record["api_method"] == "application.ApplicationService/Sync");
-    assert_eq!(syncs.count(), 3, "{refused:?}");
+    eventually("the three refusals are recorded", async || {
+        let records = fixture.gateway.decisions().into_iter();
+        let syncs = records.filter(|record| {
+            record["outcome"] == "denied" && record["api_method"] == "application.ApplicationService/Sync"
+        });
+        (syncs.count() == 3).then_some(())
+    })
+    .await;
 
     // The twin passes by each of them.
     assert_eq!(sync("free").await.0, 200);

@@ -49,12 +49,6 @@ impl Site {
         browser.sign_in(&self.console, CLIENT, account).await;
         browser
     }
-
-    /// The last decision record with this reason.
-    fn decision(&self, reason: &str) -> Option<Value> {
-        let decisions = self.gateway.decisions();
-        decisions.into_iter().rev().find(|record| record["reason"] == reason)
-    }
 }
 
 /// A gateway whose console has this URL, with a client at a provider.

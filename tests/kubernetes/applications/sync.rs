@@ -36,8 +36,8 @@ async fn windows_and_sources(source: Source) {
     }
     assert_eq!(fixture.arrived(there), [] as [Value; 0]);
     kubectl.succeed(&["get", "deployment", "there", "-n", there]).await;
-    let refused = fixture.gateway.decisions();
-    assert!(refused.iter().any(|record| record["reason"] == "sync_window_closed"));
+    let is_closed = |record: &Value| record["reason"] == "sync_window_closed";
+    fixture.gateway.decision("the closed window", is_closed).await;
 
     put_project(&fixture, &window(true)).await;
     let patch = r#"--patch={"spec":{"replicas":3}}"#;

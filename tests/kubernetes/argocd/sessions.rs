@@ -1,7 +1,7 @@
 //! Sign-in, sign-out, accounts and tokens: with a password, by Argo CD's CLI, and through Dex.
 
 use reqwest::{Method, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Fixture, Setup, Through};
@@ -179,9 +179,8 @@ async fn sessions_of_dex_are_accepted_as_by_argocd_server_and_end_at_sign_out() 
             );
         }
     }
-    let records = fixture.gateway.decisions();
-    let principal = &records.iter().find(|record| record["principal"].is_object()).unwrap()["principal"];
-    assert_eq!(principal["username"], "ann@corp.example", "{principal}");
+    let is_of_ann = |record: &Value| record["principal"]["username"] == "ann@corp.example";
+    fixture.gateway.decision("a request of ann", is_of_ann).await;
     let direct = reqwest::Client::builder()
         .no_proxy()
         .tls_danger_accept_invalid_certs(true)

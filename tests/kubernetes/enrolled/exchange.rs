@@ -184,12 +184,10 @@ impl Scenario {
     }
 
     /// The latest decision of a front with this outcome.
-    fn record(&self, front: &str, outcome: &str) -> Value {
-        let records = self.world.gateway.decisions().into_iter().rev();
-        let mut records = records.filter(|record| record["front"] == front && record["outcome"] == outcome);
-        records
-            .next()
-            .unwrap_or_else(|| panic!("{front} has no decision `{outcome}`"))
+    async fn record(&self, front: &str, outcome: &str) -> Value {
+        let wanted = |record: &Value| record["front"] == front && record["outcome"] == outcome;
+        let what = format!("{front}: {outcome}");
+        self.world.gateway.decision(&what, wanted).await
     }
 
     /// Asserts that no secret is in what the gateway writes.
@@ -269,7 +267,7 @@ async fn argo_cd_deploys_through_a_gateway_that_gets_its_token_from_a_web_api() 
         .await;
     scenario.nothing_is_written().await;
     assert_eq!(scenario.exchanged().first(), Some(&REVOKED));
-    let record = scenario.record("control-plane", "failed");
+    let record = scenario.record("control-plane", "failed").await;
     assert_eq!(
         (&record["reason"], &record["status"], &record["credential"]["failure"]),
         (
@@ -341,7 +339,7 @@ async fn argo_cd_deploys_by_itself_with_a_token_that_the_gateway_gets_from_a_web
 
     scenario.shows("tollgate failed with exit code 1").await;
     scenario.nothing_is_written().await;
-    let record = scenario.record("clusters", "denied");
+    let record = scenario.record("clusters", "denied").await;
     assert_eq!(
         (&record["reason"], &record["principal"]["username"]),
         (&json!("permission_denied"), &json!(COMPONENT)),

@@ -36,7 +36,7 @@ async fn a_frozen_application_is_compared_and_not_changed() {
     );
     let is_denied =
         |record: &Value| record["outcome"] == "denied" && record["kubernetes"]["attributes"]["verb"] == "create";
-    let record = scene.gateway.decisions().into_iter().find(is_denied).unwrap();
+    let record = scene.gateway.decision("the denied creation", is_denied).await;
     assert_eq!(record["reason"], "permission_denied", "{record}");
     assert!(record["policy_sha256"].is_string(), "{record}");
     let id = record["decision_id"].as_str().unwrap();

@@ -162,9 +162,8 @@ async fn only_tokens_of_the_named_account_for_the_gateway_are_accepted() {
         assert!(who.is_empty() || who == Scene::account(&scene.own, "reader"), "{event}");
         assert_ne!(event["verb"], "create", "{event}");
     }
-    let accepted = scene.gateway.decisions().into_iter().rev();
-    let mut accepted = accepted.filter(|record| record["outcome"] == "allowed");
-    let principal = &accepted.next().unwrap()["principal"];
+    let is_accepted = |record: &Value| record["outcome"] == "allowed";
+    let principal = &scene.gateway.decision("what was accepted", is_accepted).await["principal"];
     let expected = format!("kubernetes:{}", Scene::account(&argocd, CONTROLLER));
     assert_eq!(principal["username"], expected, "{principal}");
 }

@@ -1,7 +1,7 @@
 //! Sign-in in a browser: whose answer counts, and how often.
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Browser, CLIENT, Site, issuer, layout};
 use test_support::oidc::Provider;
@@ -91,7 +91,8 @@ async fn an_answer_counts_once_and_for_its_own_attempt() {
     let visited = browser.open(callback.as_str()).await;
     assert_eq!(visited.status, StatusCode::FORBIDDEN);
     assert!(visited.text.contains("invalid_grant"), "{}", visited.text);
-    assert!(site.decision("refused_by_issuer").is_some());
+    let refused = |record: &Value| record["reason"] == "refused_by_issuer";
+    site.gateway.decision("the refused code", refused).await;
 }
 
 #[tokio::test]

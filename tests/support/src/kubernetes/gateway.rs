@@ -364,6 +364,14 @@ impl Gateway {
         lines(&self.path("decisions.jsonl"))
     }
 
+    /// Waits for a decision record. It may be written after its answer was read; the latest counts.
+    pub async fn decision(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("the record of {what}"), async || {
+            self.decisions().into_iter().rev().find(&wanted)
+        })
+        .await
+    }
+
     /// Replaces an object of its state folder atomically.
     pub fn rewrite(&self, object: &Value) {
         let path = self.path(&file_of(object));
