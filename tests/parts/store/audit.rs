@@ -210,8 +210,9 @@ async fn are_found_by_their_time(backend: Backend) {
     }
 }
 
-/// Undoes what version 6 of the tables added.
+/// Undoes what versions 6 and 7 of the tables added.
 const VERSION_5: &[&str] = &[
+    "DROP INDEX audit_request",
     "DROP INDEX audit_session",
     "DROP INDEX audit_verb",
     "DROP INDEX audit_resource",
@@ -225,7 +226,7 @@ const VERSION_5: &[&str] = &[
     "ALTER TABLE audit DROP COLUMN name",
     "DROP TABLE audit_unexported",
     "DROP TABLE leases",
-    "DELETE FROM _sqlx_migrations WHERE version = 6",
+    "DELETE FROM _sqlx_migrations WHERE version >= 6",
 ];
 
 /// What they are about is in their details alone.
