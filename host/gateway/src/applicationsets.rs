@@ -24,6 +24,7 @@ use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::OpenExchanges;
+use crate::policies::Policies;
 use crate::rejection::Rejection;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::generate::static_inputs;
@@ -160,8 +161,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     fn checks(&self) -> ApplicationSetChecks {
-        let settings = self.snapshot.policies.config.application_sets.as_ref();
-        settings.map(|settings| settings.checks).unwrap_or_default()
+        checks(&self.snapshot.policies)
     }
 
     /// The name of the target set, in the control plane's namespace if the request gives none.
@@ -409,6 +409,11 @@ impl ApplicationSetHandler<'_, '_> {
         self.record.finish_stage(Stage::Authorize);
         Ok(set_permit?)
     }
+}
+
+fn checks(policies: &Policies) -> ApplicationSetChecks {
+    let settings = policies.config.application_sets.as_ref();
+    settings.map(|settings| settings.checks).unwrap_or_default()
 }
 
 /// Authorizes an operation with the inputs that the generators of the set are known to read.

@@ -20,7 +20,7 @@ use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::platform::api::Error;
 use crate::platform::api::query::{
-    OwnerFilter, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
+    OwnerFilter, PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
 };
 use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
 use crate::platform::{self, answer};
@@ -44,8 +44,6 @@ use route::OperationsRoute;
 
 /// Decisions of one answer if the caller does not say how many.
 const DEFAULT_DECISIONS: u16 = 100;
-/// Longest value of a parameter, in bytes.
-const PARAMETER_BYTES: usize = 1_024;
 
 /// A list of decisions, newest first.
 #[derive(Serialize)]

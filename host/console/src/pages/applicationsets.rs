@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Stop, View, redirect};
-use crate::ask::{self, Denial, Refusal};
+use crate::ask::{self, Denial, Items, Refusal};
 use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::{Text, encode};
@@ -49,14 +49,7 @@ spec:
         namespace: 'shop-{{ .stage }}'
 ";
 
-/// A page of sets, as the API lists them.
-#[derive(Debug, Deserialize)]
-struct List {
-    items: Vec<Set>,
-    #[serde(rename = "continue", default)]
-    next: Option<String>,
-}
-
+/// A set, as the API lists it.
 #[derive(Debug, Deserialize)]
 struct Set {
     namespace: Text,
@@ -181,7 +174,7 @@ struct Edit {
 #[template(path = "applicationsets.html")]
 struct SetsPage<'a> {
     frame: &'a Frame,
-    list: &'a List,
+    sets: &'a [Set],
     query: &'a Fields,
     next: Option<String>,
 }
@@ -203,7 +196,7 @@ impl View<'_> {
             .with_fields(&self.query, &PARAMETERS)
             .with_fields(&self.query, &["continue"])
             .with("limit", ROWS);
-        let list: List = ask::get(self.api, &query.at("/api/v1/tollgate/applicationsets")).await?;
+        let list: Items<Set> = ask::get(self.api, &query.at("/api/v1/tollgate/applicationsets")).await?;
         self.page(&SetsPage {
             frame: &self.frame,
             query: &self.query,
@@ -212,7 +205,7 @@ impl View<'_> {
                 &PARAMETERS,
                 ("continue", list.next.as_deref()),
             ),
-            list: &list,
+            sets: &list.items,
         })
     }
 
@@ -256,14 +249,9 @@ impl View<'_> {
                 let stored = ask::send_yaml::<Value>(self.api, method, &query().at(&target), &edit.text).await;
                 match stored {
                     Ok(stored) => {
-                        let text = |key: &str| {
-                            let found = stored.get("metadata").and_then(|metadata| metadata.get(key)?.as_str());
-                            found.unwrap_or_default()
-                        };
-                        return Ok(redirect(&format!(
-                            "{}?saved=1",
-                            set_path((text("namespace"), text("name")))
-                        )));
+                        let text = |pointer: &str| stored.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                        let path = set_path((text("/metadata/namespace"), text("/metadata/name")));
+                        return Ok(redirect(&format!("{path}?saved=1")));
                     }
                     Err(refusal) => edit.refusal = Some(refusal),
                 }

@@ -206,10 +206,10 @@ struct Edit {
     refusal: Option<Refusal>,
     /// What the refusal says of each entry.
     problems: BTreeMap<usize, Text>,
-    /// What somebody else stored meanwhile, after which nothing could be saved.
-    stored: Option<Vec<Entry>>,
-    /// What is stored, if the object changed since the form began, and nothing was to be saved yet.
-    moved: Option<Vec<Entry>>,
+    /// Whether somebody else stored something meanwhile, so that nothing could be saved.
+    is_conflict: bool,
+    /// Whether the object changed since the form began, and nothing was to be saved yet.
+    is_moved: bool,
     is_changed: bool,
 }
 
@@ -226,7 +226,7 @@ impl Edit {
 
     /// Whether the refusal is shown nowhere else: neither beside an entry nor as a conflict.
     fn is_general(&self) -> bool {
-        let is_shown = self.stored.is_some() || self.problems.keys().any(|index| *index < self.entries.len());
+        let is_shown = self.is_conflict || self.problems.keys().any(|index| *index < self.entries.len());
         self.refusal.is_some() && !is_shown
     }
 
@@ -299,10 +299,10 @@ impl View<'_> {
         let stored: Value = ask::get(self.api, &format!("{API}/{}", encode(name))).await?;
         let version = version_of(&stored);
         // A page that is open asks whether its form is still about what is stored.
-        let since = self.query.get("since").filter(|since| *since != version);
+        let is_moved = self.query.get("since").is_some_and(|since| since != version);
         let edit = Edit {
             entries: entries_of(&stored),
-            moved: since.map(|_| entries_of(&stored)),
+            is_moved,
             version,
             ..Edit::default()
         };
@@ -338,7 +338,7 @@ impl View<'_> {
                 Ok(()) => return Ok(saved(name)),
                 Err(refusal) if refusal.reason == "conflict" => {
                     stored = ask::get(self.api, &target).await?;
-                    edit.stored = Some(entries_of(&stored));
+                    edit.is_conflict = true;
                     // Saving again is based on what the page shows now.
                     edit.version = version_of(&stored);
                     edit.refuse(refusal);
@@ -347,9 +347,7 @@ impl View<'_> {
             },
             _ => {}
         }
-        if edit.version != version_of(&stored) {
-            edit.moved = Some(entries_of(&stored));
-        }
+        edit.is_moved = edit.version != version_of(&stored);
         self.project_page(&stored, edit).await
     }
 
@@ -408,7 +406,6 @@ impl View<'_> {
         {
             edit.refuse(refusal.clone());
         }
-        let is_conflict = edit.stored.is_some();
         let page = ProjectPage {
             frame: &self.frame,
             project: &project,
@@ -422,7 +419,7 @@ impl View<'_> {
         match &edit.refusal {
             Some(_) => {
                 let mut response = self.page_with_problem(&page)?;
-                if is_conflict {
+                if edit.is_conflict {
                     *response.status_mut() = StatusCode::CONFLICT;
                 }
                 Ok(response)

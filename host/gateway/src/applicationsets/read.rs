@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{Operation, OwnedApplication, annotated_projects, is_templated, project_text};
+use crate::applicationsets::permit::{
+    Operation, OwnedApplication, SetAuthorizer, annotated_projects, is_templated, project_text,
+};
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::watch::{OwnedApplications, owned_applications};
-use crate::applicationsets::{ApplicationSetHandler, ReadScope};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope, checks};
+use crate::policies::Policies;
 use crate::projects::list_of;
 use crate::rejection::Rejection;
 use tollgate_applicationset::plan::StoredState;
@@ -23,7 +26,7 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Rejection> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
-        let owned_applications = self.owned_applications()?;
+        let owned_applications = relevant_applications(&self.snapshot.policies, &self.authorizer()?);
         let none = BTreeSet::new();
         for namespace in self.namespaces(&query.namespace)? {
             // SECURITY: nothing is read from a namespace for a caller who may see no set in it.
@@ -124,17 +127,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(all)
     }
 
-    /// For each set whose permissions depend on them, the Applications it owns in the snapshot.
-    fn owned_applications(&self) -> Result<OwnedApplications, Rejection> {
-        Ok(match self.checks() {
-            ApplicationSetChecks::Generated => {
-                let authorizer = self.authorizer()?;
-                owned_applications(&self.snapshot.policies.resources, |set| authorizer.needs_owned(set))
-            }
-            ApplicationSetChecks::Argocd => BTreeMap::new(),
-        })
-    }
-
     /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
     fn sees_any(&self, namespace: &str, owned: &OwnedApplications) -> Result<bool, Rejection> {
         if !self.is_watched(namespace) {
@@ -146,6 +138,14 @@ impl ApplicationSetHandler<'_, '_> {
         let none = BTreeSet::new();
         let sees = here.any(|(name, set)| authorizer.may_get(name, set, owned.get(name).unwrap_or(&none)));
         Ok(sees || self.front_state.recent_writes.has_written(namespace))
+    }
+}
+
+/// For each set whose permissions depend on them, the Applications it owns in the state in force.
+pub(super) fn relevant_applications(policies: &Policies, authorizer: &SetAuthorizer<'_>) -> OwnedApplications {
+    match checks(policies) {
+        ApplicationSetChecks::Generated => owned_applications(&policies.resources, |set| authorizer.needs_owned(set)),
+        ApplicationSetChecks::Argocd => BTreeMap::new(),
     }
 }
 

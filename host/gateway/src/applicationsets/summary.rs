@@ -12,19 +12,18 @@ use serde_json::Value;
 
 use super::ApplicationSetsFrontState;
 use super::permit::{SetAuthorizer, project_text};
-use super::read::is_in_projects;
-use super::watch::owned_applications;
+use super::read::{is_in_projects, relevant_applications};
 use crate::caller::Caller;
 use crate::platform::api::Error;
-use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit};
+use crate::platform::api::query::{
+    PARAMETER_BYTES, bounded, decode_name_cursor, encode_name_cursor, for_each_parameter, row_limit,
+};
 use crate::platform::pages::visible_page;
 use crate::policies::Policies;
 use tollgate_state::{ApplicationSetStatuses, ObjectName};
 
 /// Sets of one answer if the caller does not say how many.
 const DEFAULT_SETS: u16 = 100;
-/// Longest value of a parameter, in bytes.
-const PARAMETER_BYTES: usize = 1_024;
 /// Longest message of a condition that is listed, in characters. The set itself has all of it.
 const MAX_MESSAGE: usize = 300;
 
@@ -72,10 +71,7 @@ impl SetFilter {
             match name {
                 "project" => filter.projects = vec![value],
                 "name" => filter.name = value.to_lowercase(),
-                "continue" => {
-                    let (namespace, name): (String, String) = decode_cursor(&value)?;
-                    filter.after = Some(ObjectName { namespace, name });
-                }
+                "continue" => filter.after = Some(decode_name_cursor(&value)?),
                 _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
@@ -92,11 +88,10 @@ impl SetPage {
         (front_state, statuses): (&ApplicationSetsFrontState, &ApplicationSetStatuses),
     ) -> Option<Self> {
         let authorizer = SetAuthorizer::new(policies, caller)?;
-        let resources = &policies.resources;
-        let owned_applications = owned_applications(resources, |set| authorizer.needs_owned(set));
+        let owned_applications = relevant_applications(policies, &authorizer);
         let none = BTreeSet::new();
         let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let sets = resources.application_sets.range((from, Bound::Unbounded));
+        let sets = policies.resources.application_sets.range((from, Bound::Unbounded));
         let candidates = sets
             .filter(|(name, _)| name.name.to_lowercase().contains(&filter.name))
             .filter_map(|(name, set)| {
@@ -119,7 +114,7 @@ impl SetPage {
         let items: Vec<SetSummary> = page.into_iter().map(summary).collect();
         let last = items.last().filter(|_| is_more);
         Some(Self {
-            next: last.map(|item| encode_cursor(&(&item.name.namespace, &item.name.name))),
+            next: last.map(|item| encode_name_cursor(&item.name)),
             items,
         })
     }

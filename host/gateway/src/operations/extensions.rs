@@ -8,10 +8,10 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Asker, PARAMETER_BYTES};
+use super::Asker;
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::{bounded, for_each_parameter};
+use crate::platform::api::query::{PARAMETER_BYTES, bounded, for_each_parameter};
 use crate::platform::permit::GET_SYSTEM;
 use tollgate_policy::rbac::RbacRequest;
 use tollgate_proxy::forward::Body;

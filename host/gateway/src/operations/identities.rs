@@ -6,10 +6,12 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-use super::{Asker, PARAMETER_BYTES};
+use super::Asker;
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit};
+use crate::platform::api::query::{
+    PARAMETER_BYTES, bounded, decode_name_cursor, encode_name_cursor, flag, for_each_parameter, row_limit,
+};
 use crate::platform::pages::visible_page;
 use crate::projects::preview::{Acting, visible_applications};
 use crate::rejection::Rejection;
@@ -75,10 +77,7 @@ impl IdentityFilter {
                 "project" => filter.project = Some(value),
                 "name" => filter.name = Some(value.to_lowercase()),
                 "refused" => filter.refused = Some(flag(name, &value)?),
-                "continue" => {
-                    let (namespace, name): (String, String) = decode_cursor(&value)?;
-                    filter.after = Some(ObjectName { namespace, name });
-                }
+                "continue" => filter.after = Some(decode_name_cursor(&value)?),
                 _ => filter.limit = Some(row_limit(&value)?),
             }
             Ok(())
@@ -135,7 +134,7 @@ fn page(snapshot: &Snapshot, roles: &RbacIdentity, filter: &IdentityFilter) -> O
     let last = items.last().filter(|_| is_more);
     Some(Page {
         mode: index.mode.into(),
-        next: last.map(|item| encode_cursor(&(&item.name.namespace, &item.name.name))),
+        next: last.map(|item| encode_name_cursor(&item.name)),
         items,
     })
 }

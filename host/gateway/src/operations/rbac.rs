@@ -6,10 +6,10 @@ use http::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Asker, PARAMETER_BYTES};
+use super::Asker;
 use crate::platform::answer;
 use crate::platform::api::Error;
-use crate::platform::api::query::{bounded, for_each_parameter, wrong};
+use crate::platform::api::query::{PARAMETER_BYTES, bounded, for_each_parameter, wrong};
 use crate::platform::permit::GET_RBAC;
 use crate::rejection::Rejection;
 use tollgate_policy::rbac::{Explanation, Field, RbacRequest, TokenIssuer, VerdictReason, WhoCan};

@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::platform::api::Error;
-use crate::platform::api::query::{bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit, wrong};
+use crate::platform::api::query::{
+    PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit, wrong,
+};
 use crate::platform::pages::visible_page;
 use crate::policies::Policies;
 use crate::projects::permit::visible;
@@ -16,8 +18,6 @@ use tollgate_state::Project;
 
 /// Projects of one answer if the caller does not say how many.
 const DEFAULT_PROJECTS: u16 = 100;
-/// Longest value of a parameter, in bytes.
-const PARAMETER_BYTES: usize = 1_024;
 
 /// Which projects are asked for.
 #[derive(Debug, Default)]

@@ -105,7 +105,7 @@ fn names<'a>(fields: &'a HeaderMap, prefix: &str) -> impl Iterator<Item = &'a st
         .filter(move |name| name.starts_with(&prefix))
 }
 
-fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = fields.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
 }

@@ -1,7 +1,8 @@
 //! The theme that somebody chose for the console's pages, in a cookie.
 
 use http::HeaderMap;
-use http::header::COOKIE;
+
+use super::cookies::pairs;
 
 /// The cookie of the theme. It is no secret.
 pub const THEME_COOKIE: &str = "tollgate-theme";
@@ -51,10 +52,8 @@ impl Theme {
 
     /// The one that the cookie of a request says.
     pub fn of(fields: &HeaderMap) -> Self {
-        let fields = fields.get_all(COOKIE).iter().filter_map(|field| field.to_str().ok());
-        let mut cookies = fields.flat_map(|field| field.split(';'));
-        let found = cookies.find_map(|cookie| cookie.trim().strip_prefix(THEME_COOKIE)?.strip_prefix('='));
-        found.map_or(Self::System, Self::parse)
+        let found = pairs(fields).find(|(name, _)| *name == THEME_COOKIE);
+        found.map_or(Self::System, |(_, theme)| Self::parse(theme))
     }
 }
 

@@ -13,11 +13,14 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::platform::api::Error;
+use tollgate_state::ObjectName;
 
 /// Events of one response if the caller gives no limit.
 const DEFAULT_EVENT_LIMIT: u32 = 100;
 /// Most rows of one response, and the number of tokens and sessions if the caller gives no limit.
 const MAX_ROWS: u16 = 1_000;
+/// Longest value of a parameter that is no row of the store, in bytes.
+pub(crate) const PARAMETER_BYTES: usize = 1_024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OwnerFilter {
@@ -220,6 +223,17 @@ pub(crate) fn row_limit(value: &str) -> Result<u16, Error> {
 pub(crate) fn flag(name: &str, value: &str) -> Result<bool, Error> {
     let flag = value.parse();
     flag.map_err(|_| wrong(format!("has a `{name}` that is neither `true` nor `false`")))
+}
+
+/// The name behind which a page of objects begins, as a cursor encodes it.
+pub(crate) fn decode_name_cursor(text: &str) -> Result<ObjectName, Error> {
+    let (namespace, name) = decode_cursor(text)?;
+    Ok(ObjectName { namespace, name })
+}
+
+/// Encodes the last name of a page as a cursor.
+pub(crate) fn encode_name_cursor(ObjectName { namespace, name }: &ObjectName) -> String {
+    encode_cursor(&(namespace, name))
 }
 
 /// The position that a cursor encodes.
