@@ -26,4 +26,5 @@ mod policy_growth;
 mod provider_guests;
 mod providers;
 mod repository;
+mod reviews;
 mod store;

@@ -20,6 +20,7 @@ mod go;
 mod kubernetes;
 mod languages;
 mod lint;
+mod nightly;
 mod plugins;
 mod setup;
 mod test;
@@ -38,6 +39,8 @@ enum Task {
     Pictures,
     /// Run every check and test, as CI does.
     Test(test::Test),
+    /// Run what no test run has the time for: every test many times, millions of comparisons, fuzzing.
+    Nightly(nightly::Nightly),
     /// Build the plugins (guests) into target/guests.
     Plugins {
         /// Build only those in Rust.
@@ -85,6 +88,7 @@ async fn perform() -> Result<()> {
             xtask::pictures::replace(&root)
         }
         Task::Test(task) => task.run(&root).await,
+        Task::Nightly(task) => task.run(&root),
         Task::Plugins { rust } => {
             let mut guests = plugins::build(&root, &languages::names())?;
             if !rust {

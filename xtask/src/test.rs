@@ -72,10 +72,10 @@ impl Test {
 }
 
 /// A test that waits for ten minutes.
-const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
+pub const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
 
 /// How many tests run at a time: more than there are processors, because many wait for servers.
-fn threads() -> usize {
+pub fn threads() -> usize {
     2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
