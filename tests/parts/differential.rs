@@ -14,6 +14,7 @@ mod harness;
 mod policy_csv;
 pub(crate) mod random;
 mod rbac;
+mod rego;
 mod shrink;
 mod sync_windows;
 mod yaml;

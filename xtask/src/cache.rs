@@ -33,6 +33,9 @@ pub const METRICS_MODULE: &str = "tests/metrics";
 /// Go module of the tests' OpenTelemetry Collector, as a path in the checkout.
 pub const COLLECTOR_MODULE: &str = "tests/collector";
 
+/// Go module of the program that evaluates Rego with OPA and CEL with cel-go, as a path in the checkout.
+pub const ENGINES_MODULE: &str = "tests/engines";
+
 /// Go module of the tests' Dex, as a path in the checkout.
 pub const DEX_MODULE: &str = "tests/dex";
 
@@ -283,6 +286,18 @@ pub fn dex(root: &Path) -> Result<PathBuf> {
     Ok(folder()?.join(format!("dex-{}", digest(root, DEX_MODULE, &["go.mod", "go.sum"])?)))
 }
 
+/// Path of the program that evaluates Rego with OPA and CEL with cel-go, for the checkout at `root`,
+/// whether built yet or not.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn engines(root: &Path) -> Result<PathBuf> {
+    let mut files = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+    files.extend(sources(&root.join(ENGINES_MODULE), ".")?);
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    Ok(folder()?.join(format!("engines-for-tests-{}", digest(root, ENGINES_MODULE, &files)?)))
+}
+
 /// The Go files in a folder of a module, sorted, as paths relative to the module.
 fn sources(module: &Path, folder: &str) -> Result<Vec<String>> {
     let path = module.join(folder);
@@ -323,7 +338,27 @@ fn release<'a>(requirements: &'a str, module: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::release;
+    use std::path::Path;
+
+    use super::{ENGINES_MODULE, KUBERNETES_MODULE, release};
+
+    #[test]
+    fn each_engine_has_one_release() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let read = |module: &str| std::fs::read_to_string(root.join(module).join("go.mod")).unwrap();
+        for (engine, other) in [
+            ("github.com/open-policy-agent/opa", "benches/peers/opa"),
+            ("github.com/google/cel-go", KUBERNETES_MODULE),
+        ] {
+            let (ours, theirs) = (read(ENGINES_MODULE), read(other));
+            let ours = release(&ours, engine).unwrap();
+            assert_eq!(
+                Some(ours),
+                release(&theirs, engine),
+                "{engine} in {ENGINES_MODULE} and {other}"
+            );
+        }
+    }
 
     #[test]
     fn the_release_is_the_required_one() {

@@ -1,5 +1,5 @@
-//! `cargo xtask differential`: compares our decisions with those of Argo CD and Kubernetes, and
-//! prints a table of the results.
+//! `cargo xtask differential`: compares our decisions with those of Argo CD, Kubernetes, OPA and
+//! cel-go, and prints a table of the results.
 //!
 //! It runs the same tests as CI, sets how many pairs they compare and from which seed, and reads
 //! the line that each of them prints.
@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::argocd;
+use crate::{argocd, engines};
 
-/// Compares our decisions with those of Argo CD and Kubernetes.
+/// Compares our decisions with those of Argo CD, Kubernetes, OPA and cel-go.
 #[derive(Debug, clap::Args)]
 pub struct Differential {
     /// What to compare; everything by default.
@@ -53,6 +53,10 @@ enum Kind {
     Yaml,
     /// Whether sync windows permit a manual sync, with Argo CD's `SyncWindows`.
     SyncWindows,
+    /// Policies in Rego, with OPA. A pair is a policy and an input.
+    Rego,
+    /// Expressions in CEL, with cel-go. A pair is an expression and an input.
+    Cel,
 }
 
 impl Kind {
@@ -72,6 +76,8 @@ impl Kind {
             }
             Self::Yaml => "differential::yaml::documents_are_those_of_argo_cd",
             Self::SyncWindows => "differential::sync_windows::manual_syncs_pass_where_argo_cd_lets_them_pass",
+            Self::Rego => "differential::rego::policies_mean_what_opa_says",
+            Self::Cel => "differential::cel::expressions_are_true_only_where_cel_go_says_so",
         }
     }
 }
@@ -132,6 +138,7 @@ impl Differential {
     /// Something cannot be built, or a test fails. The table is printed even if a test fails.
     pub fn run(self, root: &Path) -> Result<()> {
         argocd::build(root)?;
+        engines::build(root)?;
         let seed = match self.seed {
             Some(seed) => seed,
             None => SystemTime::now()

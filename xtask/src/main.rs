@@ -15,6 +15,7 @@ mod certificate;
 mod compare;
 mod demo;
 mod differential;
+mod engines;
 mod fuzz;
 mod go;
 mod kubernetes;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{argocd, execute, kubernetes, run};
+use crate::{argocd, engines, execute, kubernetes, run};
 pub use xtask::cache::folder as cache;
 use xtask::postgres;
 
@@ -88,7 +88,7 @@ pub fn all(root: &Path) -> Result<()> {
     tests(root)
 }
 
-/// Installs what the tests need, and builds their Kubernetes and Argo CD.
+/// Installs what the tests need, and builds their Kubernetes, Argo CD and policy engines.
 pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))?;
     node_modules(&root.join("tests/accessibility"))?;
@@ -102,6 +102,7 @@ pub fn tests(root: &Path) -> Result<()> {
     }
     packages(&[CHROMIUM, DBUS, DBUS_SEND, FAKETIME, GIT, IPROUTE, KEYRING, NGINX, REDIS])?;
     kubernetes::build(root)?;
+    engines::build(root)?;
     argocd::build(root).map(drop)
 }
 

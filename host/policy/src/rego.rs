@@ -249,7 +249,35 @@ impl Bundle {
     /// A bundle that tests trust, without the child process; `None` if it does not compile.
     #[cfg(any(test, feature = "unchecked"))]
     pub fn unchecked(source: &BundleSource) -> Option<Self> {
-        Self::new(compile::compile_on_large_stack(source).ok()?, source).ok()
+        Self::unchecked_or_findings(source).ok()
+    }
+
+    /// As [`Bundle::unchecked`].
+    ///
+    /// # Errors
+    /// Why it does not compile.
+    #[cfg(any(test, feature = "unchecked"))]
+    pub fn unchecked_or_findings(source: &BundleSource) -> Result<Self, Vec<Diagnostic>> {
+        let compiled = compile::compile_on_large_stack(source)?;
+        Self::new(compiled, source).map_err(|error| vec![Diagnostic::error(None, error.to_string())])
+    }
+
+    /// The value of the rule that decides, for tests alone: [`Bundle::decide`] without conditions, and
+    /// without reading the value as a decision.
+    ///
+    /// # Errors
+    /// As [`Bundle::decide`]. A rule without a value is [`Error::Undefined`].
+    #[cfg(any(test, feature = "unchecked"))]
+    #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
+    pub fn evaluate(&self, input: regorus::Value) -> Result<regorus::Value, Error> {
+        self.check_stuck()?;
+        let value = self
+            .watchdog
+            .run(|| vm::run(self.generation, &self.alive, &self.compiled, &input))?;
+        match value {
+            regorus::Value::Undefined => Err(Error::Undefined),
+            value => Ok(value),
+        }
     }
 
     fn new(compiled: compile::Compiled, source: &BundleSource) -> std::io::Result<Self> {

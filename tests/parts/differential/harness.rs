@@ -21,8 +21,6 @@ use test_support::judge::Judge;
 const PAIRS: u64 = 100_000;
 /// Default seed. It is fixed so that CI compares the same pairs each time.
 const SEED: u64 = 13;
-/// Cases in one line to the judge.
-const BATCH: usize = 250;
 /// A test ends early after so many differences.
 const DIFFERENCES: usize = 12;
 /// The most rounds for minimizing one case.
@@ -50,6 +48,8 @@ pub(crate) enum Outcome {
     Same(Verdict),
     /// They differ on purpose.
     Exception(Exception),
+    /// We refuse or deny what the other side does not, because of the named construct.
+    OnlyWeDeny(String),
     /// They differ without a named reason: both answers.
     Unexplained(String),
 }
@@ -63,9 +63,21 @@ pub(crate) trait Kind {
     /// Of 10,000 pairs, the smallest numbers that both sides must allow, deny and refuse. A test
     /// that never allows proves nothing.
     const FEWEST: [u64; 3];
+    /// Cases in one line to the judge.
+    const BATCH: usize = 250;
+
+    /// Starts what the answers are compared with.
+    fn judge() -> Judge {
+        Judge::start()
+    }
 
     /// Draws a random case.
     fn draw(random: &mut Random) -> Self::Case;
+
+    /// The question to the judge about a case.
+    fn question(case: &Self::Case) -> Value {
+        serde_json::to_value(case).unwrap()
+    }
 
     /// Compares our answers with the judge's, pair by pair.
     fn compare(case: &Self::Case, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome>;
@@ -97,13 +109,13 @@ pub(crate) fn run<K: Kind>() {
         setting("TOLLGATE_DIFFERENTIAL_SEED").unwrap_or(SEED),
     );
     println!("{}: seed {seed}", K::NAME);
-    let judge = Judge::start();
+    let judge = K::judge();
     let mut random = Random::new(seed, K::NAME);
     let mut report = Report::new(K::NAME, seed);
     let mut minimizing = ALL_MINIMIZING;
     while report.pairs < pairs && report.differences.len() < DIFFERENCES {
-        let cases: Vec<K::Case> = (0..BATCH).map(|_| K::draw(&mut random)).collect();
-        let answers = ask(&judge, K::NAME, &serde_json::to_value(&cases).unwrap());
+        let cases: Vec<K::Case> = (0..K::BATCH).map(|_| K::draw(&mut random)).collect();
+        let answers = ask(&judge, K::NAME, &cases.iter().map(K::question).collect());
         for (case, answer) in cases.iter().zip(&answers) {
             let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), &judge);
             let differs = outcomes
@@ -136,7 +148,7 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String
         let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), judge);
         outcomes.into_iter().find_map(|outcome| match outcome {
             Outcome::Unexplained(answers) => Some(answers),
-            Outcome::Same(_) | Outcome::Exception(_) => None,
+            Outcome::Same(_) | Outcome::Exception(_) | Outcome::OnlyWeDeny(_) => None,
         })
     };
     let mut small = serde_json::to_value(case).unwrap();
@@ -161,8 +173,8 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String
                 (round == 0 || version != small).then_some((version, case))
             })
             .collect();
-        let questions: Vec<&Value> = cases.iter().map(|(version, _)| version).collect();
-        let answers = ask(judge, K::NAME, &json!(questions));
+        let questions: Value = cases.iter().map(|(_, case)| K::question(case)).collect();
+        let answers = ask(judge, K::NAME, &questions);
         let found = cases
             .iter()
             .zip(&answers)
@@ -184,7 +196,8 @@ struct Report {
     denies: u64,
     refused: u64,
     unexplained: u64,
-    exceptions: BTreeMap<&'static str, u64>,
+    /// Differences on purpose, and what only we deny, by name.
+    exceptions: BTreeMap<String, u64>,
     /// Both answers, by minimized case.
     differences: BTreeMap<String, String>,
 }
@@ -201,7 +214,7 @@ impl Report {
             denies: 0,
             refused: 0,
             unexplained: 0,
-            exceptions: of_kind.map(|exception| (exception.name(), 0)).collect(),
+            exceptions: of_kind.map(|exception| (exception.name().to_owned(), 0)).collect(),
             differences: BTreeMap::new(),
         }
     }
@@ -212,9 +225,14 @@ impl Report {
             Outcome::Same(Verdict::Allow) => self.allows += 1,
             Outcome::Same(Verdict::Deny) => self.denies += 1,
             Outcome::Same(Verdict::Refused) => self.refused += 1,
-            Outcome::Exception(exception) => *self.exceptions.entry(exception.name()).or_default() += 1,
+            Outcome::Exception(exception) => self.count_exception(exception.name()),
+            Outcome::OnlyWeDeny(construct) => self.count_exception(construct),
             Outcome::Unexplained(_) => self.unexplained += 1,
         }
+    }
+
+    fn count_exception(&mut self, name: &str) {
+        *self.exceptions.entry(name.to_owned()).or_default() += 1;
     }
 
     /// Prints the line that `cargo xtask differential` reads.

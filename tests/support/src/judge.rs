@@ -1,5 +1,5 @@
-//! Runs Argo CD's own code in a process, which answers questions in JSON, one a line. Tests compare
-//! Tollgate with it.
+//! Runs Argo CD's own code, OPA and cel-go in a process, which answers questions in JSON, one a line.
+//! Tests compare Tollgate with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::programs::Argocd;
+use crate::programs::{self, Argocd};
 
 /// Finds what `cargo xtask argocd` builds.
 ///
@@ -22,7 +22,7 @@ pub fn argocd() -> Argocd {
     found
 }
 
-/// A running process of Argo CD's code. It ends when the value is dropped.
+/// A running process of the code that tests compare with. It ends when the value is dropped.
 #[derive(Debug)]
 pub struct Judge {
     pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
@@ -30,9 +30,26 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Starts the process.
+    /// Starts Argo CD's code.
     pub fn start() -> Self {
-        let program: PathBuf = argocd().judge;
+        Self::run(argocd().judge)
+    }
+
+    /// Starts OPA and cel-go, which answer `rego` and `cel`.
+    ///
+    /// # Panics
+    /// If the program is missing.
+    pub fn engines() -> Self {
+        let program = programs::engines(crate::checkout()).unwrap();
+        assert!(
+            program.is_file(),
+            "{} is missing: run `cargo xtask setup`",
+            program.display()
+        );
+        Self::run(program)
+    }
+
+    fn run(program: PathBuf) -> Self {
         let mut command = Command::new(&program);
         command
             // With fewer garbage collections, the differentials take a tenth less time.
@@ -54,7 +71,7 @@ impl Judge {
         }
     }
 
-    /// Asks a question. `Err` is an error of Argo CD itself.
+    /// Asks a question. `Err` is an error of that code itself.
     pub fn ask(&self, question: &Value) -> Result<Value, String> {
         // Formatted into the pipe, it would be a system call for each token.
         let text = format!("{question}\n");

@@ -129,12 +129,12 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
     if !found.is_empty() {
         return Err(found);
     }
-    let entry_point = source.front.entry_point();
+    let entry_point = source.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
-    let dependencies = graph::check(&modules, &entry, source.front.input_schema()).map_err(|more| found.extend(more));
+    let dependencies = graph::check(&modules, &entry, source.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
     if !found.iter().any(Diagnostic::is_error) {
-        found.extend(growth::check(&modules, &tree, source.front));
+        found.extend(growth::check(&modules, &tree, source.input_schema()));
     }
     let data = tree.to_string();
     let conditions = conditions(source, &mut found);

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use regorus::unstable::{Expr, Literal, Module, Query, Rule, RuleHead, Span};
 use serde_json::Value as Json;
 
+use super::builtins;
 use super::syntax::{self, Path};
-use super::{Front, builtins};
 use tollgate_core::diagnostic::Diagnostic;
 
 mod references;
@@ -42,8 +42,8 @@ pub const MAX_TREE_DEPTH: u64 = 256;
 const MAX_STEPS: u64 = 4_000_000;
 
 /// Checks all modules together. Call it only if there are no cycles.
-pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagnostic> {
-    let mut estimator = SizeEstimator::new(modules, data, front);
+pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagnostic> {
+    let mut estimator = SizeEstimator::new(modules, data, schema);
     let paths: Vec<Path> = estimator.rules.keys().cloned().collect();
     for path in paths {
         // One finding is enough: a value that is too large makes all that refers to it too large.
@@ -118,7 +118,7 @@ fn checked(size: Size, span: &Span) -> SizeResult {
 }
 
 impl<'a> SizeEstimator<'a> {
-    fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
+    fn new(modules: &'a [Module], data: &'a Json, schema: &'a Json) -> Self {
         let mut arities = BTreeMap::new();
         let mut heads = Vec::new();
         let contexts: BTreeMap<_, _> = syntax::imports(modules)
@@ -150,7 +150,7 @@ impl<'a> SizeEstimator<'a> {
         Self {
             rules,
             data,
-            schema: front.input_schema(),
+            schema,
             steps: 0,
             sizes: HashMap::new(),
             outside: HashMap::new(),

@@ -61,9 +61,53 @@ impl File {
 pub struct BundleSource {
     pub(super) front: Front,
     pub(super) files: Vec<File>,
+    /// For tests alone: path of the rule that is evaluated instead of the front's.
+    #[cfg(any(test, feature = "unchecked"))]
+    #[serde(skip)]
+    entry_point: Option<String>,
 }
 
 impl BundleSource {
+    pub(super) fn new(front: Front, files: Vec<File>) -> Self {
+        Self {
+            front,
+            files,
+            #[cfg(any(test, feature = "unchecked"))]
+            entry_point: None,
+        }
+    }
+
+    /// Modules and data, by name as in a bundle, with another rule to evaluate and any input.
+    ///
+    /// - `entry_point`: path of the rule, such as `data.example.allow`.
+    ///
+    /// Refuses what [`BundleSource::read`] refuses, except that there are no cases.
+    #[cfg(any(test, feature = "unchecked"))]
+    pub fn of_rule(entry_point: &str, mut files: BTreeMap<String, String>) -> Loaded<Self> {
+        let mut source = Self::new(Front::Extensions, Vec::new());
+        source.entry_point = Some(entry_point.to_owned());
+        files.insert("cases.yaml".to_owned(), String::new());
+        source.with_files(Path::new(""), files)
+    }
+
+    /// Path of the rule that decides.
+    pub(super) fn entry_point(&self) -> String {
+        #[cfg(any(test, feature = "unchecked"))]
+        if let Some(entry_point) = &self.entry_point {
+            return entry_point.clone();
+        }
+        self.front.entry_point()
+    }
+
+    /// JSON Schema of the input.
+    pub(super) fn input_schema(&self) -> &'static serde_json::Value {
+        #[cfg(any(test, feature = "unchecked"))]
+        if self.entry_point.is_some() {
+            return &serde_json::Value::Bool(true);
+        }
+        self.front.input_schema()
+    }
+
     /// Reads the bundle of `front` in `directory`.
     ///
     /// Refuses a folder without `policy.rego`, `cases.yaml` or, for fronts that have one,
@@ -76,7 +120,7 @@ impl BundleSource {
         if let Err(error) = read_folder(directory, false, &mut files, &mut found) {
             let finding = refusal(directory, format!("the folder cannot be read: {error}"));
             let hint = "each open front needs a bundle; `tollgate init` writes the shipped ones";
-            return Loaded::new(Self { front, files }, vec![finding.with_hint(hint)]);
+            return Loaded::new(Self::new(front, files), vec![finding.with_hint(hint)]);
         }
         match front {
             Front::Kubernetes | Front::Applications => take_mapping(directory, &mut files, &mut found),
@@ -93,7 +137,7 @@ impl BundleSource {
             found.extend(scan::check(&file.path, &file.text));
         }
         check_totals(directory, &files, &mut found);
-        Loaded::new(Self { front, files }, found)
+        Loaded::new(Self::new(front, files), found)
     }
 
     /// Name and text of each file, below the bundle's folder, in order.

@@ -148,10 +148,10 @@ fn compare(forms: &[&str]) -> usize {
     let text = program(forms);
     let modules = [parsed("policy.rego", &text), parsed("lib.rego", LIB)];
     let data = data();
-    if !check(&modules, &data, Front::Extensions).is_empty() {
+    if !check(&modules, &data, Front::Extensions.input_schema()).is_empty() {
         return 0;
     }
-    let mut estimator = SizeEstimator::new(&modules, &data, Front::Extensions);
+    let mut estimator = SizeEstimator::new(&modules, &data, Front::Extensions.input_schema());
     let mut engine = Engine::new();
     for (name, text) in [("policy.rego", text.as_str()), ("lib.rego", LIB)] {
         engine.add_policy(name.to_owned(), text.to_owned()).unwrap();

@@ -20,15 +20,13 @@ fn doubling(levels: usize) -> BundleSource {
         doubled("x"),
         doubled("y"),
     );
-    BundleSource {
-        front: Front::Extensions,
-        files: vec![File {
-            kind: FileKind::Policy,
-            path: "policy.rego".into(),
-            stem: "policy".into(),
-            text,
-        }],
-    }
+    let file = File {
+        kind: FileKind::Policy,
+        path: "policy.rego".into(),
+        stem: "policy".into(),
+        text,
+    };
+    BundleSource::new(Front::Extensions, vec![file])
 }
 
 fn bundle(levels: usize) -> Bundle {

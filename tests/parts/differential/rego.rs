@@ -1,0 +1,199 @@
+//! Compares decisions of policies in Rego with OPA's, asked both ways: with errors of functions that
+//! end the evaluation, as in the gateway, and with those that make their expression undefined, OPA's
+//! default.
+//!
+//! Against strict errors nothing may differ. Against the default we may only deny more. A policy that
+//! the gateway refuses at load, and what it denies more, are counted by construct.
+
+use std::collections::BTreeMap;
+
+use regorus::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use test_support::judge::Judge;
+use tollgate_policy::rego::Error;
+
+use crate::differential::harness::{Kind, Outcome, Verdict, run};
+use crate::differential::random::Random;
+use crate::opa::{Answer, Answers, Ours, is_same, load};
+
+mod draw;
+mod functions;
+mod inputs;
+
+/// Path of the rule that is compared.
+const ENTRY_POINT: &str = "data.example.decision";
+
+/// A policy and inputs to decide by it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Case {
+    data: BTreeMap<String, Json>,
+    rules: Vec<Rule>,
+    /// Names of the rules whose values the decision has.
+    shown: Vec<String>,
+    inputs: Vec<Json>,
+}
+
+/// A rule, in parts that can be removed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Rule {
+    head: String,
+    body: Vec<String>,
+    /// Value and body of each `else`.
+    otherwise: Vec<(String, Vec<String>)>,
+}
+
+impl Rule {
+    fn text(&self) -> String {
+        let mut text = self.head.clone();
+        text.push_str(&body(&self.body));
+        for (value, statements) in &self.otherwise {
+            text.push_str(" else := ");
+            text.push_str(value);
+            text.push_str(&body(statements));
+        }
+        text
+    }
+}
+
+fn body(statements: &[String]) -> String {
+    if statements.is_empty() {
+        return String::new();
+    }
+    format!(" if {{\n\t{}\n}}", statements.join("\n\t"))
+}
+
+impl Case {
+    fn modules(&self) -> BTreeMap<String, String> {
+        let rules: Vec<String> = self.rules.iter().map(Rule::text).collect();
+        // A comprehension, so that a rule without a value does not hide the others.
+        let shown = self.shown.iter().map(|name| format!(", \"{name}\": [x | x := {name}]"));
+        let shown: String = shown.collect();
+        let decision = format!("decision := {{\"allow\": allow{shown}}}\n\ndefault allow := false");
+        let module = format!("package example\n\n{decision}\n\n{}\n", rules.join("\n\n"));
+        BTreeMap::from([("policy.rego".to_owned(), module)])
+    }
+}
+
+struct Policies;
+
+impl Kind for Policies {
+    type Case = Case;
+    const NAME: &'static str = "rego";
+    const FEWEST: [u64; 3] = [500, 1000, 500];
+    const BATCH: usize = 100;
+
+    fn judge() -> Judge {
+        Judge::engines()
+    }
+
+    fn draw(random: &mut Random) -> Case {
+        draw::case(random)
+    }
+
+    fn question(case: &Case) -> Json {
+        json!({"modules": case.modules(), "data": case.data, "query": ENTRY_POINT, "inputs": case.inputs})
+    }
+
+    fn compare(case: &Case, theirs: Result<&Json, &str>, _: &Judge) -> Vec<Outcome> {
+        let all = |outcome: &Outcome| case.inputs.iter().map(|_| outcome.clone()).collect();
+        let loaded = load(ENTRY_POINT, &case.modules(), &json!(case.data));
+        match (loaded, theirs) {
+            (Ok(bundle), Ok(theirs)) => {
+                let theirs = Answers::deserialize(theirs).unwrap();
+                let answers = theirs.strict.iter().zip(&theirs.default);
+                let pairs = case.inputs.iter().zip(answers);
+                pairs
+                    .map(|(input, (strict, default))| {
+                        compare_one(&Ours::of(&bundle, &Value::from(input.clone())), strict, default)
+                    })
+                    .collect()
+            }
+            (Err(_), Err(_)) => all(&Outcome::Same(Verdict::Refused)),
+            (Err(finding), Ok(_)) => all(&Outcome::OnlyWeDeny(format!("refused: {}", construct(&finding)))),
+            // OPA knows the types of literals and of the results of functions. We find the error when
+            // the rule is evaluated.
+            (Ok(_), Err(error)) if error.contains("rego_type_error") => {
+                all(&Outcome::OnlyWeDeny("not refused at load: types".to_owned()))
+            }
+            (Ok(_), Err(error)) => all(&Outcome::Unexplained(format!("ours loads, OPA refuses: {error}"))),
+        }
+    }
+}
+
+fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {
+    let unexplained = |what: &str| {
+        let (strict, default) = (strict.show(), default.show());
+        Outcome::Unexplained(format!(
+            "{what}: ours {}; OPA strict {strict}; default {default}",
+            ours.show()
+        ))
+    };
+    let is_denied_by_default = !default.value.as_ref().is_some_and(allows);
+    if matches!(ours, Ours::Value(value) if ours_allows(value)) && is_denied_by_default {
+        return unexplained("ours permits, OPA denies");
+    }
+    match (ours, &strict.value, &strict.error) {
+        (Ours::Value(ours), Some(theirs), _) if is_same(ours, theirs) => Outcome::Same(if ours_allows(ours) {
+            Verdict::Allow
+        } else {
+            Verdict::Deny
+        }),
+        (Ours::Undefined, None, None) => Outcome::Same(Verdict::Deny),
+        (Ours::Error(Error::Time | Error::Memory { .. }), ..) => Outcome::OnlyWeDeny("bounds".to_owned()),
+        (Ours::Error(Error::Panicked), ..) => unexplained("panic"),
+        (Ours::Error(_), None, Some(error)) if !is_denied_by_default => {
+            Outcome::OnlyWeDeny(format!("strict errors: {}", failure(error)))
+        }
+        (Ours::Error(_), None, Some(_)) => Outcome::Same(Verdict::Refused),
+        (Ours::Error(_), ..) => unexplained("ours stops, OPA does not"),
+        (Ours::Value(_) | Ours::Undefined, None, Some(_)) => unexplained("ours goes on, OPA stops"),
+        (Ours::Value(_) | Ours::Undefined, ..) => unexplained("values differ"),
+    }
+}
+
+fn ours_allows(value: &Value) -> bool {
+    value["allow"] == Value::Bool(true)
+}
+
+/// Whether a decision, as OPA gives it, allows.
+fn allows(value: &Json) -> bool {
+    let entries = value["object"].as_array();
+    let mut entries = entries.into_iter().flatten();
+    entries.any(|entry| *entry == json!(["allow", true]))
+}
+
+/// The kind of a finding, without the names in it, except those of functions.
+pub(crate) fn construct(finding: &str) -> String {
+    let first = finding.split("; ").next().unwrap_or_default();
+    if first.contains("cannot be used in a policy") {
+        return first.to_owned();
+    }
+    let pieces = first.split('`').enumerate();
+    let pieces: Vec<&str> = pieces
+        .map(|(at, piece)| if at % 2 == 1 { "…" } else { piece })
+        .collect();
+    pieces
+        .join("`")
+        .chars()
+        .map(|letter| if letter.is_ascii_digit() { '#' } else { letter })
+        .collect()
+}
+
+/// The function that failed, of an error such as
+/// `policy.rego:9: eval_builtin_error: div: divide by zero`.
+fn failure(error: &str) -> String {
+    let mut parts = error.split(": ").skip(1);
+    let kind = parts.next().unwrap_or_default();
+    match kind {
+        "eval_conflict_error" => kind.to_owned(),
+        _ => parts.next().unwrap_or(kind).to_owned(),
+    }
+}
+
+#[test]
+fn policies_mean_what_opa_says() {
+    run::<Policies>();
+}

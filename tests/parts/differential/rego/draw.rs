@@ -1,0 +1,651 @@
+//! Draws policies from a grammar of the language. Most expressions have the type that their place
+//! expects; some have another.
+
+use serde_json::Value;
+
+use super::functions::{Argument, FUNCTIONS};
+use super::inputs::{self, word};
+use super::{Case, Rule};
+use crate::differential::random::Random;
+
+const INPUTS: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Any,
+    Bool,
+    Number,
+    Nanoseconds,
+    Text,
+    Time,
+    Version,
+    TextArray,
+    NumberArray,
+    /// What `concat` takes: a short array, or a set comprehension.
+    TextList,
+    /// What `sprintf` takes: an array literal.
+    Arguments,
+    Set,
+    /// A set or an array of sets.
+    Sets,
+    Object,
+    /// An array of objects with `name`, `size` and `tags`.
+    Items,
+}
+
+use Type::{
+    Any, Arguments, Bool, Items, Nanoseconds, Number, NumberArray, Object, Set, Sets, Text, TextArray, TextList, Time,
+    Version,
+};
+
+const COMMON: &[Type] = &[Bool, Number, Text, TextArray, Set, Object];
+
+/// A rule that later rules can use.
+#[derive(Clone, Debug)]
+struct Declared {
+    name: String,
+    /// Number of arguments of a function.
+    arity: Option<usize>,
+    gives: Type,
+}
+
+/// The variables of a body, and what is outside of it.
+struct Scope<'a> {
+    random: &'a mut Random,
+    rules: &'a [Declared],
+    variables: Vec<(String, Type)>,
+    /// Number of variables in the whole policy, as each has its own name.
+    names: &'a mut usize,
+}
+
+pub(super) fn case(random: &mut Random) -> Case {
+    let mut rules = Vec::new();
+    let mut declared: Vec<Declared> = Vec::new();
+    let mut names = 0;
+    for at in 0..=random.below(4) {
+        let mut scope = Scope {
+            random,
+            rules: &declared,
+            variables: Vec::new(),
+            names: &mut names,
+        };
+        let new = scope.rule(&format!("r{at}"), &mut rules);
+        declared.push(new);
+    }
+    let mut scope = Scope {
+        random,
+        rules: &declared,
+        variables: Vec::new(),
+        names: &mut names,
+    };
+    scope.decisive_rules(&mut rules);
+    let values = declared.iter().filter(|rule| rule.arity.is_none());
+    let shown = values
+        .filter(|_| random.chance(60))
+        .map(|rule| rule.name.clone())
+        .collect();
+    Case {
+        data: inputs::data(random).into_iter().collect(),
+        rules,
+        shown,
+        inputs: (0..INPUTS).map(|_| inputs::input(random)).collect(),
+    }
+}
+
+impl Scope<'_> {
+    fn pick(&mut self, list: &[&str]) -> String {
+        self.random.pick(list).to_owned()
+    }
+
+    fn variable(&mut self, gives: Type) -> String {
+        let name = self.name();
+        self.variables.push((name.clone(), gives));
+        name
+    }
+
+    fn name(&mut self) -> String {
+        *self.names += 1;
+        format!("v{}", self.names)
+    }
+
+    fn simple(head: String, body: Vec<String>) -> Rule {
+        Rule {
+            head,
+            body,
+            otherwise: Vec::new(),
+        }
+    }
+
+    /// `allow`, and what it refuses.
+    fn decisive_rules(&mut self, rules: &mut Vec<Rule>) {
+        let form = self.random.below(4);
+        if form > 0 {
+            let mut body = self.body_up_to(2);
+            if form > 1 {
+                body.push(self.pick(&["not denied", "count(denials) == 0"]));
+            }
+            rules.push(Self::simple("allow".to_owned(), body));
+        } else {
+            rules.push(Self::simple("allow".to_owned(), vec!["not denied".to_owned()]));
+        }
+        for _ in 0..=self.random.below(2) {
+            self.variables.clear();
+            let body = self.body_up_to(3);
+            rules.push(Self::simple("denied".to_owned(), body));
+            self.variables.clear();
+            let body = self.body_up_to(2);
+            let value = self.expr(Text, 1);
+            rules.push(Self::simple(format!("denials contains {value}"), body));
+        }
+    }
+
+    /// At least one statement.
+    fn body_up_to(&mut self, most: usize) -> Vec<String> {
+        let statements = 1 + self.random.below(most);
+        self.body(statements)
+    }
+
+    fn body(&mut self, statements: usize) -> Vec<String> {
+        (0..statements).map(|_| self.statement(2)).collect()
+    }
+
+    /// Adds the definitions of one rule.
+    fn rule(&mut self, name: &str, rules: &mut Vec<Rule>) -> Declared {
+        let gives = self.random.pick(COMMON);
+        let mut declared = Declared {
+            name: name.to_owned(),
+            arity: None,
+            gives,
+        };
+        let definitions = 1 + self.random.below(3);
+        match self.random.below(10) {
+            0 | 1 => {
+                // A complete rule.
+                if self.random.chance(50) {
+                    let value = self.literal(gives);
+                    rules.push(Self::simple(format!("default {name} := {value}"), Vec::new()));
+                }
+                for _ in 0..definitions {
+                    self.variables.clear();
+                    let mut rule = Rule {
+                        body: self.body_of_rule(),
+                        ..Rule::default()
+                    };
+                    rule.head = format!("{name} := {}", self.expr(gives, 2));
+                    for _ in 0..self.random.below(3) {
+                        self.variables.clear();
+                        let body = self.body_of_rule();
+                        rule.otherwise.push((self.expr(gives, 2), body));
+                    }
+                    // Without a body there is no `else`.
+                    if rule.body.is_empty() {
+                        rule.otherwise.clear();
+                    }
+                    rules.push(rule);
+                }
+            }
+            2 => {
+                // A boolean rule.
+                declared.gives = Bool;
+                for _ in 0..definitions {
+                    self.variables.clear();
+                    let body = self.body_up_to(3);
+                    rules.push(Self::simple(name.to_owned(), body));
+                }
+            }
+            3 | 4 => {
+                declared.gives = Set;
+                for _ in 0..definitions {
+                    self.variables.clear();
+                    let body = self.body_of_rule();
+                    let value = self.element(2);
+                    rules.push(Self::simple(format!("{name} contains {value}"), body));
+                }
+            }
+            5 => {
+                declared.gives = Object;
+                for _ in 0..definitions {
+                    self.variables.clear();
+                    let body = self.body_of_rule();
+                    let (key, value) = (self.expr(Text, 1), self.expr(Any, 2));
+                    rules.push(Self::simple(format!("{name}[{key}] := {value}"), body));
+                }
+            }
+            6 => {
+                // A reference as a head.
+                declared.gives = Object;
+                for _ in 0..definitions {
+                    self.variables.clear();
+                    let body = self.body_of_rule();
+                    let key = self.pick(&["x", "y", "x.z"]);
+                    let head = match self.random.below(3) {
+                        0 => format!("{name}.{key} contains {}", self.expr(Text, 1)),
+                        1 => format!("{name}.{key} := {}", self.expr(gives, 1)),
+                        _ => {
+                            let index = self.expr(Text, 1);
+                            format!("{name}.w[{index}] := {}", self.expr(gives, 1))
+                        }
+                    };
+                    rules.push(Self::simple(head, body));
+                }
+            }
+            _ => self.function(&mut declared, definitions, rules),
+        }
+        declared
+    }
+
+    fn function(&mut self, declared: &mut Declared, definitions: usize, rules: &mut Vec<Rule>) {
+        let arity = 1 + self.random.below(2);
+        declared.arity = Some(arity);
+        let name = &declared.name;
+        if self.random.chance(20) {
+            let wildcards = vec!["_"; arity].join(", ");
+            let value = self.literal(declared.gives);
+            rules.push(Self::simple(
+                format!("default {name}({wildcards}) := {value}"),
+                Vec::new(),
+            ));
+        }
+        for _ in 0..definitions {
+            self.variables.clear();
+            let arguments: Vec<String> = (0..arity).map(|_| self.parameter()).collect();
+            let arguments = arguments.join(", ");
+            let own = self.variables.len();
+            let mut rule = Rule {
+                body: self.body_of_rule(),
+                ..Rule::default()
+            };
+            rule.head = match self.random.below(5) {
+                0 if !rule.body.is_empty() => format!("{name}({arguments})"),
+                _ => format!("{name}({arguments}) := {}", self.expr(declared.gives, 2)),
+            };
+            for _ in 0..self.random.below(2) {
+                self.variables.truncate(own);
+                let body = self.body_of_rule();
+                rule.otherwise.push((self.expr(declared.gives, 2), body));
+            }
+            if rule.body.is_empty() {
+                rule.otherwise.clear();
+            }
+            rules.push(rule);
+        }
+    }
+
+    fn parameter(&mut self) -> String {
+        match self.random.below(8) {
+            0 => self.literal(Text),
+            1 => {
+                let (one, other) = (self.variable(Text), self.variable(Text));
+                format!("[{one}, {other}]")
+            }
+            2 => "_".to_owned(),
+            _ => {
+                let gives = self.random.pick(COMMON);
+                self.variable(gives)
+            }
+        }
+    }
+
+    fn body_of_rule(&mut self) -> Vec<String> {
+        let statements = self.random.below(4);
+        self.body(statements)
+    }
+
+    fn statement(&mut self, depth: usize) -> String {
+        match self.random.below(24) {
+            0..=2 => {
+                let gives = self.any_type();
+                let value = self.expr(gives, depth);
+                format!("{} := {value}", self.variable(gives))
+            }
+            3 => {
+                let (collection, item) = self.collection(depth);
+                format!("some {} in {collection}", self.variable(item))
+            }
+            4 => {
+                let (collection, item) = self.collection(depth);
+                let key = self.variable(Any);
+                format!("some {key}, {} in {collection}", self.variable(item))
+            }
+            5 => {
+                let gives = self.any_type();
+                let value = self.expr(gives, 1);
+                let (collection, _) = self.collection(depth);
+                format!("{value} in {collection}")
+            }
+            6 => {
+                let (key, value) = (self.expr(Text, 1), self.expr(Text, 1));
+                let (collection, _) = self.collection(depth);
+                format!("{key}, {value} in {collection}")
+            }
+            7 | 8 if depth > 0 => format!("not {}", self.closed(depth - 1)),
+            9 | 10 if depth > 0 => self.every(depth - 1),
+            11 => {
+                let collection = self.reference(TextArray);
+                let index = if self.random.chance(50) {
+                    "_".to_owned()
+                } else {
+                    self.variable(Number)
+                };
+                format!("{} := {collection}[{index}]", self.variable(Text))
+            }
+            12 => {
+                let name = self.variable(Any);
+                let collection = self.reference(Object);
+                let value = self.expr(Text, 1);
+                format!("some {name}; {collection}[{name}] == {value}")
+            }
+            13 => {
+                let gives = self.any_type();
+                let (one, other) = (self.expr(gives, 1), self.expr(gives, depth));
+                format!("{one} = {other}")
+            }
+            14 => {
+                let list = self.expr(TextArray, depth);
+                let (one, other) = (self.variable(Text), self.variable(Text));
+                let equals = self.pick(&[":=", "="]);
+                format!("[{one}, {other}] {equals} {list}")
+            }
+            15 => {
+                let object = self.expr(Items, depth);
+                let name = self.variable(Text);
+                format!("{{\"name\": {name}, \"size\": _, \"tags\": _}} = {object}[_]")
+            }
+            16 if self.random.chance(10) => "input.user == \"alice\" with input.user as \"alice\"".to_owned(),
+            16 | 17 => {
+                let gives = self.any_type();
+                self.expr(gives, depth)
+            }
+            _ => self.condition(depth),
+        }
+    }
+
+    /// A statement without new variables for what follows it.
+    fn closed(&mut self, depth: usize) -> String {
+        let before = self.variables.clone();
+        let statement = match self.random.below(6) {
+            0 => {
+                let gives = self.any_type();
+                self.expr(gives, depth)
+            }
+            1 => {
+                let gives = self.any_type();
+                let value = self.expr(gives, 1);
+                let (collection, _) = self.collection(depth);
+                format!("{value} in {collection}")
+            }
+            _ => self.condition(depth),
+        };
+        self.variables = before;
+        statement
+    }
+
+    fn every(&mut self, depth: usize) -> String {
+        let (collection, item) = self.collection(depth);
+        let before = self.variables.clone();
+        let key = self.random.chance(40).then(|| self.variable(Any));
+        let key = key.map_or_else(String::new, |key| format!("{key}, "));
+        let value = self.variable(item);
+        let statements: Vec<String> = (0..=self.random.below(2)).map(|_| self.statement(depth)).collect();
+        self.variables = before;
+        format!("every {key}{value} in {collection} {{ {} }}", statements.join("; "))
+    }
+
+    fn condition(&mut self, depth: usize) -> String {
+        let gives = self.any_type();
+        match self.random.below(5) {
+            0 => self.expr(Bool, depth),
+            1 => {
+                let (one, other) = (self.expr(Any, depth), self.expr(Any, 1));
+                format!("{one} {} {other}", self.pick(&["<", "<=", ">", ">=", "==", "!="]))
+            }
+            _ => {
+                let (one, other) = (self.expr(gives, depth), self.expr(gives, 1));
+                format!("{one} {} {other}", self.pick(&["==", "!=", "<", ">=", "==", ">", "<="]))
+            }
+        }
+    }
+
+    fn any_type(&mut self) -> Type {
+        self.random.pick(COMMON)
+    }
+
+    /// A collection, and the type of its items.
+    fn collection(&mut self, depth: usize) -> (String, Type) {
+        let (gives, item) = self.random.pick(&[
+            (TextArray, Text),
+            (TextArray, Text),
+            (NumberArray, Number),
+            (Set, Any),
+            (Object, Text),
+            (Items, Object),
+            (Any, Any),
+        ]);
+        (self.expr(gives, depth), item)
+    }
+
+    /// An element of a set.
+    fn element(&mut self, depth: usize) -> String {
+        let gives = self.any_type();
+        self.expr(gives, depth)
+    }
+
+    fn expr(&mut self, gives: Type, depth: usize) -> String {
+        // Now and then it has another type.
+        let gives = match gives {
+            Arguments | TextList => return self.list(gives, depth),
+            _ if self.random.chance(4) => self.any_type(),
+            Any => self
+                .random
+                .pick(&[Number, Text, Text, TextArray, Set, Object, Bool, Time]),
+            gives => gives,
+        };
+        if self.random.chance(25)
+            && let Some(variable) = self.known(gives)
+        {
+            return variable;
+        }
+        if self.random.chance(20)
+            && let Some(rule) = self.use_rule(gives, depth)
+        {
+            return rule;
+        }
+        if depth == 0 || self.random.chance(25) {
+            return if self.random.chance(60) {
+                self.reference(gives)
+            } else {
+                self.literal(gives)
+            };
+        }
+        match self.random.below(10) {
+            0..=3 => self.call(gives, depth).unwrap_or_else(|| self.reference(gives)),
+            4..=6 => self.operator(gives, depth),
+            7 | 8 => self.comprehension(gives, depth),
+            _ => self.reference(gives),
+        }
+    }
+
+    fn known(&mut self, gives: Type) -> Option<String> {
+        let known = self
+            .variables
+            .iter()
+            .filter(|(_, known)| *known == gives || *known == Any);
+        let known: Vec<String> = known.map(|(name, _)| name.clone()).collect();
+        (!known.is_empty()).then(|| self.random.pick(&known))
+    }
+
+    fn use_rule(&mut self, gives: Type, depth: usize) -> Option<String> {
+        let fitting: Vec<Declared> = self.rules.iter().filter(|rule| rule.gives == gives).cloned().collect();
+        if fitting.is_empty() {
+            return None;
+        }
+        let rule = self.random.pick(&fitting);
+        let Some(arity) = rule.arity else {
+            let prefix = if self.random.chance(15) { "data.example." } else { "" };
+            return Some(format!("{prefix}{}", rule.name));
+        };
+        let arguments: Vec<String> = (0..arity).map(|_| self.expr(Any, depth.saturating_sub(1))).collect();
+        Some(format!("{}({})", rule.name, arguments.join(", ")))
+    }
+
+    fn reference(&mut self, gives: Type) -> String {
+        match gives {
+            Text => self.pick(&[
+                "input.user",
+                "input.user",
+                "input.verb",
+                "input.labels.team",
+                "input.labels[input.user]",
+                "input.groups[0]",
+                "input[\"user\"]",
+                "data.names[0]",
+                "input.items[0].name",
+            ]),
+            Number => self.pick(&[
+                "input.replicas",
+                "input.sizes[0]",
+                "data.limits[input.verb]",
+                "input.items[0].size",
+            ]),
+            Bool => self.pick(&["input.flag", "input.flag", "input.missing"]),
+            TextArray => self.pick(&[
+                "input.groups",
+                "data.names",
+                "data.teams.blue",
+                "data.teams[input.user]",
+            ]),
+            NumberArray => self.pick(&["input.sizes", "[x | x := input.items[_].size]"]),
+            Object => self.pick(&[
+                "input.labels",
+                "input.labels",
+                "data.teams",
+                "input.items[0]",
+                "input",
+                "data.limits",
+            ]),
+            Set => self.pick(&["{x | x := input.groups[_]}", "{x | some x in input.sizes}"]),
+            Sets => "{{x | x := input.groups[_]}, {\"a\", \"blue\"}}".to_owned(),
+            Items => "input.items".to_owned(),
+            Time => "input.time".to_owned(),
+            Nanoseconds => "time.parse_rfc3339_ns(input.time)".to_owned(),
+            Version => "input.version".to_owned(),
+            Any => self.pick(&["input.user", "input.replicas", "input.labels", "input.missing", "input"]),
+            TextList | Arguments => self.list(gives, 1),
+        }
+    }
+
+    fn literal(&mut self, gives: Type) -> String {
+        match gives {
+            Bool => self.pick(&["true", "false"]),
+            Number => self.pick(&["0", "1", "2", "-1", "2.5", "1e3", "10", "100"]),
+            Nanoseconds => self.pick(&["0", "1796000000000000000", "-5", "1.5"]),
+            Text | Any => Value::from(word(self.random)).to_string(),
+            Time => self.pick(&["\"2026-11-29T15:30:00Z\"", "\"x\""]),
+            Version => self.pick(&["\"1.2.3\"", "\"2.0.0-rc.1\"", "\"1.2\""]),
+            TextArray => self.pick(&[
+                "[]",
+                "[\"blue\"]",
+                "[\"a\", \"blue\", \"red\"]",
+                "[\"alice\", \"admin\"]",
+            ]),
+            NumberArray => self.pick(&["[1, 2, 3]", "[]", "[2.5]"]),
+            Set => self.pick(&["{\"blue\", \"red\"}", "{1, \"1\"}", "set()", "{\"a\"}"]),
+            Sets => self.pick(&["[{1}, {1, 2}]", "{{1}, {2}}", "set()", "[]"]),
+            Object => self.pick(&[
+                "{}",
+                "{\"team\": \"blue\"}",
+                "{\"a\": 1, \"blue\": [2]}",
+                "{1: \"x\", \"y\": null}",
+            ]),
+            Items => self.pick(&["[]", "[{\"name\": \"a\", \"size\": 1, \"tags\": []}]"]),
+            TextList | Arguments => self.list(gives, 1),
+        }
+    }
+
+    fn list(&mut self, gives: Type, depth: usize) -> String {
+        if gives == TextList {
+            return match self.random.below(3) {
+                0 => "input.groups".to_owned(),
+                1 => self.comprehension(Set, depth.max(1)),
+                _ => {
+                    let items: Vec<String> = (0..self.random.below(3)).map(|_| self.expr(Text, 0)).collect();
+                    format!("[{}]", items.join(", "))
+                }
+            };
+        }
+        let items: Vec<String> = (0..self.random.below(3))
+            .map(|_| self.expr(Any, depth.saturating_sub(1)))
+            .collect();
+        format!("[{}]", items.join(", "))
+    }
+
+    fn call(&mut self, gives: Type, depth: usize) -> Option<String> {
+        let fitting = FUNCTIONS
+            .iter()
+            .filter(|(_, _, result)| *result == gives || *result == Any);
+        let fitting: Vec<_> = fitting.collect();
+        if fitting.is_empty() {
+            return None;
+        }
+        let (name, arguments, _) = *self.random.pick(&fitting);
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Of(gives) => self.expr(*gives, depth - 1),
+                Argument::Literal(literals) => self.pick(literals),
+            })
+            .collect();
+        Some(format!("{name}({})", arguments.join(", ")))
+    }
+
+    fn operator(&mut self, gives: Type, depth: usize) -> String {
+        let below = depth - 1;
+        match gives {
+            Number => {
+                let (one, other) = (self.expr(Number, below), self.expr(Number, below));
+                format!("({one} {} {other})", self.pick(&["+", "-", "*", "/", "%"]))
+            }
+            Set => {
+                let (one, other) = (self.expr(Set, below), self.expr(Set, below));
+                format!("({one} {} {other})", self.pick(&["|", "&", "-"]))
+            }
+            Bool => {
+                let gives = self.any_type();
+                let (one, other) = (self.expr(gives, below), self.expr(gives, below));
+                format!("({one} {} {other})", self.pick(&["==", "!=", "<", "<=", ">", ">="]))
+            }
+            TextArray => {
+                let items: Vec<String> = (0..self.random.below(3)).map(|_| self.expr(Text, below)).collect();
+                format!("[{}]", items.join(", "))
+            }
+            Object => {
+                let (key, value) = (self.expr(Text, below), self.expr(Any, below));
+                let (other, last) = (self.expr(Text, 0), self.expr(Any, below));
+                format!("{{{key}: {value}, {other}: {last}}}")
+            }
+            gives => self.reference(gives),
+        }
+    }
+
+    fn comprehension(&mut self, gives: Type, depth: usize) -> String {
+        let before = self.variables.clone();
+        let statements: Vec<String> = (0..=self.random.below(2)).map(|_| self.statement(depth - 1)).collect();
+        let statements = statements.join("; ");
+        let text = match gives {
+            TextArray => format!("[{} | {statements}]", self.expr(Text, 0)),
+            NumberArray => format!("[{} | {statements}]", self.expr(Number, 0)),
+            Set => format!("{{{} | {statements}}}", self.element(0)),
+            Object => {
+                let (key, value) = (self.expr(Text, 0), self.expr(Any, 0));
+                format!("{{{key}: {value} | {statements}}}")
+            }
+            Number => format!("count([{} | {statements}])", self.expr(Any, 0)),
+            gives => {
+                self.variables = before;
+                return self.reference(gives);
+            }
+        };
+        self.variables = before;
+        text
+    }
+}

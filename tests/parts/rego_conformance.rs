@@ -1,0 +1,139 @@
+//! Runs OPA's conformance suite through the gateway's path of loading and deciding.
+//!
+//! A case that the gateway refuses, or in which it stops with an error where OPA has a value, is
+//! counted by its reason. No case may have another value than OPA, or a value where OPA stops.
+//!
+//! Needs the program that `cargo xtask setup` builds.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use regorus::Value;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use test_support::judge::Judge;
+use tollgate_policy::rego::Error;
+
+use crate::opa::{Answers, Ours, is_same, load};
+
+/// The fewest cases in which the gateway must give OPA's value. It may only grow.
+const SAME_VALUES: usize = 1_000;
+/// The fewest cases that the suite must have.
+const CASES: usize = 2_300;
+
+#[derive(Deserialize)]
+struct Case {
+    note: String,
+    modules: BTreeMap<String, String>,
+    data: Json,
+    #[serde(default)]
+    input: Option<Json>,
+    /// The document that the case asks for.
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    answer: Option<Answers>,
+}
+
+#[derive(Default)]
+struct Report {
+    /// Number of cases, by outcome.
+    outcomes: BTreeMap<String, usize>,
+    /// What may not be.
+    wrong: Vec<String>,
+}
+
+impl Report {
+    fn count(&mut self, outcome: impl Into<String>) {
+        *self.outcomes.entry(outcome.into()).or_default() += 1;
+    }
+
+    fn wrong(&mut self, case: &Case, what: &str) {
+        let modules: Vec<&str> = case.modules.values().map(String::as_str).collect();
+        self.wrong.push(format!(
+            "{}: {what}\n{}\ndata: {}\ninput: {:?}",
+            case.note,
+            modules.join("\n"),
+            case.data,
+            case.input
+        ));
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the output of the test is its table")]
+fn the_suite_of_opa_gives_its_values_or_is_denied() {
+    let mut answer = Judge::engines().ask(&json!({"kind": "conformance"})).unwrap();
+    let cases: Vec<Case> = serde_json::from_value(answer["value"].take()).unwrap();
+    assert!(cases.len() >= CASES, "the suite has {} cases", cases.len());
+    let mut report = Report::default();
+    for case in &cases {
+        run(case, &mut report);
+    }
+    for (outcome, count) in &report.outcomes {
+        println!("{count:5} {outcome}");
+    }
+    assert!(
+        report.wrong.is_empty(),
+        "{} cases are wrong:\n{}",
+        report.wrong.len(),
+        report.wrong.join("\n\n")
+    );
+    let same = report.outcomes.get(SAME).copied().unwrap_or_default();
+    assert!(same >= SAME_VALUES, "{same} cases give OPA's value, {SAME_VALUES} must");
+}
+
+const SAME: &str = "same: a value";
+
+fn run(case: &Case, report: &mut Report) {
+    let Some(answers) = &case.answer else {
+        return report
+            .count("left out: no query of the form `data.… = x`, an input that is no JSON, or refused by OPA");
+    };
+    let theirs = &answers.strict[0];
+    let loaded = catch_unwind(AssertUnwindSafe(|| load(&case.path, &case.modules, &case.data)));
+    let bundle = match loaded {
+        Ok(Ok(bundle)) => bundle,
+        Ok(Err(finding)) => return report.count(format!("refused: {}", kind_of(&finding))),
+        Err(_) => {
+            report.count("WRONG: panic");
+            return report.wrong(case, "panic");
+        }
+    };
+    let input = case.input.clone().map_or(Value::Undefined, Value::from);
+    let ours = Ours::of(&bundle, &input);
+    let what = match (&ours, &theirs.value, &theirs.error) {
+        (Ours::Error(Error::Panicked), ..) => "panic",
+        (Ours::Value(ours), Some(theirs), _) if is_same(ours, theirs) => return report.count(SAME),
+        (Ours::Undefined, None, None) => return report.count("same: undefined"),
+        (Ours::Error(_), None, Some(_)) => return report.count("same: an error"),
+        (Ours::Error(error), ..) => {
+            return report.count(format!(
+                "denied: OPA has a value or is undefined, ours: {}",
+                kind_of(&error.to_string())
+            ));
+        }
+        (Ours::Value(_) | Ours::Undefined, _, Some(_)) => "value where OPA stops",
+        (Ours::Value(_) | Ours::Undefined, _, None) => "another value",
+    };
+    report.count(format!("WRONG: {what}"));
+    report.wrong(case, &format!("{what}: ours {}, OPA {}", ours.show(), theirs.show()));
+}
+
+/// A finding without the names and numbers of its case, except the names of functions.
+fn kind_of(finding: &str) -> String {
+    let first = finding.split("; ").next().unwrap_or_default();
+    if first.contains("cannot be used in a policy") {
+        return first.to_owned();
+    }
+    let mut kind = String::new();
+    for (at, piece) in first.split('`').enumerate() {
+        if at > 0 {
+            kind.push('`');
+        }
+        kind.push_str(if at % 2 == 1 { "…" } else { piece });
+    }
+    kind.chars()
+        .map(|letter| if letter.is_ascii_digit() { '#' } else { letter })
+        .collect()
+}
