@@ -7,6 +7,7 @@
 //! Needs the judge of Argo CD (`cargo xtask argocd`).
 
 mod attributes;
+mod cel;
 mod corpus;
 mod exception;
 mod glob;

@@ -48,8 +48,8 @@ pub(crate) enum Outcome {
     Same(Verdict),
     /// They differ on purpose.
     Exception(Exception),
-    /// We refuse or deny what the other side does not, because of the named construct.
-    OnlyWeDeny(String),
+    /// They differ by the named construct, and we do not permit more.
+    Construct(String),
     /// They differ without a named reason: both answers.
     Unexplained(String),
 }
@@ -77,6 +77,16 @@ pub(crate) trait Kind {
     /// The question to the judge about a case.
     fn question(case: &Self::Case) -> Value {
         serde_json::to_value(case).unwrap()
+    }
+
+    /// The case with only its pair at `at`, if a case can have only one.
+    fn only(case: &Self::Case, _at: usize) -> Self::Case {
+        case.clone()
+    }
+
+    /// What both answers have in common with those to a smaller case with the same difference.
+    fn difference(_answers: &str) -> &str {
+        ""
     }
 
     /// Compares our answers with the judge's, pair by pair.
@@ -120,11 +130,12 @@ pub(crate) fn run<K: Kind>() {
             let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), &judge);
             let differs = outcomes
                 .iter()
-                .any(|outcome| matches!(outcome, Outcome::Unexplained(_)));
+                .position(|outcome| matches!(outcome, Outcome::Unexplained(_)));
             outcomes.into_iter().for_each(|outcome| report.count(&outcome));
-            if differs && report.differences.len() < DIFFERENCES {
+            if let Some(at) = differs.filter(|_| report.differences.len() < DIFFERENCES) {
                 let start = Instant::now();
-                let (case, answers) = minimized::<K>(case, &judge, minimizing.min(MINIMIZING));
+                let case = K::only(case, at);
+                let (case, answers) = minimized::<K>(&case, &judge, minimizing.min(MINIMIZING));
                 minimizing = minimizing.saturating_sub(start.elapsed());
                 report.differences.insert(case, answers);
             }
@@ -148,7 +159,7 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String
         let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), judge);
         outcomes.into_iter().find_map(|outcome| match outcome {
             Outcome::Unexplained(answers) => Some(answers),
-            Outcome::Same(_) | Outcome::Exception(_) | Outcome::OnlyWeDeny(_) => None,
+            Outcome::Same(_) | Outcome::Exception(_) | Outcome::Construct(_) => None,
         })
     };
     let mut small = serde_json::to_value(case).unwrap();
@@ -178,7 +189,8 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String
         let found = cases
             .iter()
             .zip(&answers)
-            .find_map(|((version, case), answer)| Some((version, unexplained(case, answer)?)));
+            .filter_map(|((version, case), answer)| Some((version, unexplained(case, answer)?)))
+            .find(|(_, answers)| round == 0 || K::difference(answers) == K::difference(&last));
         let Some((version, both)) = found else { break };
         small = version.clone();
         last = both;
@@ -196,7 +208,7 @@ struct Report {
     denies: u64,
     refused: u64,
     unexplained: u64,
-    /// Differences on purpose, and what only we deny, by name.
+    /// Differences on purpose, by name or construct.
     exceptions: BTreeMap<String, u64>,
     /// Both answers, by minimized case.
     differences: BTreeMap<String, String>,
@@ -226,7 +238,7 @@ impl Report {
             Outcome::Same(Verdict::Deny) => self.denies += 1,
             Outcome::Same(Verdict::Refused) => self.refused += 1,
             Outcome::Exception(exception) => self.count_exception(exception.name()),
-            Outcome::OnlyWeDeny(construct) => self.count_exception(construct),
+            Outcome::Construct(construct) => self.count_exception(construct),
             Outcome::Unexplained(_) => self.unexplained += 1,
         }
     }

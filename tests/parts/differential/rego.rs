@@ -21,6 +21,8 @@ mod draw;
 mod functions;
 mod inputs;
 
+pub(super) use inputs::input;
+
 /// Path of the rule that is compared.
 const ENTRY_POINT: &str = "data.example.decision";
 
@@ -28,11 +30,12 @@ const ENTRY_POINT: &str = "data.example.decision";
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Case {
-    data: BTreeMap<String, Json>,
-    rules: Vec<Rule>,
+    // In the order in which a case is made smaller.
+    policy: Vec<Rule>,
     /// Names of the rules whose values the decision has.
-    shown: Vec<String>,
-    inputs: Vec<Json>,
+    reported: Vec<String>,
+    requests: Vec<Json>,
+    tables: BTreeMap<String, Json>,
 }
 
 /// A rule, in parts that can be removed.
@@ -67,9 +70,12 @@ fn body(statements: &[String]) -> String {
 
 impl Case {
     fn modules(&self) -> BTreeMap<String, String> {
-        let rules: Vec<String> = self.rules.iter().map(Rule::text).collect();
+        let rules: Vec<String> = self.policy.iter().map(Rule::text).collect();
         // A comprehension, so that a rule without a value does not hide the others.
-        let shown = self.shown.iter().map(|name| format!(", \"{name}\": [x | x := {name}]"));
+        let shown = self
+            .reported
+            .iter()
+            .map(|name| format!(", \"{name}\": [x | x := {name}]"));
         let shown: String = shown.collect();
         let decision = format!("decision := {{\"allow\": allow{shown}}}\n\ndefault allow := false");
         let module = format!("package example\n\n{decision}\n\n{}\n", rules.join("\n\n"));
@@ -94,17 +100,28 @@ impl Kind for Policies {
     }
 
     fn question(case: &Case) -> Json {
-        json!({"modules": case.modules(), "data": case.data, "query": ENTRY_POINT, "inputs": case.inputs})
+        json!({"modules": case.modules(), "data": case.tables, "query": ENTRY_POINT, "inputs": case.requests})
+    }
+
+    fn only(case: &Case, at: usize) -> Case {
+        Case {
+            requests: vec![case.requests[at].clone()],
+            ..case.clone()
+        }
+    }
+
+    fn difference(answers: &str) -> &str {
+        answers.split(':').next().unwrap_or_default()
     }
 
     fn compare(case: &Case, theirs: Result<&Json, &str>, _: &Judge) -> Vec<Outcome> {
-        let all = |outcome: &Outcome| case.inputs.iter().map(|_| outcome.clone()).collect();
-        let loaded = load(ENTRY_POINT, &case.modules(), &json!(case.data));
+        let all = |outcome: &Outcome| case.requests.iter().map(|_| outcome.clone()).collect();
+        let loaded = load(ENTRY_POINT, &case.modules(), &json!(case.tables));
         match (loaded, theirs) {
             (Ok(bundle), Ok(theirs)) => {
                 let theirs = Answers::deserialize(theirs).unwrap();
                 let answers = theirs.strict.iter().zip(&theirs.default);
-                let pairs = case.inputs.iter().zip(answers);
+                let pairs = case.requests.iter().zip(answers);
                 pairs
                     .map(|(input, (strict, default))| {
                         compare_one(&Ours::of(&bundle, &Value::from(input.clone())), strict, default)
@@ -112,11 +129,14 @@ impl Kind for Policies {
                     .collect()
             }
             (Err(_), Err(_)) => all(&Outcome::Same(Verdict::Refused)),
-            (Err(finding), Ok(_)) => all(&Outcome::OnlyWeDeny(format!("refused: {}", construct(&finding)))),
+            (Err(finding), Ok(_)) => all(&Outcome::Construct(format!("refused: {}", construct(&finding)))),
             // OPA knows the types of literals and of the results of functions. We find the error when
             // the rule is evaluated.
             (Ok(_), Err(error)) if error.contains("rego_type_error") => {
-                all(&Outcome::OnlyWeDeny("not refused at load: types".to_owned()))
+                all(&Outcome::Construct("only OPA refuses: types".to_owned()))
+            }
+            (Ok(_), Err(error)) if error.contains(" unused") => {
+                all(&Outcome::Construct("only OPA refuses: unused variables".to_owned()))
             }
             (Ok(_), Err(error)) => all(&Outcome::Unexplained(format!("ours loads, OPA refuses: {error}"))),
         }
@@ -142,10 +162,10 @@ fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {
             Verdict::Deny
         }),
         (Ours::Undefined, None, None) => Outcome::Same(Verdict::Deny),
-        (Ours::Error(Error::Time | Error::Memory { .. }), ..) => Outcome::OnlyWeDeny("bounds".to_owned()),
+        (Ours::Error(Error::Time | Error::Memory { .. }), ..) => Outcome::Construct("bounds".to_owned()),
         (Ours::Error(Error::Panicked), ..) => unexplained("panic"),
         (Ours::Error(_), None, Some(error)) if !is_denied_by_default => {
-            Outcome::OnlyWeDeny(format!("strict errors: {}", failure(error)))
+            Outcome::Construct(format!("strict errors: {}", failure(error)))
         }
         (Ours::Error(_), None, Some(_)) => Outcome::Same(Verdict::Refused),
         (Ours::Error(_), ..) => unexplained("ours stops, OPA does not"),

@@ -80,15 +80,15 @@ pub(super) fn case(random: &mut Random) -> Case {
     };
     scope.decisive_rules(&mut rules);
     let values = declared.iter().filter(|rule| rule.arity.is_none());
-    let shown = values
+    let reported = values
         .filter(|_| random.chance(60))
         .map(|rule| rule.name.clone())
         .collect();
     Case {
-        data: inputs::data(random).into_iter().collect(),
-        rules,
-        shown,
-        inputs: (0..INPUTS).map(|_| inputs::input(random)).collect(),
+        policy: rules,
+        reported,
+        tables: inputs::data(random).into_iter().collect(),
+        requests: (0..INPUTS).map(|_| inputs::input(random)).collect(),
     }
 }
 
@@ -300,12 +300,14 @@ impl Scope<'_> {
             }
             3 => {
                 let (collection, item) = self.collection(depth);
-                format!("some {} in {collection}", self.variable(item))
+                let value = self.variable(item);
+                format!("some {value} in {collection}; {value} != null")
             }
             4 => {
                 let (collection, item) = self.collection(depth);
-                let key = self.variable(Any);
-                format!("some {key}, {} in {collection}", self.variable(item))
+                let (key, value) = (self.variable(Any), self.variable(item));
+                // A declared variable must be used.
+                format!("some {key}, {value} in {collection}; [{key}, {value}] != 0")
             }
             5 => {
                 let gives = self.any_type();
@@ -330,9 +332,9 @@ impl Scope<'_> {
                 format!("{} := {collection}[{index}]", self.variable(Text))
             }
             12 => {
-                let name = self.variable(Any);
                 let collection = self.reference(Object);
                 let value = self.expr(Text, 1);
+                let name = self.variable(Any);
                 format!("some {name}; {collection}[{name}] == {value}")
             }
             13 => {
@@ -386,7 +388,12 @@ impl Scope<'_> {
         let key = self.random.chance(40).then(|| self.variable(Any));
         let key = key.map_or_else(String::new, |key| format!("{key}, "));
         let value = self.variable(item);
-        let statements: Vec<String> = (0..=self.random.below(2)).map(|_| self.statement(depth)).collect();
+        let mut statements = vec![format!("[{key}{value}] {} [1]", self.pick(&["!=", ">=", ">"]))];
+        if self.random.chance(70) {
+            let other = self.expr(item, 1);
+            statements.push(format!("{value} {} {other}", self.pick(&["!=", "==", ">=", "<"])));
+        }
+        statements.extend((0..self.random.below(2)).map(|_| self.statement(depth)));
         self.variables = before;
         format!("every {key}{value} in {collection} {{ {} }}", statements.join("; "))
     }
@@ -396,7 +403,7 @@ impl Scope<'_> {
         match self.random.below(5) {
             0 => self.expr(Bool, depth),
             1 => {
-                let (one, other) = (self.expr(Any, depth), self.expr(Any, 1));
+                let (one, other) = (self.expr(Any, depth), self.untyped());
                 format!("{one} {} {other}", self.pick(&["<", "<=", ">", ">=", "==", "!="]))
             }
             _ => {
@@ -434,7 +441,7 @@ impl Scope<'_> {
         // Now and then it has another type.
         let gives = match gives {
             Arguments | TextList => return self.list(gives, depth),
-            _ if self.random.chance(4) => self.any_type(),
+            _ if self.random.chance(6) => return self.untyped(),
             Any => self
                 .random
                 .pick(&[Number, Text, Text, TextArray, Set, Object, Bool, Time]),
@@ -462,6 +469,15 @@ impl Scope<'_> {
             4..=6 => self.operator(gives, depth),
             7 | 8 => self.comprehension(gives, depth),
             _ => self.reference(gives),
+        }
+    }
+
+    /// An expression whose type OPA does not know before it is evaluated.
+    fn untyped(&mut self) -> String {
+        let gives = self.random.pick(&[Text, Number, Bool, TextArray, Object, Any, Items]);
+        match self.reference(gives) {
+            known if known.starts_with('[') => "input.sizes".to_owned(),
+            reference => reference,
         }
     }
 
@@ -591,6 +607,7 @@ impl Scope<'_> {
         let arguments: Vec<String> = arguments
             .iter()
             .map(|argument| match argument {
+                Argument::Of(Any) if !name.starts_with("is_") && name != "type_name" => self.untyped(),
                 Argument::Of(gives) => self.expr(*gives, depth - 1),
                 Argument::Literal(literals) => self.pick(literals),
             })

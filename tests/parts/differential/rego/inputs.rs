@@ -109,7 +109,7 @@ fn items(random: &mut Random) -> Value {
 }
 
 /// The fields of an input, each with its own type.
-pub(super) fn input(random: &mut Random) -> Value {
+pub(in crate::differential) fn input(random: &mut Random) -> Value {
     let mut input = json!({
         "user": word(random),
         "verb": random.pick(&["get", "delete", "create"]),
