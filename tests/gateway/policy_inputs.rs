@@ -326,6 +326,32 @@ async fn a_decision_without_an_input_says_why_and_what_to_do() {
         bundle.display()
     );
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(64), expected));
+    // Without a bundle it is that of the settings, for the decision's front.
+    let by_settings = |settings: std::path::PathBuf| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["policy", "explain", "--decision", &denied, "--admin"]);
+        command.arg(format!("http://{}", world.running.admin_address()));
+        command.arg("--config").arg(settings);
+        command
+    };
+    let with_bundle = policy(&world, ["explain", "extensions", &denied], &[]).await;
+    let without = by_settings(world.path("tollgate.yaml"))
+        .env_clear()
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(without.status.code(), Some(0), "{without:?}");
+    assert_eq!(text(&without.stdout), text(&with_bundle.stdout));
+    let missing = by_settings(world.path("missing.yaml"))
+        .env_clear()
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    assert!(
+        text(&missing.stderr).contains("missing.yaml` does not exist or cannot be used"),
+        "{missing:?}"
+    );
     // Both sources of an input, or none, are a mistake.
     for more in [&["--input", "x.yaml"][..], &[]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));

@@ -1,7 +1,7 @@
 //! Queries the admin listener of a running gateway, which answers this machine without a credential.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
@@ -57,6 +57,20 @@ impl AdminListener {
             return Err(Failure::new("gateway.refused", message));
         }
         serde_json::from_str(&text).map_err(|error| broken(&error))
+    }
+
+    /// The folder of policies of the settings.
+    ///
+    /// # Errors
+    /// The settings cannot be read.
+    pub(crate) fn policies_directory(&self) -> Result<PathBuf, Failure> {
+        let file = &self.settings.config;
+        let Some(config) = raw::load(file).value else {
+            let message = format_args!("`{}` does not exist or cannot be used", file.display());
+            let hint = "name the gateway's settings with `--config`, or the folder of the bundle";
+            return Err(Failure::new("settings.file", message).with_hint(hint));
+        };
+        Ok(config.policies_directory)
     }
 
     /// Where this machine reaches it.

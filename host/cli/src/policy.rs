@@ -61,11 +61,9 @@ pub(crate) enum Command {
     /// Evaluate a policy bundle for one request and print the lines that decided
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
-    #[command(
-        after_help = "Examples:\n  tollgate policy explain policies/kubernetes --decision 0190a5b8-...\n  \
+    #[command(after_help = "Examples:\n  tollgate policy explain --decision 0190a5b8-...\n  \
                             tollgate policy explain policies/kubernetes --input person.yaml \
-                            --request 'GET /api/v1/pods'"
-    )]
+                            --request 'GET /api/v1/pods'")]
     Explain(ExplainArgs),
 }
 
@@ -101,8 +99,9 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BundleArgs {
-    /// Folder of the bundle, or a file in it
-    path: PathBuf,
+    /// Folder of the bundle, or a file in it; if omitted, the bundle of the settings for the decision's front
+    #[arg(required_unless_present = "decision")]
+    path: Option<PathBuf>,
     /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
     #[arg(
         long,
@@ -144,6 +143,13 @@ struct LeftOut {
     why: String,
 }
 
+/// What `eval` and `explain` evaluate.
+struct Question {
+    directory: PathBuf,
+    front: Front,
+    input: serde_json::Value,
+}
+
 /// Why there is nothing to evaluate.
 struct NoInput {
     message: String,
@@ -160,56 +166,44 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
         Ok(checker) => checker,
         Err(error) => return fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
     };
-    let (paths, common) = match command {
-        Command::Test(args) => (args.paths.as_slice(), &args.common),
-        Command::Check { paths, common } => (paths.as_slice(), common),
-        Command::Eval { bundle, common } => (std::slice::from_ref(&bundle.path), common),
-        Command::Explain(args) => (std::slice::from_ref(&args.bundle.path), &args.common),
-    };
-    let bundles = match find(paths, common.front.as_deref()) {
-        Ok(bundles) => bundles,
-        Err(message) => return fail(message, EXIT_USAGE),
-    };
     match command {
         Command::Test(args) => {
+            let bundles = match find(&args.paths, args.common.front.as_deref()) {
+                Ok(bundles) => bundles,
+                Err(message) => return fail(message, EXIT_USAGE),
+            };
             let coverage = if args.coverage || args.threshold.is_some() {
                 Coverage::On
             } else {
                 Coverage::Off
             };
             let checked = check(&bundles, &checker, coverage);
-            print::tests(out, &checked, args.threshold, common.output)
+            print::tests(out, &checked, args.threshold, args.common.output)
         }
-        Command::Check { .. } => print::checks(out, &check(&bundles, &checker, Coverage::Off), common.output),
-        Command::Eval { bundle, .. } => {
-            let input = |front: Front| bundle.read_input(front);
-            match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
-                Ok((report, _)) => print::evaluation(out, &report, common.output),
-                Err(wrong) => fail(wrong.message, wrong.exit_code),
+        Command::Check { paths, common } => match find(paths, common.front.as_deref()) {
+            Ok(bundles) => print::checks(out, &check(&bundles, &checker, Coverage::Off), common.output),
+            Err(message) => fail(message, EXIT_USAGE),
+        },
+        Command::Eval { bundle, common } => match bundle.read(common.front.as_deref()) {
+            Ok(question) => {
+                let evaluate = |source: &BundleSource| checker.evaluate(source, question.input);
+                let (report, _) = report(&question.directory, question.front, evaluate);
+                print::evaluation(out, &report, common.output)
             }
-        }
+            Err(wrong) => fail(wrong.message, wrong.exit_code),
+        },
         Command::Explain(args) => {
-            let input = |front: Front| explained_input(args, front);
-            match decide(&bundles, input, |source, input| checker.explain(source, input)) {
-                Ok((report, source)) => print::explanation(out, (&report, source.as_ref()), common.output),
+            let question = args.bundle.read(args.common.front.as_deref());
+            match question.and_then(|question| with_request(args, question)) {
+                Ok(question) => {
+                    let explain = |source: &BundleSource| checker.explain(source, question.input);
+                    let (report, source) = report(&question.directory, question.front, explain);
+                    print::explanation(out, (&report, source.as_ref()), args.common.output)
+                }
                 Err(wrong) => fail(wrong.message, wrong.exit_code),
             }
         }
     }
-}
-
-/// Evaluates the only bundle for an input; without a bundle that can be read, the report has the
-/// reasons.
-fn decide(
-    bundles: &[(PathBuf, Front)],
-    input: impl FnOnce(Front) -> Result<serde_json::Value, NoInput>,
-    evaluate: impl FnOnce(&BundleSource, serde_json::Value) -> rego::CheckReport,
-) -> Result<(rego::CheckReport, Option<BundleSource>), NoInput> {
-    let [(directory, front)] = bundles else {
-        return Err(NoInput::usage("name exactly one bundle"));
-    };
-    let input = input(*front)?;
-    Ok(report(directory, *front, |source| evaluate(source, input)))
 }
 
 /// Reads a bundle and reports on it, with the findings of reading first.
@@ -224,10 +218,12 @@ fn report(
     (report, value)
 }
 
-/// The input of `policy explain`, with the request of `--request` if there is one.
-fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, NoInput> {
-    let mut input = args.bundle.read_input(front)?;
-    let Some(line) = &args.request else { return Ok(input) };
+/// The question of `policy explain`, with the request of `--request` if there is one.
+fn with_request(args: &ExplainArgs, mut question: Question) -> Result<Question, NoInput> {
+    let Some(line) = &args.request else {
+        return Ok(question);
+    };
+    let front = question.front;
     let wrong = || {
         let message = format!("`{line}` is not a method and a path, such as `GET /api/v1/pods`");
         NoInput::usage(Diagnostic::error(None, message))
@@ -242,7 +238,7 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
     let attributes = Attributes::read(&method, path, query, upgrade);
     let mut request = serde_json::to_value(&attributes).map_err(|_| wrong())?;
     let verbs: Vec<&str> = attributes.verbs().collect();
-    if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
+    if let (Some(input), Some(request)) = (question.input.as_object_mut(), request.as_object_mut()) {
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
         if matches!(front, Front::Applications | Front::ControlPlane) {
@@ -254,7 +250,7 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
             input.insert("operation".to_owned(), operation.as_ref().into());
         }
     }
-    Ok(input)
+    Ok(question)
 }
 
 fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<CheckedBundle> {
@@ -325,29 +321,54 @@ impl From<Failure> for NoInput {
 }
 
 impl BundleArgs {
-    /// The input of `--input` or `--decision`, for a bundle of `front`.
-    fn read_input(&self, front: Front) -> Result<serde_json::Value, NoInput> {
-        match (&self.input, self.decision) {
-            (Some(path), _) => read_file(path).map_err(NoInput::usage),
-            (None, Some(id)) => self.fetch_input(id, front),
-            (None, None) => Err(NoInput::usage("name the input with `--input` or `--decision`")),
-        }
+    /// Reads the input of `--input` or `--decision`, and finds the bundle.
+    ///
+    /// - `front`: that of `--front`.
+    fn read(&self, front: Option<&str>) -> Result<Question, NoInput> {
+        let bundle = self.path.as_deref().map(|path| find_one(path, front)).transpose()?;
+        let (input, kept) = match (&self.input, self.decision) {
+            (Some(path), _) => (read_file(path).map_err(NoInput::usage)?, None),
+            (None, Some(id)) => {
+                let (input, front) = self.fetch_input(id)?;
+                (input, Some((id, front)))
+            }
+            (None, None) => return Err(NoInput::usage("name the input with `--input` or `--decision`")),
+        };
+        let (directory, front) = match (bundle, kept) {
+            (Some((directory, front)), Some((id, kept))) if kept != front => {
+                let (own, other, path) = (kept.as_ref(), front.as_ref(), directory.display());
+                return Err(NoInput::usage(format_args!(
+                    "decision `{id}` is of `{own}`, and `{path}` is a bundle for `{other}`"
+                )));
+            }
+            (Some(bundle), _) => bundle,
+            (None, Some((_, front))) => (self.admin.policies_directory()?.join(front.as_ref()), front),
+            (None, None) => return Err(NoInput::usage("name the folder of the bundle")),
+        };
+        Ok(Question {
+            directory,
+            front,
+            input,
+        })
     }
 
-    /// The input of a decision. Says on standard error what it lacks.
-    fn fetch_input(&self, id: uuid::Uuid, front: Front) -> Result<serde_json::Value, NoInput> {
+    /// The input of a decision, and its front. Says on standard error what it lacks.
+    fn fetch_input(&self, id: uuid::Uuid) -> Result<(serde_json::Value, Front), NoInput> {
         let answer = self.admin.get(&["decisions", &id.to_string(), "input"], &[])?;
         let kept: KeptInput = serde_json::from_value(answer).map_err(|error| Failure::new("gateway.answer", error))?;
-        if kept.front != front {
-            let (own, other, path) = (kept.front.as_ref(), front.as_ref(), self.path.display());
-            return Err(NoInput::usage(format_args!(
-                "decision `{id}` is of `{own}`, and `{path}` is a bundle for `{other}`"
-            )));
-        }
         for LeftOut { field, why } in &kept.left_out {
             super::print_error(format_args!("the input of the decision lacks `{field}`: {why}"));
         }
-        Ok(kept.input)
+        Ok((kept.input, kept.front))
+    }
+}
+
+/// The only bundle that a path names.
+fn find_one(path: &Path, front: Option<&str>) -> Result<(PathBuf, Front), NoInput> {
+    let mut found = find(&[path.to_owned()], front).map_err(NoInput::usage)?;
+    match (found.pop(), found.is_empty()) {
+        (Some(bundle), true) => Ok(bundle),
+        (_, _) => Err(NoInput::usage("name exactly one bundle")),
     }
 }
 

@@ -247,9 +247,11 @@ impl Decision {
         Some(query.at(&format!("/console/policies/{front}")))
     }
 
-    /// The command that says more to whoever may use the gateway's machine.
-    fn command(&self) -> String {
-        format!("tollgate policy explain --decision {}", self.decision_id.raw())
+    /// The command that asks the policy again on the gateway's machine.
+    fn command(&self) -> Option<String> {
+        let id = self.decision_id.raw();
+        self.policy_path()
+            .map(|_| format!("tollgate policy explain --decision {id}"))
     }
 }
 
