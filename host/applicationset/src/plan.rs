@@ -39,7 +39,7 @@ pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 pub const AUTHOR_ANNOTATION: &str = "tollgate.dev/author";
 
 /// What happens to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Action {
     /// It is created.

@@ -145,7 +145,9 @@ pub enum GatewayIdentity {
 }
 
 /// Whether Applications act as their service accounts. Applies to all Applications.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[strum(serialize_all = "lowercase")]
 pub enum ImpersonationMode {
     /// They do not; the gateway's own identity acts.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The kinds of credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[derive(strum::AsRefStr, strum::IntoStaticStr)]
+#[derive(strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum AccessType {
     /// `pat:<agent>:<token>`.

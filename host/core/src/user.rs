@@ -22,8 +22,9 @@ pub struct Membership {
     pub roles: Vec<Role>,
 }
 
-/// The identity the cluster sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The identity the cluster sees. The text is its name in policies.
+#[derive(Clone, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum AccessAs {
     /// The agent: only the cluster's credential is used, and nobody is impersonated.
     Agent,

@@ -22,7 +22,7 @@ const SELF_REVIEWS: [(&str, &str); 3] = [
 ];
 
 /// Whether a request may change something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ReadOrWrite {
     /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and `OPTIONS` of
@@ -89,7 +89,7 @@ impl ExtraPermission {
 
 /// What a request does, in the terms in which Argo CD's server distinguishes operations on live
 /// objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum ObjectOperation {
     /// It asks what the cluster serves, or what the caller may do. It is about no object.
@@ -141,12 +141,14 @@ impl ObjectOperation {
     }
 }
 
-/// Who acts in the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Who acts in the cluster. The text is its name in policies.
+#[derive(Clone, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum ActingIdentity {
     /// The gateway's own identity in the cluster.
     Gateway,
     /// The service account of the Application, without the `extra` values about the caller.
+    #[strum(serialize = "account")]
     ServiceAccount(Arc<Impersonation>),
 }
 

@@ -32,7 +32,7 @@ mod matcher;
 mod names;
 mod prefix;
 mod project;
-mod re2;
+pub(crate) mod re2;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -181,8 +181,9 @@ impl Verdict {
 }
 
 /// Last field of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Effect {
     /// `allow`: the row allows.
     Allow,

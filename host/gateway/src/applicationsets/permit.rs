@@ -59,6 +59,7 @@ pub(crate) const MAX_RECORDED_CHECKS: usize = 100;
 
 /// An operation on a set. The text is its name in policies and records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(strum::VariantArray))]
 #[strum(serialize_all = "lowercase")]
 pub enum Operation {
     /// Read it: get, list, tree, events, watch.

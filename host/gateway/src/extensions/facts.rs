@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::policies::Policies;
 use tollgate_config::Compatibility;
-use tollgate_policy::rbac::{self, Effect, RbacRequest, Verdict, VerdictReason, object_name};
+use tollgate_policy::rbac::{self, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
     ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
     RbacVerdict,
@@ -175,11 +175,7 @@ fn candidates<'a>(
             resource: &rule.resource,
             action: &rule.action,
             object: &rule.object,
-            effect: match rule.effect {
-                Effect::Allow => "allow",
-                Effect::Deny => "deny",
-                Effect::Inert => "inert",
-            },
+            effect: rule.effect.into(),
         })
         .collect()
 }

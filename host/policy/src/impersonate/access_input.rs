@@ -31,12 +31,10 @@ impl AccessInput {
             session,
         } = access;
         let none = || json!([]);
-        let (access_as, projects, groups, job) = match access_as {
-            AccessAs::Agent => ("agent", none(), none(), Json::Null),
-            AccessAs::User { projects, groups } => ("user", json!(projects), json!(groups), Json::Null),
-            AccessAs::Mapped(_) => ("mapped", none(), none(), Json::Null),
-            AccessAs::CiJob(job) => ("ci_job", none(), none(), job_json(job)),
-            AccessAs::Impersonate(_) => ("impersonate", none(), none(), Json::Null),
+        let (projects, groups, job) = match access_as {
+            AccessAs::User { projects, groups } => (json!(projects), json!(groups), Json::Null),
+            AccessAs::CiJob(job) => (none(), none(), job_json(job)),
+            AccessAs::Agent | AccessAs::Mapped(_) | AccessAs::Impersonate(_) => (none(), none(), Json::Null),
         };
         Self {
             agent: json!({
@@ -48,7 +46,7 @@ impl AccessInput {
             user: json!({"id": user.id, "username": user.username}),
             access: json!({
                 "type": session.access_type().as_ref(),
-                "as": access_as,
+                "as": access_as.as_ref(),
                 "projects": projects,
                 "groups": groups,
             }),

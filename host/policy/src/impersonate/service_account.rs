@@ -41,9 +41,10 @@ pub enum Fallback {
     Controller,
 }
 
-/// The source of a derived account.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+/// The source of a derived account. The text is its name in policies.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, strum::AsRefStr, strum::VariantNames)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum AccountSource {
     /// The entry with this index. The list is that of the project, followed by those of its global
     /// projects.

@@ -36,7 +36,7 @@ pub struct ExtensionSpec {
 }
 
 /// What a request to an extension is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Scope {
     /// One Application; the application and project headers are required.

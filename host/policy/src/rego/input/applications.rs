@@ -105,15 +105,15 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
 
 /// Who acts, and who would act if service accounts acted.
 fn identity(details: &ApplicationDetails<'_>) -> Value {
-    let acts = match details.acting_identity {
-        ActingIdentity::Gateway => "gateway",
-        ActingIdentity::ServiceAccount(_) => "account",
-    };
     let what = match &details.indexed.derived_account {
         Ok(derived) => ("acting", account_value(derived)),
         Err(error) => ("error", one_line(&error.to_string(), MAX_REASON_BYTES).into()),
     };
-    reusable_value([("mode", details.mode.as_ref().into()), ("acts", acts.into()), what])
+    reusable_value([
+        ("mode", details.mode.as_ref().into()),
+        ("acts", details.acting_identity.as_ref().into()),
+        what,
+    ])
 }
 
 fn account_value(derived: &DerivedAccount) -> Value {
@@ -121,9 +121,9 @@ fn account_value(derived: &DerivedAccount) -> Value {
         Impersonation::Nobody => None,
         Impersonation::As(identity) => Some(identity.username.as_str()),
     };
-    let (by, entry) = match &derived.by {
-        AccountSource::Entry { index, location } => ("entry", Some((*index, location.to_string()))),
-        AccountSource::Fallback(_) => ("fallback", None),
+    let entry = match &derived.by {
+        AccountSource::Entry { index, location } => Some((*index, location.to_string())),
+        AccountSource::Fallback(_) => None,
     };
     let (index, location) = entry.unzip();
     let account = derived.account.as_ref();
@@ -131,7 +131,7 @@ fn account_value(derived: &DerivedAccount) -> Value {
         ("user", optional(user)),
         ("namespace", optional(account.map(|account| account.namespace.as_str()))),
         ("name", optional(account.map(|account| account.name.as_str()))),
-        ("by", by.into()),
+        ("by", derived.by.as_ref().into()),
         ("index", optional(index)),
         ("location", optional(location)),
     ])

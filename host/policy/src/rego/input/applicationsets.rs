@@ -149,8 +149,9 @@ pub struct PlacementChecks {
     pub destination: CheckedFact,
 }
 
-/// What one evaluation of the policy is about.
-#[derive(Clone, Debug)]
+/// What one evaluation of the policy is about. The text is its name in policies.
+#[derive(Clone, Debug, strum::AsRefStr, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum ApplicationSetStage<'a> {
     /// The set itself.
     Set,
@@ -198,28 +199,22 @@ impl ApplicationSetInput<'_> {
             ("reason", optional(self.refused)),
         ]);
         let mut input = self.facts.0.clone();
-        let stage = match &self.subject {
-            ApplicationSetStage::Set => "set",
+        match &self.subject {
+            ApplicationSetStage::Set => {}
             ApplicationSetStage::Repository { url, egress } => {
                 let repository = object([("url", (*url).into())]);
                 insert(&mut input, [("repository", repository), ("source", egress.0.clone())]);
-                "repository"
             }
             ApplicationSetStage::Cluster { name, server } => {
                 let cluster = object([("name", (*name).into()), ("server", (*server).into())]);
                 insert(&mut input, [("cluster", cluster)]);
-                "cluster"
             }
             ApplicationSetStage::Generator(kind) => {
                 insert(&mut input, [("generator", object([("kind", (*kind).into())]))]);
-                "generator"
             }
-            ApplicationSetStage::Application(change) => {
-                application(change, &mut input);
-                "application"
-            }
-        };
-        insert(&mut input, [("stage", stage.into()), ("rbac", rbac)]);
+            ApplicationSetStage::Application(change) => application(change, &mut input),
+        }
+        insert(&mut input, [("stage", self.subject.as_ref().into()), ("rbac", rbac)]);
         input.into_value()
     }
 }
