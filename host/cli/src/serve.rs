@@ -3,7 +3,8 @@
 //! Invariant: a process that no longer serves exits.
 
 use std::io::IsTerminal as _;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use clap::Args;
@@ -18,9 +19,12 @@ use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
 
-/// Stack size of each worker thread. The policy evaluator recurses; with this size it reaches its
-/// instruction limit before the end of the stack. The memory is only reserved.
+/// Stack size of each worker thread, many times what a decision needs at most. The memory is only
+/// reserved.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
+
+/// Overrides `RUST_BACKTRACE` for the backtraces of errors.
+const LIB_BACKTRACE: &str = "RUST_LIB_BACKTRACE";
 
 /// The variable that Argo CD's proposal names.
 const IMPERSONATION_VARIABLE: &str = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION";
@@ -101,8 +105,29 @@ impl From<ImpersonationArg> for ImpersonationMode {
     }
 }
 
+/// Starts this program again without backtraces of errors, if its environment asks for them. The engine
+/// of policies creates errors that it then drops; a backtrace of each makes it many times slower. Panics
+/// keep theirs.
+///
+/// A process cannot change its own environment safely.
+fn without_error_backtraces() {
+    let collects = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    if !collects || std::env::var_os(LIB_BACKTRACE).is_some() {
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else { return };
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    // This returns only if it fails. Policies are slower then.
+    drop(command.args(arguments).env(LIB_BACKTRACE, "0").exec());
+}
+
 impl Serve {
     pub(crate) fn run(&self) -> ExitCode {
+        without_error_backtraces();
         // First, so that every message has the format that `--log-json` selects.
         if let Err(error) = self.log.start() {
             print_error(error);

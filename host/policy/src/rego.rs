@@ -19,25 +19,29 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 mod builtins;
 mod cases;
 mod compile;
+mod constructs;
 mod decision;
 mod dependencies;
+mod depth;
+mod evaluator;
 mod explanation;
+mod functions;
 mod graph;
 mod growth;
 mod input;
+mod interpreter;
 mod scan;
 mod schema;
 mod source;
 mod starvation;
 mod syntax;
-mod vm;
 mod watchdog;
 mod worker;
 
 pub use decision::Decision;
 pub use dependencies::{InputDependencies, RequestParts};
 pub use explanation::UntrueCondition;
-pub use graph::MAX_CALL_DEPTH;
+pub use graph::{MAX_CALL_DEPTH, MAX_LEVELS};
 pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
 pub use input::{
     ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
@@ -51,20 +55,19 @@ pub use source::{BundleSource, IMPERSONATION_FILE};
 pub use watchdog::STUCK_AFTER;
 pub use worker::{CaseOutcome, CaseResult, CheckReport, Checker, Coverage, FileCoverage, WorkerLimits, run_job};
 
-/// Maximum number of VM instructions of one decision. A scan of a few thousand rows fits.
-pub const MAX_INSTRUCTIONS: usize = 100_000;
-/// Maximum time of one decision, checked between instructions.
+/// Maximum time of one decision, checked between expressions.
 ///
 /// This is wall time, unless the thread did not run meanwhile: a decision that a busy machine held
 /// up is repeated, with three attempts at most.
 pub const DECISION_TIME_LIMIT: Duration = Duration::from_millis(50);
 /// Maximum number of attempts for one decision, each with twice the wall time: 350 ms in all.
 const MAX_ATTEMPTS: u32 = 3;
-/// Bytes that one decision may allocate beyond its input, checked between instructions. A single
-/// built-in can overshoot by the factor that its terms allow.
+/// Bytes that one decision may allocate beyond its input, checked after each call of a built-in
+/// function and at the end. A single call can overshoot by the factor that its terms allow, and what
+/// stands between two calls by what the interpreter can build in its time.
 pub const MAX_MEMORY_BYTES: u64 = 2 * 1024 * 1024;
-/// Bytes of stack that a decision needs at most, [`MAX_CALL_DEPTH`] rules deep.
-pub const MAX_STACK_BYTES: usize = 1024 * 1024;
+/// Bytes of stack that a decision needs at most, [`MAX_LEVELS`] deep.
+pub const MAX_STACK_BYTES: usize = 16 * 1024 * 1024;
 
 /// A front that a bundle decides for.
 #[derive(
@@ -134,9 +137,6 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// The decision took too many instructions.
-    #[error("the policy ran longer than {0} instructions")]
-    Instructions(usize),
     /// The decision took longer than [`DECISION_TIME_LIMIT`].
     #[error("the policy ran longer than {DECISION_TIME_LIMIT:?}")]
     Time,
@@ -148,7 +148,7 @@ pub enum Error {
         /// Bytes allowed.
         limit: u64,
     },
-    /// A built-in got a wrong argument, or the evaluation failed otherwise.
+    /// A function or operator failed, or a rule has two different values: where, and which.
     #[error("the policy failed: {0}")]
     Evaluation(String),
     /// A condition of a `*.cel.yaml` could not be evaluated.
@@ -173,7 +173,7 @@ pub struct Bundle {
     compiled: compile::Compiled,
     digest: String,
     front: Front,
-    /// Identifies this bundle among each thread's VMs.
+    /// Identifies this bundle among each thread's engines.
     generation: u64,
     alive: Arc<()>,
     watchdog: watchdog::Watchdog,
@@ -273,7 +273,7 @@ impl Bundle {
         self.check_stuck()?;
         let value = self
             .watchdog
-            .run(|| vm::run(self.generation, &self.alive, &self.compiled, &input))?;
+            .run(|| interpreter::run(self.generation, &self.alive, &self.compiled, &input))?;
         match value {
             regorus::Value::Undefined => Err(Error::Undefined),
             value => Ok(value),
@@ -296,9 +296,9 @@ impl Bundle {
 
     /// Decides one request.
     ///
-    /// Takes microseconds; bounded by [`DECISION_TIME_LIMIT`], [`MAX_INSTRUCTIONS`] and
-    /// [`MAX_MEMORY_BYTES`]. Needs [`MAX_STACK_BYTES`] of stack. Never blocks on a lock that another
-    /// decision holds: each thread has its own VM and data.
+    /// Takes microseconds; bounded by [`DECISION_TIME_LIMIT`] and [`MAX_MEMORY_BYTES`]. Needs
+    /// [`MAX_STACK_BYTES`] of stack. Never blocks on a lock that another decision holds: each thread
+    /// has its own engine and data.
     ///
     /// # Errors
     /// Every [`Error`] is a denial. After a decision that did not return within [`STUCK_AFTER`],
@@ -310,7 +310,7 @@ impl Bundle {
             if let Some(denied) = self.compiled.evaluate_conditions(&input)? {
                 return Ok(denied);
             }
-            let value = vm::run(self.generation, &self.alive, &self.compiled, &input)?;
+            let value = interpreter::run(self.generation, &self.alive, &self.compiled, &input)?;
             decision::read(self.front, &value)
         })
     }

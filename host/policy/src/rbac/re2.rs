@@ -20,7 +20,7 @@ const POSIX: [&str; 14] = [
 
 /// Compiles an expression. It searches: it is not anchored. The error says what is wrong, in one
 /// line: Go refuses the expression, or its compiled form exceeds the bound.
-pub(super) fn compile(expression: &str) -> Result<regex::Regex, String> {
+pub(crate) fn compile(expression: &str) -> Result<regex::Regex, String> {
     let translated = translate(expression)?;
     regex::RegexBuilder::new(&translated)
         .size_limit(SIZE_LIMIT)

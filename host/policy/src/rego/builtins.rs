@@ -6,17 +6,20 @@
 
 use regorus::unstable::{Expr, ExprRef};
 
+use super::functions::format;
 use super::syntax;
-use ArgumentRule::{Concat, Free, Literal, Replace, Split, Sprintf};
-use ResultSize::{Concatenated, Fact, First, Formatted, Item, Joined, Keys, Merged, Parts, Pieces, Scalar, Small, Sum};
+use ArgumentRule::{Concat, Free, Glob, Literal, Regex, Replace, Split, Sprintf};
+use ResultSize::{
+    Concatenated, Fact, First, Formatted, Item, Joined, Keys, Matches, Merged, Numbers, Parts, Pieces, Scalar, Small,
+    Sum,
+};
+use tollgate_core::glob;
 
 /// Maximum number of elements of the array literal that `sprintf` and `concat` take.
 const MAX_LITERAL_ITEMS: usize = 16;
 const MAX_PATTERN_BYTES: usize = 512;
 /// A literal replacement may be this many times as long as what it replaces.
 const REPLACE_FACTOR: usize = 8;
-/// Maximum number of digits of a width or precision in a format.
-const FORMAT_DIGITS: usize = 2;
 
 /// Conditions on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ enum ArgumentRule {
     Replace,
     /// `split`: literal, non-empty separator.
     Split,
+    /// The argument with this index must be a short literal text that is a regular expression.
+    Regex,
+    /// The first argument must be a short literal text that is a glob.
+    Glob,
 }
 
 /// How large the result of a call can be, for [`super::growth`].
@@ -61,6 +68,10 @@ pub(super) enum ResultSize {
     Parts,
     /// The pieces of a text.
     Pieces,
+    /// The pieces of the second argument.
+    Matches,
+    /// A list of numbers.
+    Numbers,
     /// One text with the texts of all arguments.
     Concatenated,
     /// All arguments written out.
@@ -73,6 +84,8 @@ const CASED: ResultSize = Scalar { factor: 3 };
 const REPLACED: ResultSize = Scalar {
     factor: REPLACE_FACTOR as u64,
 };
+/// A number with a unit's zeros, or in another base.
+const DIGITS: ResultSize = Scalar { factor: 4 };
 /// A whole number with all digits that a float stands for: 309.
 const WHOLE: ResultSize = Scalar { factor: 5 };
 
@@ -87,21 +100,28 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
         Free,
         First,
-        "array.reverse array.slice object.filter object.remove sort",
+        "array.reverse array.slice json.filter json.remove object.filter object.remove sort",
     ),
+    (Free, DIGITS, "format_int units.parse units.parse_bytes"),
     (Free, WHOLE, "ceil floor round"),
     (Concat, Concatenated, "concat"),
     (
         Free,
         Small,
-        "contains endswith indexof semver.compare semver.is_valid startswith time.parse_rfc3339_ns time.weekday",
+        "contains endswith indexof object.subset semver.compare semver.is_valid startswith strings.any_prefix_match \
+         strings.any_suffix_match strings.count time.parse_rfc3339_ns time.weekday",
     ),
     (
         Free,
         Fact,
         "count is_array is_boolean is_null is_number is_object is_set is_string type_name",
     ),
-    (Literal(0), Small, "glob.match regex.is_valid regex.match"),
+    (Glob, Small, "glob.match"),
+    (Regex, Matches, "regex.find_n"),
+    (Regex, Small, "regex.match"),
+    (Literal(0), Small, "regex.is_valid"),
+    (Free, Numbers, "numbers.range numbers.range_step"),
+    (Free, Concatenated, "bits.and bits.negate bits.or bits.rsh bits.xor"),
     (Free, Item, "intersection max min object.get"),
     (Free, CASED, "lower upper"),
     (Free, Keys, "object.keys"),
@@ -111,7 +131,7 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (Free, Sum, "sum"),
     (Free, Parts, "time.clock time.date"),
     (Literal(1), SAME, "trim trim_left trim_right"),
-    (Free, Merged, "union"),
+    (Free, Merged, "object.union_n union"),
 ];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -130,8 +150,13 @@ pub(super) fn result_size(name: &str) -> Option<ResultSize> {
     allowed(name).map(|(_, result_size)| result_size)
 }
 
+/// The functions that a policy may call.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ALLOWED.iter().flat_map(|(_, _, names)| names.split_whitespace())
+}
+
 fn allowed(name: &str) -> Option<(ArgumentRule, ResultSize)> {
-    let is_named = |names: &str| names.split(' ').any(|known| known == name);
+    let is_named = |names: &str| names.split_whitespace().any(|known| known == name);
     let mut rows = ALLOWED.iter();
     rows.find_map(|&(rule, result_size, names)| is_named(names).then_some((rule, result_size)))
 }
@@ -158,23 +183,26 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         );
     }
     let literal = |at: usize| parameters.get(at).and_then(|parameter| syntax::text(parameter));
+    let pattern = || literal(0).unwrap_or_default();
     match rule {
         Free => Ok(()),
-        Literal(at) => match literal(at) {
-            Some(text) if text.len() <= MAX_PATTERN_BYTES => Ok(()),
-            Some(text) => refuse(
-                format!(
-                    "argument {} of `{name}` has {} bytes, {MAX_PATTERN_BYTES} are allowed",
-                    at + 1,
-                    text.len()
-                ),
-                "shorten it, or use several",
-            ),
-            None => refuse(
-                format!("argument {} of `{name}` is not a literal text", at + 1),
-                "write the text in place; use `startswith` and `endswith` for what comes from data",
-            ),
-        },
+        Regex => {
+            check_literal(name, 0, literal(0))?;
+            crate::rbac::re2::compile(pattern()).map(drop).map_err(|error| Refusal {
+                message: format!("the pattern of `{name}` is no regular expression: {error}"),
+                hint: "write it in the syntax of RE2",
+            })
+        }
+        Glob => {
+            check_literal(name, 0, literal(0))?;
+            glob::Pattern::compile(pattern(), &[])
+                .map(drop)
+                .map_err(|error| Refusal {
+                    message: format!("the pattern of `{name}` is no glob: {error}"),
+                    hint: "`*`, `**`, `?`, `[a-z]` and `{a,b}` are special; a backslash makes them themselves",
+                })
+        }
+        Literal(at) => check_literal(name, at, literal(at)),
         Split => match literal(1) {
             Some(separator) if !separator.is_empty() => Ok(()),
             _ => refuse(
@@ -209,13 +237,12 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         },
         Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(format), Some(Expr::Array { items, .. })) if items.len() <= MAX_LITERAL_ITEMS => {
-                if plain_format(format) {
-                    Ok(())
-                } else {
-                    refuse(
-                        "the format of `sprintf` has a large width or precision".into(),
-                        "use at most two digits",
-                    )
+                match format::unsupported(format) {
+                    None => Ok(()),
+                    Some(verb) => refuse(
+                        format!("`{verb}` in the format of `sprintf` is not supported"),
+                        "use `%s`, `%d`, `%v` and `%f`, with a width of at most two digits",
+                    ),
                 }
             }
             _ => refuse(
@@ -224,6 +251,25 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
             ),
         },
     }
+}
+
+fn check_literal(name: &str, at: usize, literal: Option<&str>) -> Result<(), Refusal> {
+    let (message, hint) = match literal {
+        Some(text) if text.len() <= MAX_PATTERN_BYTES => return Ok(()),
+        Some(text) => (
+            format!(
+                "argument {} of `{name}` has {} bytes, {MAX_PATTERN_BYTES} are allowed",
+                at + 1,
+                text.len()
+            ),
+            "shorten it, or use several",
+        ),
+        None => (
+            format!("argument {} of `{name}` is not a literal text", at + 1),
+            "write the text in place; use `startswith` and `endswith` for what comes from data",
+        ),
+    };
+    Err(Refusal { message, hint })
 }
 
 /// Whether an expression is `input.…`, whose size the request determines.
@@ -235,27 +281,6 @@ fn rooted_in_input(expr: &Expr) -> bool {
     matches!(expr, Expr::Var { span, .. } if span.text() == "input")
 }
 
-/// Whether a format has no `*` and no number longer than two digits.
-fn plain_format(format: &str) -> bool {
-    let mut digits = 0;
-    let mut verb = false;
-    for c in format.chars() {
-        match c {
-            '%' => (verb, digits) = (!verb, 0),
-            '*' | '[' if verb => return false,
-            '0'..='9' if verb => {
-                digits += 1;
-                if digits > FORMAT_DIGITS {
-                    return false;
-                }
-            }
-            '.' | '+' | '-' | '#' | ' ' if verb => digits = 0,
-            _ => verb = false,
-        }
-    }
-    true
-}
-
 fn hint(name: &str) -> &'static str {
     match name {
         "http.send" | "net.lookup_ip_addr" | "opa.runtime" => {
@@ -263,11 +288,8 @@ fn hint(name: &str) -> &'static str {
         }
         "time.now_ns" => "policies read no clock; a decision must be repeatable",
         "rand.intn" | "uuid.rfc4122" => "policies are not random; a decision must be repeatable",
-        "numbers.range" | "numbers.range_step" => {
-            "one call can use any amount of memory; put the numbers into a data file"
-        }
         "regex.replace" | "strings.replace_n" => "one call can grow a text without bound; use `replace` with literals",
-        "regex.find_n" | "regex.split" => "use `regex.match` with a literal pattern",
+        "regex.split" => "use `regex.find_n` with a literal pattern",
         "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
             "one call can take unbounded time; name the fields you mean"
         }
@@ -275,33 +297,21 @@ fn hint(name: &str) -> &'static str {
         _ if name.starts_with("io.jwt") || name.starts_with("crypto.") => {
             "tokens are verified before a policy runs; use `input.principal`"
         }
-        _ if name.starts_with("bits.") || matches!(name, "product" | "format_int") => {
-            "numbers could grow without bound"
-        }
+        _ if name.starts_with("bits.") || name == "product" => "numbers could grow without bound",
         _ => "docs/policies.md lists the functions there are",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ALLOWED, plain_format};
+    use super::names;
 
     #[test]
     fn each_function_is_listed_once() {
-        let mut names: Vec<&str> = ALLOWED.iter().flat_map(|(_, _, names)| names.split(' ')).collect();
+        let mut names: Vec<&str> = names().collect();
         let listed = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!((names.len(), names.contains(&"")), (listed, false));
-    }
-
-    #[test]
-    fn widths_of_formats_are_bounded() {
-        for format in ["%s and %d", "%5.2f", "100%% of %v", "%-10s 1234567"] {
-            assert!(plain_format(format), "{format}");
-        }
-        for format in ["%999999999d", "%0100d", "%*d", "%.999f", "%[1]s"] {
-            assert!(!plain_format(format), "{format}");
-        }
     }
 }

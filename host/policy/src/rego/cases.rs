@@ -1,23 +1,18 @@
 //! Reads `cases.yaml` and runs its cases against the compiled bundle.
-//!
-//! Security: a decision counts only if the interpreter and the virtual machine agree on it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use regorus::Value;
-use regorus::utils::limits::ExecutionTimerConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::compile::{Parsed, error_message};
+use super::evaluator::Evaluator;
 use super::source::{BundleSource, FileKind};
-use super::{Decision, Error, Front, decision, parse_yaml, shorten, starvation, vm};
+use super::{Front, parse_yaml, shorten};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
 
 const MAX_CASES: usize = 2_000;
-pub(super) const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +66,7 @@ pub struct CaseResult {
     pub line: u32,
     /// The outcome.
     pub outcome: CaseOutcome,
-    /// Time that both engines took together, in microseconds.
+    /// Time that it took, in microseconds.
     pub micros: u64,
 }
 
@@ -161,69 +156,8 @@ fn check_schema(front: Front, input: &Json) -> Result<(), String> {
     Err(format!("the input does not fit the schema: {}", wrong.join("; ")))
 }
 
-/// Evaluates an input with both engines.
-///
-/// # Errors
-/// The text says how the engines disagree. The inner error is a denial; if the VM fails, the
-/// interpreter is not run.
-pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Result<Result<Decision, Error>, String> {
-    let value = Value::from(input.clone());
-    // The VM runs first, as it has limits. If it cannot finish there is no decision, whatever
-    // the interpreter, which has fewer limits, would say.
-    let ran = match vm::new_vm(&parsed.compiled).and_then(|instance| vm::run_once(instance, &value)) {
-        Ok(ran) => ran,
-        Err(error) => return Ok(Err(error)),
-    };
-    let interpreted = interpret(front, parsed, &value);
-    if interpreted.as_ref() != Ok(&ran) {
-        let other = interpreted.map_or_else(|error| format!("fails: {error}"), |other| show(&other));
-        let one = show(&ran);
-        return Err(format!(
-            "the engines disagree: the machine gives {one}, the interpreter {other}"
-        ));
-    }
-    Ok(match parsed.compiled.evaluate_conditions(&value) {
-        Ok(None) => decision::read(front, &ran),
-        Ok(Some(denied)) => Ok(denied),
-        Err(error) => Err(error),
-    })
-}
-
-fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
-    let engine = &mut parsed.engine;
-    let interpreted = starvation::retry_if_starved(INTERPRETER_TIME, starvation::MAX_CHECK_ATTEMPTS, |limit| {
-        let check_interval = std::num::NonZeroU32::MIN;
-        engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval });
-        engine.set_input(input.clone());
-        engine.eval_rule(front.entry_point())
-    });
-    interpreted.map_err(|error| shorten(error_message(&format!("{error:#}"))))
-}
-
-/// A short text of a value. Deep or long parts are not written out.
-fn show(value: &Value) -> String {
-    match value {
-        Value::Object(object) if object.len() <= 4 => {
-            let entries = object
-                .iter_sorted()
-                .map(|(key, value)| format!("{}: {}", show(key), show_flat(value)));
-            format!("`{{{}}}`", entries.collect::<Vec<_>>().join(", "))
-        }
-        other => show_flat(other),
-    }
-}
-
-fn show_flat(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::String(text) => format!("\"{}\"", shorten(text).chars().take(60).collect::<String>()),
-        Value::Undefined => "`undefined`".to_owned(),
-        other => format!("a {}", decision::type_of(other)),
-    }
-}
-
-pub(super) fn run(front: Front, parsed: &mut Parsed, case: &Case) -> CaseResult {
-    timed((&case.note, &case.location), || verdict(front, parsed, case))
+pub(super) fn run(evaluator: &mut Evaluator<'_>, case: &Case) -> CaseResult {
+    timed((&case.note, &case.location), || verdict(evaluator, case))
 }
 
 fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), String>) -> CaseResult {
@@ -238,9 +172,9 @@ fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), S
     }
 }
 
-fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String> {
-    check_schema(front, &case.input)?;
-    let decision = evaluate(front, parsed, &case.input)?.map_err(|error| error.to_string())?;
+fn verdict(evaluator: &mut Evaluator<'_>, case: &Case) -> Result<(), String> {
+    check_schema(evaluator.front(), &case.input)?;
+    let decision = evaluator.decide(&case.input).map_err(|error| error.to_string())?;
     if decision.allow != case.want.allow {
         let word = |allow: bool| if allow { "allowed" } else { "denied" };
         let (wanted, observed) = (word(case.want.allow), word(decision.allow));

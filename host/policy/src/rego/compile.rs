@@ -1,19 +1,17 @@
-//! Compiles the files of a bundle to a program, [`Compiled`], or reports findings.
+//! Compiles the files of a bundle to what decides, [`Compiled`], or reports findings.
 //!
 //! Security: compilation needs a large stack. In the gateway's process it runs only after a child
 //! process has done the same.
 
-use std::sync::Arc;
-
-use regorus::languages::rego::compiler::Compiler;
-use regorus::rvm::program::Program;
 use regorus::unstable::{Module, Parser};
 use regorus::{Engine, Value};
 use serde::Deserialize;
 
 use super::explanation::UntrueCondition;
 use super::source::{BundleSource, FileKind};
-use super::{Decision, Error, Front, InputDependencies, decision, graph, growth, parse_yaml, shorten};
+use super::{
+    Decision, Error, Front, InputDependencies, constructs, decision, functions, graph, growth, parse_yaml, shorten,
+};
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -23,7 +21,10 @@ const MAX_CONDITIONS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) program: Arc<Program>,
+    pub(super) front: Front,
+    /// The rules, ready to evaluate.
+    pub(super) engine: Engine,
+    pub(super) entry_point: String,
     /// The data tree as JSON. Each thread parses its own copy once.
     pub(super) data: String,
     pub(super) conditions: Vec<Condition>,
@@ -56,6 +57,22 @@ struct RawCondition {
 }
 
 impl Compiled {
+    /// An engine with its own copy of the data.
+    ///
+    /// # Errors
+    /// [`Error::Evaluation`] if the engine refuses what it accepted when the bundle was loaded.
+    pub(super) fn new_engine(&self) -> Result<Engine, Error> {
+        let broken = |_| Error::Evaluation("the data cannot be read".to_owned());
+        let mut engine = self.engine.clone();
+        engine.clear_data();
+        let data = Value::from_json_str(&self.data).map_err(broken)?;
+        engine.add_data(data).map_err(broken)?;
+        engine
+            .compile_with_entrypoint(&self.entry_point.as_str().into())
+            .map_err(broken)?;
+        Ok(engine)
+    }
+
     /// The denial of the first condition that is not true; `None` if all are true.
     ///
     /// # Errors
@@ -104,11 +121,6 @@ impl Compiled {
     }
 }
 
-pub(super) struct Parsed {
-    pub(super) compiled: Compiled,
-    pub(super) engine: Engine,
-}
-
 /// Compiles on a thread with a large stack; a panic is a finding.
 pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>> {
     let message = "the policy compiler panicked or could not be started";
@@ -118,12 +130,11 @@ pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, 
             .name("policy-compile".into())
             .stack_size(STACK_BYTES);
         let handle = thread.spawn_scoped(scope, || compile(source)).map_err(|_| broken())?;
-        let result = handle.join().map_err(|_| broken())?;
-        result.map(|parsed| parsed.compiled)
+        handle.join().map_err(|_| broken())?
     })
 }
 
-pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> {
+pub(super) fn compile(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let modules = parse(source, &mut found);
     if !found.is_empty() {
@@ -133,6 +144,7 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
     let dependencies = graph::check(&modules, &entry, source.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
+    found.extend(constructs::check(&modules, &tree));
     if !found.iter().any(Diagnostic::is_error) {
         found.extend(growth::check(&modules, &tree, source.input_schema()));
     }
@@ -149,14 +161,13 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
     let mut policies = source.files_of(FileKind::Policy);
     let policy = policies.next().map_or("policy.rego", |file| file.path.as_str());
     build(source, &entry_point, &data)
-        .map(|(program, engine)| Parsed {
-            compiled: Compiled {
-                program,
-                data,
-                conditions,
-                dependencies,
-            },
+        .map(|engine| Compiled {
+            front: source.front,
             engine,
+            entry_point,
+            data,
+            conditions,
+            dependencies,
         })
         .map_err(|error| vec![engine_error(policy, &error)])
 }
@@ -181,6 +192,8 @@ pub(super) fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<M
 pub(super) fn new_engine(files: impl Iterator<Item = (String, String)>, data: &str) -> Result<Engine, String> {
     let text = |error: &dyn std::fmt::Display| format!("{error:#}");
     let mut engine = Engine::new();
+    engine.set_strict_builtin_errors(true);
+    functions::register(&mut engine)?;
     for (path, policy) in files {
         engine.add_policy(path, policy).map_err(|error| text(&error))?;
     }
@@ -189,23 +202,26 @@ pub(super) fn new_engine(files: impl Iterator<Item = (String, String)>, data: &s
     Ok(engine)
 }
 
-pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
-    let text = |error: &dyn std::fmt::Display| format!("{error:#}");
+pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<Engine, String> {
     let files = source.files_of(FileKind::Policy);
     let files = files.map(|file| (file.path.clone(), file.text.clone()));
     let mut engine = new_engine(files, data)?;
-    engine.set_strict_builtin_errors(true);
-    let policy = engine.compile_with_entrypoint(&entry_point.into());
-    let policy = policy.map_err(|error| text(&error))?;
-    let program = Compiler::compile_from_policy(&policy, &[entry_point]).map_err(|error| text(&error))?;
-    Ok((program, engine))
+    let compiled = engine.compile_with_entrypoint(&entry_point.into());
+    compiled.map_err(|error| format!("{error:#}"))?;
+    Ok(engine)
 }
 
 /// The engine's errors are texts such as
 /// `--> policy.rego:3:5\n  |\n3 | …\n  | ^\nerror: message`.
 fn engine_error(file: &str, text: &str) -> Diagnostic {
     let message = error_message(text);
-    let reported = text.lines().find_map(|line| {
+    let location = reported_location(text).unwrap_or_else(|| Location::new(file, 0));
+    Diagnostic::error(location, shorten(message).to_lowercase())
+}
+
+/// The first place that an engine's error names.
+pub(super) fn reported_location(text: &str) -> Option<Location> {
+    text.lines().find_map(|line| {
         let mut parts = line.trim_start().strip_prefix("--> ")?.rsplitn(3, ':');
         let column = parts.next()?.trim().parse().ok()?;
         let line = parts.next()?.parse().ok()?;
@@ -214,9 +230,7 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
             line,
             column,
         })
-    });
-    let location = reported.unwrap_or_else(|| Location::new(file, 0));
-    Diagnostic::error(location, shorten(message).to_lowercase())
+    })
 }
 
 /// What follows `error: ` in an engine's error.

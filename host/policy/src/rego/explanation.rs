@@ -1,6 +1,6 @@
 //! Finds the conditions that were not true for one input, for `tollgate policy explain`.
 //!
-//! The engines report which lines they reached, and no values. So the rules are compiled once more with a
+//! The engine reports which lines it reached, and no values. So the rules are compiled once more with a
 //! probe for each start of each body that was tried: the first start that does not hold ends with the
 //! condition that was not true. Bodies of functions depend on their arguments and are not looked into.
 //!
@@ -14,8 +14,8 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
 use serde::{Deserialize, Serialize};
 
-use super::cases::INTERPRETER_TIME;
 use super::compile::new_engine;
+use super::functions;
 use super::source::{BundleSource, FileKind};
 use super::syntax;
 use super::worker::FileCoverage;
@@ -29,6 +29,9 @@ const MAX_CONDITIONS: usize = 32;
 
 /// Maximum time for all probes. The process has 20 s of CPU time for everything.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Maximum time of one probe.
+const PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// Rules of no policy start like this.
 const PROBE: &str = "tollgate_explain";
@@ -86,6 +89,12 @@ pub(super) fn untrue_conditions(
     });
     let mut engine = new_engine(files, data)?;
     engine.set_input(input.clone());
+    if let Some(body) = bodies.first() {
+        let probe = probe_path(body, 0, 0);
+        engine
+            .compile_with_entrypoint(&probe.into())
+            .map_err(|error| format!("{error:#}"))?;
+    }
     let end = Instant::now() + TIME_LIMIT;
     let mut untrue = BTreeSet::new();
     let mut does_hold = false;
@@ -95,11 +104,10 @@ pub(super) fn untrue_conditions(
         }
         let mut failed = None;
         for (at, condition) in body.conditions.iter().enumerate() {
-            let probe = format!("data.{}.{}", body.package, name_of_probe(number, at));
             if Instant::now() > end {
                 return Err("the rules take too long".to_owned());
             }
-            if !holds(&mut engine, probe)? {
+            if !holds(engine.clone(), probe_path(body, number, at)) {
                 failed = Some(condition);
                 break;
             }
@@ -194,12 +202,17 @@ fn name_of_probe(body: usize, condition: usize) -> String {
     format!("{PROBE}_{body}_{condition}")
 }
 
-fn holds(engine: &mut Engine, probe: String) -> Result<bool, String> {
+fn probe_path(body: &Body<'_>, number: usize, condition: usize) -> String {
+    format!("data.{}.{}", body.package, name_of_probe(number, condition))
+}
+
+/// Whether all conditions of a probe are true. One that fails is not.
+fn holds(mut engine: Engine, probe: String) -> bool {
     let check_interval = std::num::NonZeroU32::MIN;
     engine.set_execution_timer_config(ExecutionTimerConfig {
-        limit: INTERPRETER_TIME,
+        limit: PROBE_TIME,
         check_interval,
     });
-    let value = engine.eval_rule(probe).map_err(|error| format!("{error:#}"))?;
-    Ok(value == Value::from(true))
+    functions::start_memory();
+    engine.eval_rule(probe).is_ok_and(|value| value == Value::from(true))
 }

@@ -1,7 +1,7 @@
 //! Checks the call graph of a bundle, without evaluating it. Findings are cycles, chains that are
 //! too long, calls of functions that are not allowed, and `with`.
 //!
-//! In both engines a function that calls itself overflows the stack of the process. The check for
+//! A function that calls itself overflows the stack of the process. The check for
 //! cycles therefore covers all rules and functions of all packages. A reference that cannot be
 //! resolved exactly counts for every rule that it could mean.
 
@@ -12,11 +12,13 @@ use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule};
 use serde_json::Value;
 
 use super::syntax::{self, Path, fixed_start, location, start_of};
-use super::{InputDependencies, builtins, schema};
+use super::{InputDependencies, builtins, depth, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Maximum depth of calls among rules and functions.
 pub const MAX_CALL_DEPTH: usize = 32;
+/// Maximum levels of expressions, queries, loops and calls within one another.
+pub const MAX_LEVELS: usize = 2_000;
 
 /// Checks all modules together. `entry` is the path of the rule that decides. Returns the parts of
 /// `input` that they name, or findings.
@@ -67,6 +69,15 @@ struct Node {
     name: String,
     location: Location,
     edges: BTreeSet<usize>,
+    /// Levels of its deepest definition.
+    levels: usize,
+}
+
+/// The longest chain that starts at a rule.
+#[derive(Clone, Copy, Default)]
+struct Chain {
+    rules: usize,
+    levels: usize,
 }
 
 impl Graph {
@@ -81,6 +92,7 @@ impl Graph {
                     name: path.join("."),
                     location: location(span),
                     edges: BTreeSet::new(),
+                    levels: 0,
                 });
             }
             let name = fixed_start(syntax::head_of(rule)).unwrap_or_default().join(".");
@@ -112,6 +124,9 @@ impl Graph {
             let Some(&node) = self.rules.get(&syntax::rule_path(&package, rule)) else {
                 continue;
             };
+            if let Some(node) = self.nodes.get_mut(node) {
+                node.levels = node.levels.max(depth::of_rule(rule));
+            }
             let mut visitor = RuleVisitor {
                 graph: self,
                 package: &package,
@@ -167,16 +182,18 @@ impl Graph {
         found
     }
 
-    /// The length of the longest chain that starts at a rule. `trail` are the rules on the way to it,
-    /// `depths` those that were visited before.
+    /// The longest chain that starts at a rule. `trail` are the rules on the way to it, `depths` those
+    /// that were visited before.
     fn visit(
         &self,
         at: usize,
         trail: &mut Vec<usize>,
-        depths: &mut BTreeMap<usize, usize>,
+        depths: &mut BTreeMap<usize, Chain>,
         found: &mut Vec<Diagnostic>,
-    ) -> usize {
-        let Some(node) = self.nodes.get(at) else { return 0 };
+    ) -> Chain {
+        let Some(node) = self.nodes.get(at) else {
+            return Chain::default();
+        };
         if let Some(&depth) = depths.get(&at) {
             return depth;
         }
@@ -187,16 +204,29 @@ impl Graph {
             let message = format!("rules call one another in a circle: {}", names.join(" → "));
             let hint = "recursion is not possible in Rego; a variable with the name of a rule counts as that rule";
             found.push(Diagnostic::error(node.location.clone(), message).with_hint(hint));
-            return 0;
+            return Chain::default();
         }
         trail.push(at);
-        let mut deepest = 0;
+        let mut below = Chain::default();
         for &edge in &node.edges {
-            deepest = deepest.max(self.visit(edge, trail, depths, found));
+            let chain = self.visit(edge, trail, depths, found);
+            below.rules = below.rules.max(chain.rules);
+            below.levels = below.levels.max(chain.levels);
         }
         trail.pop();
-        let depth = deepest + 1;
-        if depth == MAX_CALL_DEPTH + 1 {
+        let depth = Chain {
+            rules: below.rules + 1,
+            levels: below.levels.saturating_add(node.levels),
+        };
+        if below.levels <= MAX_LEVELS && depth.levels > MAX_LEVELS {
+            let message = format!(
+                "`{}` nests {} levels of expressions, loops and calls, {MAX_LEVELS} are allowed",
+                node.name, depth.levels
+            );
+            let hint = "give parts a name, use fewer loops in one body, or move lists to data files";
+            found.push(Diagnostic::error(node.location.clone(), message).with_hint(hint));
+        }
+        if depth.rules == MAX_CALL_DEPTH + 1 {
             let name = &node.name;
             let message =
                 format!("`{name}` starts a chain of more than {MAX_CALL_DEPTH} rules that wait for one another");

@@ -1,6 +1,6 @@
 //! Distinguishes a policy that runs too long from a thread that does not get to run.
 //!
-//! Both engines measure wall time. On a busy machine a thread can wait for a processor for longer
+//! The engine measures wall time. On a busy machine a thread can wait for a processor for longer
 //! than a decision may take, and its process can be stopped altogether; neither says anything about
 //! the policy. An attempt that runs out of wall time without having used as much CPU time is
 //! therefore repeated.

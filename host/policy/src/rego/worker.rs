@@ -16,8 +16,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::cases::{CaseOutcome, CaseResult};
+use super::evaluator::Evaluator;
 use super::explanation::{UntrueCondition, untrue_conditions};
-use super::{Front, cases, compile, source::BundleSource};
+use super::{cases, compile, source::BundleSource};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 const MAX_RESULT_BYTES: u64 = 8 * 1024 * 1024;
@@ -158,7 +159,7 @@ impl Checker {
         self.run(source, &Action::Check(coverage))
     }
 
-    /// Parses and compiles a bundle and evaluates one input with both engines.
+    /// Parses and compiles a bundle and evaluates one input.
     pub fn evaluate(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
         self.run(source, &Action::Evaluate(input))
     }
@@ -274,45 +275,36 @@ pub fn run_job(job: &[u8]) -> Vec<u8> {
 }
 
 fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec<Diagnostic>> {
-    let mut parsed = compile::compile(source)?;
-    let front = source.front;
+    let compiled = compile::compile(source)?;
     let mut report = CheckReport::default();
     let mut denied = None;
     let coverage = match action {
-        Action::Check(coverage) => {
+        Action::Check(coverage) => coverage,
+        Action::Evaluate(_) => Coverage::Off,
+        Action::Explain(_) => Coverage::On,
+    };
+    let mut evaluator = Evaluator::new(&compiled, coverage);
+    match action {
+        Action::Check(_) => {
             let cases = cases::read(source, &mut report.diagnostics);
-            parsed.engine.set_enable_coverage(coverage == Coverage::On);
             let decisions = cases.decisions.iter();
-            report.cases = decisions.map(|case| cases::run(front, &mut parsed, case)).collect();
+            report.cases = decisions.map(|case| cases::run(&mut evaluator, case)).collect();
             let identities = cases::identities::run(source, &cases.identities, &mut report.diagnostics);
             report.cases.extend(identities);
-            coverage
         }
-        Action::Evaluate(input) => {
-            decide(front, &mut parsed, &input, &mut report);
-            Coverage::Off
-        }
+        Action::Evaluate(input) => decide(&mut evaluator, &input, &mut report),
         Action::Explain(mut input) => {
             cases::identities::fill_identity(source, &mut input, &mut report.diagnostics);
-            parsed.engine.set_enable_coverage(true);
-            decide(front, &mut parsed, &input, &mut report);
+            decide(&mut evaluator, &input, &mut report);
             let decision = report.evaluation.as_ref();
             let is_denied = decision.is_some_and(|decision| decision.get("allow") != Some(&true.into()));
             denied = is_denied.then(|| regorus::Value::from(input.clone()));
             report.input = Some(input);
-            Coverage::On
         }
-    };
-    if let (Coverage::On, Ok(reached)) = (coverage, parsed.engine.get_coverage_report()) {
-        let coverage = |file: regorus::coverage::File| FileCoverage {
-            file: file.path,
-            covered: file.covered.into_iter().collect(),
-            not_covered: file.not_covered.into_iter().collect(),
-        };
-        report.coverage = reached.files.into_iter().map(coverage).collect();
     }
+    report.coverage = evaluator.coverage();
     if let Some(input) = denied {
-        explain_denial(source, &parsed.compiled, &input, &mut report);
+        explain_denial(source, &compiled, &input, &mut report);
     }
     Ok(report)
 }
@@ -342,21 +334,20 @@ fn explain_denial(
     }
 }
 
-fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, report: &mut CheckReport) {
-    for wrong in cases::schema_errors(front, input) {
+fn decide(evaluator: &mut Evaluator<'_>, input: &serde_json::Value, report: &mut CheckReport) {
+    for wrong in cases::schema_errors(evaluator.front(), input) {
         let message = format!("the input does not fit the schema: {wrong}");
         report.diagnostics.push(Diagnostic::error(None, message));
     }
     if report.diagnostics.is_empty() {
-        report.evaluation = Some(match cases::evaluate(front, parsed, input) {
-            Ok(Ok(decision)) => {
+        report.evaluation = Some(match evaluator.decide(input) {
+            Ok(decision) => {
                 let mut object = decision.obligations;
                 object.insert("allow".into(), decision.allow.into());
                 object.insert("reason".into(), decision.reason.into());
                 object.into()
             }
-            Ok(Err(error)) => serde_json::json!({"allow": false, "error": error.to_string()}),
-            Err(error) => serde_json::json!({"allow": false, "error": error}),
+            Err(error) => serde_json::json!({"allow": false, "error": error.to_string()}),
         });
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use regorus::unstable::{ArithOp, Expr, ExprRef, Query, Span};
 
 use super::super::builtins::ResultSize;
+use super::super::functions::opa::MAX_RANGE;
 use super::super::schema::resolved;
 use super::syntax::{Step, fixed_start, steps};
 use super::{
@@ -311,6 +312,8 @@ fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeR
         ResultSize::Merged => first.merged(),
         ResultSize::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
         ResultSize::Pieces => first.pieces(),
+        ResultSize::Matches => argument(1).pieces(),
+        ResultSize::Numbers => Size::collected(Some(Size::ONE), Size::ONE, MAX_RANGE.unsigned_abs()),
         ResultSize::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
         ResultSize::Formatted => Size::flat(all.written(), 1),
     })
@@ -331,6 +334,8 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
         | ResultSize::Scalar { .. }
         | ResultSize::Parts
         | ResultSize::Pieces
+        | ResultSize::Matches
+        | ResultSize::Numbers
         | ResultSize::Concatenated
         | ResultSize::Formatted => MAX_WRITTEN_NODES,
     };

@@ -6,8 +6,8 @@
 
 use serde_json::Value as Json;
 
+use super::super::MAX_MEMORY_BYTES;
 use super::super::schema::resolved;
-use super::super::{MAX_INSTRUCTIONS, MAX_MEMORY_BYTES};
 
 /// Bytes of text or digits that count as one node.
 const BYTES_PER_NODE: usize = 64;
@@ -15,8 +15,8 @@ const BYTES_PER_NODE: usize = 64;
 const INPUT_TEXT: u64 = 8;
 /// Number of items of a list of `input` whose schema has no `maxItems`.
 const INPUT_ITEMS: u64 = 256;
-/// Maximum number of iterations of all loops of one decision together: each costs an instruction.
-const MAX_ITERATIONS: u64 = MAX_INSTRUCTIONS as u64;
+/// Maximum number of iterations of all loops of one decision together, in the time that it may take.
+const MAX_ITERATIONS: u64 = 100_000;
 /// Number of values that fit into the memory of one decision at 16 bytes or more each, doubled
 /// because a built-in can overshoot.
 const MAX_VALUES: u64 = MAX_MEMORY_BYTES / 8;

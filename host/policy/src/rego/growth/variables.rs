@@ -215,7 +215,7 @@ impl<'a> VariableCollector<'a, '_> {
                 } => {
                     self.expr(domain);
                     self.scopes.push(BTreeMap::new());
-                    // As an index in a nested query, the VM lets these iterate over all items.
+                    // As an index in a nested query, these count as iterating over all items.
                     for name in key.iter().chain([value]) {
                         self.declare(name.text(), BindingSite::Elsewhere);
                     }

@@ -31,9 +31,11 @@ fn doubling(levels: usize) -> BundleSource {
 
 fn bundle(levels: usize) -> Bundle {
     let source = doubling(levels);
-    let (program, _) = compile::build(&source, &source.front.entry_point(), "{}").unwrap();
+    let entry_point = source.front.entry_point();
     let compiled = compile::Compiled {
-        program,
+        front: source.front,
+        engine: compile::build(&source, &entry_point, "{}").unwrap(),
+        entry_point,
         data: "{}".into(),
         conditions: Vec::new(),
         dependencies: InputDependencies::default(),

@@ -1,0 +1,128 @@
+//! The built-in functions as policies call them.
+//!
+//! The interpreter looks for an extension before its own function of that name, so each function
+//! that a policy may call is registered as one. That gives every call two things: the memory of the
+//! decision is checked, and a failure is reported without the values of the arguments.
+
+use std::cell::Cell;
+
+use regorus::unstable::{Expr, ExprRef, Ref, Source, Span};
+use regorus::{Engine, Value};
+
+use super::{MAX_MEMORY_BYTES, builtins, decision};
+
+pub(super) mod format;
+pub(super) mod opa;
+
+thread_local! {
+    static MEMORY: Cell<Memory> = const { Cell::new(Memory { start: 0, exceeded_by: None }) };
+}
+
+/// The memory of the decision that a thread makes.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// Bytes that the thread had allocated when the decision started.
+    start: i64,
+    /// Bytes beyond the start that ended the decision.
+    exceeded_by: Option<u64>,
+}
+
+/// Why a call failed. The text has no value: it goes into records.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error("`{name}` failed, given {types}")]
+    Failed { name: &'static str, types: String },
+    #[error("the decision needs too much memory")]
+    Memory,
+}
+
+/// Starts to count the memory of a decision on this thread.
+pub(super) fn start_memory() {
+    MEMORY.set(Memory {
+        start: regorus_mimalloc::current_thread_live_bytes(),
+        exceeded_by: None,
+    });
+}
+
+/// The number of bytes with which the decision on this thread exceeded its memory, if it did. Also
+/// counts what is allocated now.
+pub(super) fn exceeded_memory() -> Option<u64> {
+    let memory = MEMORY.get();
+    let now = regorus_mimalloc::current_thread_live_bytes().saturating_sub(memory.start);
+    let now = u64::try_from(now).unwrap_or(0);
+    memory.exceeded_by.or((now > MAX_MEMORY_BYTES).then_some(now))
+}
+
+fn check_memory() -> Result<(), CallError> {
+    let exceeded_by = exceeded_memory();
+    if exceeded_by.is_none() {
+        return Ok(());
+    }
+    MEMORY.set(Memory {
+        exceeded_by,
+        ..MEMORY.get()
+    });
+    Err(CallError::Memory)
+}
+
+/// Registers every function that a policy may call.
+///
+/// # Errors
+/// The text says which could not be registered.
+pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
+    for name in builtins::names() {
+        let Some(&(function, arity)) = regorus::unstable::BUILTINS.get(name) else {
+            return Err(format!("the engine has no function `{name}`"));
+        };
+        let (span, parameters) = placeholders(name, arity)?;
+        let ours = opa::find(name);
+        let call = move |arguments: Vec<Value>| {
+            let result = match ours {
+                Some(function) => function(&arguments),
+                None => function(&span, &parameters, &arguments, true).ok(),
+            };
+            check_memory()?;
+            Ok(result.ok_or_else(|| failed(name, &arguments))?)
+        };
+        let registered = engine.add_extension(name.to_owned(), arity, Box::new(call));
+        registered.map_err(|error| format!("function `{name}`: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Whether the text is that of a failed call, and so has no values.
+pub(super) fn is_failure(text: &str) -> bool {
+    let called = text
+        .strip_prefix('`')
+        .and_then(|rest| rest.split_once("` failed, given "));
+    called.is_some_and(|(name, _)| builtins::names().any(|known| known == name))
+}
+
+fn failed(name: &'static str, arguments: &[Value]) -> CallError {
+    let types: Vec<String> = arguments
+        .iter()
+        .map(|argument| decision::type_of(argument).to_owned())
+        .collect();
+    CallError::Failed {
+        name,
+        types: types.join(", "),
+    }
+}
+
+/// What the engine's functions take to say where a call is. The interpreter adds the real place.
+fn placeholders(name: &str, arity: u8) -> Result<(Span, Vec<ExprRef>), String> {
+    let source = Source::from_contents(name.to_owned(), name.to_owned()).map_err(|error| error.to_string())?;
+    let span = Span {
+        source,
+        line: 1,
+        col: 1,
+        start: 0,
+        end: 0,
+    };
+    let parameter = Expr::Null {
+        span: span.clone(),
+        value: Value::Null,
+        eidx: 0,
+    };
+    Ok((span, vec![Ref::new(parameter); usize::from(arity)]))
+}

@@ -1,0 +1,220 @@
+//! Functions whose implementation in the engine differs from OPA's, or is not bounded.
+//!
+//! Each returns `None` where OPA reports an error.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use regex::Regex;
+use regorus::Value;
+use rustc_hash::FxHashMap;
+use semver::Version;
+
+use crate::rbac::re2;
+use tollgate_core::glob::Pattern;
+
+pub(super) type Function = fn(&[Value]) -> Option<Value>;
+
+/// Longest list of `numbers.range`.
+pub(in crate::rego) const MAX_RANGE: i64 = 10_000;
+/// Compiled patterns that a thread keeps. A policy has only literal ones.
+const MAX_PATTERNS: usize = 256;
+
+thread_local! {
+    static REGEXES: RefCell<FxHashMap<String, Option<Regex>>> = RefCell::default();
+    static GLOBS: RefCell<FxHashMap<(String, Vec<char>), Option<Pattern>>> = RefCell::default();
+}
+
+pub(super) fn find(name: &str) -> Option<Function> {
+    Some(match name {
+        "glob.match" => glob_match,
+        "numbers.range" => numbers_range,
+        "numbers.range_step" => numbers_range_step,
+        "regex.find_n" => regex_find_n,
+        "regex.is_valid" => regex_is_valid,
+        "regex.match" => regex_match,
+        "semver.compare" => semver_compare,
+        "semver.is_valid" => semver_is_valid,
+        "object.get" => object_get,
+        "sprintf" => super::format::sprintf,
+        "strings.any_prefix_match" => any_prefix_match,
+        "strings.any_suffix_match" => any_suffix_match,
+        _ => return None,
+    })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A whole number.
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(_) => value.as_i64().ok(),
+        _ => None,
+    }
+}
+
+/// The texts of a list or set.
+fn texts(value: &Value) -> Option<Vec<&str>> {
+    match value {
+        Value::Array(items) => items.iter().map(text).collect(),
+        Value::Set(items) => items.iter().map(text).collect(),
+        _ => None,
+    }
+}
+
+fn glob_match(arguments: &[Value]) -> Option<Value> {
+    let [pattern, delimiters, subject] = arguments else {
+        return None;
+    };
+    let (pattern, subject) = (text(pattern)?, text(subject)?);
+    let separators = match delimiters {
+        Value::Null => Vec::new(),
+        Value::Array(items) if items.is_empty() => vec!['.'],
+        Value::Array(items) => {
+            let single = |item: &Value| {
+                let mut letters = text(item)?.chars();
+                letters.next().filter(|_| letters.next().is_none())
+            };
+            items.iter().map(single).collect::<Option<_>>()?
+        }
+        _ => return None,
+    };
+    GLOBS.with_borrow_mut(|globs| {
+        if globs.len() >= MAX_PATTERNS {
+            globs.clear();
+        }
+        let compiled = globs.entry((pattern.to_owned(), separators));
+        let compile = |(pattern, separators): &(String, Vec<char>)| Pattern::compile(pattern, separators).ok();
+        let compiled = compiled.or_insert_with_key(compile).as_ref()?;
+        Some(compiled.matches(subject).into())
+    })
+}
+
+fn with_regex<T>(pattern: &str, apply: impl FnOnce(&Regex) -> T) -> Option<T> {
+    REGEXES.with_borrow_mut(|regexes| {
+        if regexes.len() >= MAX_PATTERNS {
+            regexes.clear();
+        }
+        let compiled = regexes.entry(pattern.to_owned());
+        let compiled = compiled.or_insert_with_key(|pattern| re2::compile(pattern).ok());
+        compiled.as_ref().map(apply)
+    })
+}
+
+fn regex_match(arguments: &[Value]) -> Option<Value> {
+    let [pattern, subject] = arguments else { return None };
+    let subject = text(subject)?;
+    with_regex(text(pattern)?, |regex| regex.is_match(subject).into())
+}
+
+fn regex_is_valid(arguments: &[Value]) -> Option<Value> {
+    let [pattern] = arguments else { return None };
+    let is_valid = text(pattern).is_some_and(|pattern| with_regex(pattern, |_| ()).is_some());
+    Some(is_valid.into())
+}
+
+fn regex_find_n(arguments: &[Value]) -> Option<Value> {
+    let [pattern, subject, most] = arguments else {
+        return None;
+    };
+    let (subject, most) = (text(subject)?, integer(most)?);
+    // A negative number means all.
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let find = |regex: &Regex| {
+        let found = regex.find_iter(subject).take(most);
+        found.map(|found| Value::from(found.as_str())).collect::<Vec<_>>()
+    };
+    with_regex(text(pattern)?, find).map(Value::from)
+}
+
+fn numbers_range(arguments: &[Value]) -> Option<Value> {
+    let [first, last] = arguments else { return None };
+    range(integer(first)?, integer(last)?, 1)
+}
+
+fn numbers_range_step(arguments: &[Value]) -> Option<Value> {
+    let [first, last, step] = arguments else { return None };
+    range(integer(first)?, integer(last)?, integer(step)?)
+}
+
+/// `None` also for a list that would be too long.
+fn range(first: i64, last: i64, step: i64) -> Option<Value> {
+    if step <= 0 || first.checked_sub(last)?.checked_abs()?.checked_div(step)? >= MAX_RANGE {
+        return None;
+    }
+    let step = if first <= last { step } else { -step };
+    let next = |at: &i64| at.checked_add(step);
+    let numbers = std::iter::successors(Some(first), next);
+    let numbers = numbers.take_while(|at| if step > 0 { *at <= last } else { *at >= last });
+    Some(numbers.map(Value::from).collect::<Vec<_>>().into())
+}
+
+/// Where OPA's parser accepts more or less than semantic versioning does, it is followed.
+fn version(text: &str) -> Option<Version> {
+    let version = Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()?;
+    let most = u64::try_from(i64::MAX).ok()?;
+    let fits = version.major <= most && version.minor <= most && version.patch <= most;
+    fits.then_some(version)
+}
+
+fn semver_compare(arguments: &[Value]) -> Option<Value> {
+    let [left, right] = arguments else { return None };
+    let (left, right) = (version(text(left)?)?, version(text(right)?)?);
+    // OPA compares longer numbers wrongly.
+    let is_short = |version: &Version| version.pre.split('.').all(|part| part.len() <= 18 || !is_number(part));
+    let order = (is_short(&left) && is_short(&right)).then(|| left.cmp_precedence(&right))?;
+    Some(Value::from(order as i64))
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn semver_is_valid(arguments: &[Value]) -> Option<Value> {
+    let [text_] = arguments else { return None };
+    Some(text(text_).is_some_and(|text| version(text).is_some()).into())
+}
+
+fn object_get(arguments: &[Value]) -> Option<Value> {
+    let [object @ Value::Object(fields), key, default] = arguments else {
+        return None;
+    };
+    let found = match key {
+        // A list is a path.
+        Value::Array(path) => path.iter().try_fold(object, |at, key| match at {
+            Value::Object(fields) => fields.get(key),
+            Value::Array(items) => items.get(usize::try_from(integer(key)?).ok()?),
+            Value::Set(items) => items.contains(key).then_some(key),
+            _ => None,
+        }),
+        key => fields.get(key),
+    };
+    Some(found.unwrap_or(default).clone())
+}
+
+fn any_prefix_match(arguments: &[Value]) -> Option<Value> {
+    any_affix(arguments, |text, bytes| text.get(..bytes))
+}
+
+fn any_suffix_match(arguments: &[Value]) -> Option<Value> {
+    any_affix(arguments, |text, bytes| text.get(text.len().checked_sub(bytes)?..))
+}
+
+/// Whether a text begins or ends with one of others. `part` is its part of that many bytes.
+fn any_affix(arguments: &[Value], part: fn(&str, usize) -> Option<&str>) -> Option<Value> {
+    let [searched, affixes] = arguments else { return None };
+    let list = |value| texts(value).or_else(|| Some(vec![text(value)?]));
+    let (searched, affixes) = (list(searched)?, list(affixes)?);
+    let lengths: HashSet<usize> = affixes.iter().map(|affix| affix.len()).collect();
+    let affixes: HashSet<&str> = affixes.into_iter().collect();
+    let matches = |text: &&str| {
+        let mut parts = lengths.iter().filter_map(|bytes| part(text, *bytes));
+        parts.any(|part| affixes.contains(part))
+    };
+    Some(searched.iter().any(matches).into())
+}

@@ -1,0 +1,164 @@
+//! Evaluates the rules of a bundle for an input. Everything that decides goes through here: the
+//! gateway, cases, `tollgate policy eval` and `explain`, and the console.
+//!
+//! Any failure ends the evaluation, and denies: a function or operator that fails, and a rule with
+//! two different values.
+//!
+//! Invariant: no two threads share a data tree, as shared reference counts make two threads slower
+//! than one. No lock is held during evaluation.
+
+use std::cell::RefCell;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use regorus::utils::limits::ExecutionTimerConfig;
+use regorus::{Engine, Value};
+
+use super::compile::{Compiled, error_message, reported_location};
+use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, starvation};
+
+/// Expressions between two readings of the clock.
+const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
+
+struct ThreadEngine {
+    generation: u64,
+    alive: Weak<()>,
+    /// Has evaluated nothing.
+    pristine: Engine,
+    working: Engine,
+}
+
+thread_local! {
+    static THREAD_ENGINES: RefCell<Vec<ThreadEngine>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
+    let existing = THREAD_ENGINES.with_borrow_mut(|engines| {
+        let at = engines.iter().position(|engine| engine.generation == generation)?;
+        Some(engines.swap_remove(at))
+    });
+    let mut engine = match existing {
+        Some(engine) => engine,
+        None => {
+            let pristine = compiled.new_engine()?;
+            ThreadEngine {
+                generation,
+                alive: Arc::downgrade(alive),
+                working: pristine.clone(),
+                pristine,
+            }
+        }
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        evaluate(&mut engine.working, &compiled.entry_point, input, MAX_ATTEMPTS)
+    }));
+    let result = result.unwrap_or(Err(Error::Panicked));
+    if result.is_err() {
+        // What a failed evaluation leaves behind, such as the value of a loop, must not reach the next.
+        engine.working = engine.pristine.clone();
+    }
+    THREAD_ENGINES.with_borrow_mut(|engines| {
+        // Engines of replaced bundles are dropped when a newer bundle is used.
+        if engines.iter().any(|other| other.generation < generation) {
+            engines.retain(|engine| engine.alive.strong_count() > 0);
+        }
+        engines.push(engine);
+    });
+    result
+}
+
+/// Evaluates once, for tests of a bundle. The limits of its process bound how long it can be held up.
+/// After an error the engine must not be used again.
+pub(super) fn run_once(engine: &mut Engine, entry_point: &str, input: &Value) -> Result<Value, Error> {
+    let run = AssertUnwindSafe(|| evaluate(engine, entry_point, input, starvation::MAX_CHECK_ATTEMPTS));
+    catch_unwind(run).unwrap_or(Err(Error::Panicked))
+}
+
+fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, attempts: u32) -> Result<Value, Error> {
+    let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
+        engine.set_execution_timer_config(ExecutionTimerConfig {
+            limit,
+            check_interval: CLOCK_INTERVAL,
+        });
+        engine.set_input(input.clone());
+        functions::start_memory();
+        let result = engine.eval_rule(entry_point.to_owned());
+        // Between two calls of functions nothing counts the memory.
+        match functions::exceeded_memory() {
+            Some(observed) => Err(Error::Memory {
+                observed,
+                limit: MAX_MEMORY_BYTES,
+            }),
+            None => result.map_err(|error| describe(&format!("{error:#}"))),
+        }
+    });
+    engine.set_input(Value::Undefined);
+    result
+}
+
+/// Texts of the engine, and what they say without the values that they contain.
+const FAILURES: &[(&str, &str)] = &[
+    ("divide by zero", "division by zero"),
+    ("modulo by zero", "remainder of a division by zero"),
+    (
+        "modulo on floating-point number",
+        "remainder of a number that is not whole",
+    ),
+    (
+        "expects numeric argument",
+        "an operator of numbers has an operand that is no number",
+    ),
+    (
+        "expects set argument",
+        "an operator of sets has an operand that is no set",
+    ),
+    (
+        "should not produce multiple outputs",
+        "the rule has two different values",
+    ),
+    (
+        "rules must not produce multiple outputs",
+        "the rule has two different values",
+    ),
+    (
+        "rule conflicts with rule",
+        "the rule has a value that conflicts with that of another rule",
+    ),
+    (
+        "previous value is not",
+        "the rule has a value that conflicts with that of another rule",
+    ),
+    (
+        "functions must not produce multiple outputs",
+        "the function has two different results",
+    ),
+    (
+        "function produced multiple outputs",
+        "the function has two different results",
+    ),
+    ("value for key ", "a key of an object has two different values"),
+    ("`some .. in collection`", "`some … in` has no array, object or set"),
+];
+
+/// Converts the engine's error. Its text can contain values of the input, so it is passed on only as far
+/// as it is known.
+fn describe(text: &str) -> Error {
+    let message = error_message(text);
+    if message.starts_with("execution exceeded time limit") {
+        return Error::Time;
+    }
+    let mut known = FAILURES.iter();
+    let what = match known.find(|(part, _)| message.contains(part)) {
+        Some((_, what)) => what,
+        None if functions::is_failure(message) => message,
+        None => "a rule could not be evaluated",
+    };
+    match reported_location(text) {
+        Some(place) => Error::Evaluation(format!("{}:{}: {what}", place.file, place.line)),
+        None => Error::Evaluation(what.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
