@@ -3,13 +3,19 @@
 //! Security: no label names a person or a session. Agents appear only by number, which the state
 //! bounds.
 
+use std::time::Duration;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::access::ConfigurationStatus;
 use tollgate_core::agent::AgentId;
+
+/// Bounds of the times of the store, in seconds.
+const STORE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
 
 /// One label and its value.
 type Label<V> = [(&'static str, V); 1];
@@ -29,6 +35,8 @@ pub struct Metrics {
     pub(crate) audit_exported: Counter,
     /// Audit events that wait for the receiver of the export, if this process exports.
     pub(crate) audit_unexported: Gauge,
+    /// Audit events that the receiver of the export refuses, and that were set aside.
+    pub(crate) audit_set_aside: Counter,
     /// Attempts to export that failed.
     pub(crate) audit_export_failures: Counter,
     /// Tokens that Argo CD revoked and that have not expired.
@@ -40,6 +48,17 @@ pub struct Metrics {
     broken_configurations: Family<Label<i64>, Gauge>,
     closed_streams: Family<Label<&'static str>, Counter>,
     store_failures: Family<Label<&'static str>, Counter>,
+    store_duration: StoreDurations,
+}
+
+/// How long operations of the store took.
+#[derive(Debug)]
+struct StoreDurations(Family<Label<&'static str>, Histogram, fn() -> Histogram>);
+
+impl Default for StoreDurations {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(STORE_BUCKETS)))
+    }
 }
 
 impl Metrics {
@@ -73,6 +92,8 @@ impl Metrics {
         registry.register("tollgate_audit_exported", help, self.audit_exported.clone());
         let help = "Audit events that wait for the receiver of the export; 0 in processes that do not export";
         registry.register("tollgate_audit_unexported", help, self.audit_unexported.clone());
+        let help = "Audit events that the receiver of the export refuses, and that it does not get";
+        registry.register("tollgate_audit_export_set_aside", help, self.audit_set_aside.clone());
         let help = "Attempts to export audit events that failed";
         registry.register(
             "tollgate_audit_export_failures",
@@ -92,6 +113,9 @@ impl Metrics {
         registry.register("tollgate_argocd_redis_failures", help, failures);
         let help = "Operations the store failed";
         registry.register("tollgate_store_failures", help, self.store_failures.clone());
+        let help = "Time of a read of the store, or of a transaction that writes";
+        let durations = self.store_duration.0.clone();
+        registry.register_with_unit("tollgate_store", help, Unit::Seconds, durations);
     }
 
     /// Replaces the agents of the state in force.
@@ -111,6 +135,13 @@ impl Metrics {
     ///   `revocations_unavailable`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    /// - `operation`: `read` or `write`.
+    pub fn observe_store(&self, operation: &'static str, duration: Duration) {
+        let label = [("operation", operation)];
+        let histogram = self.store_duration.0.get_or_create(&label);
+        histogram.observe(duration.as_secs_f64());
     }
 
     /// - `operation`: `audit`, `forget`, `revocations` or `seen`.

@@ -30,8 +30,10 @@ mod tests;
 
 pub use connection::{Error, probe};
 
-/// Most revocations that are kept, 15 MB. If there are more, the list counts as unavailable.
-const MAX_REVOCATIONS: usize = 200_000;
+/// Most revocations that are kept, 60 MB. If there are more, the list counts as unavailable. A local
+/// account makes one with each sign-out, so there are many more than sessions. An alert fires at half
+/// of it.
+const MAX_REVOCATIONS: usize = 900_000;
 
 /// How long a revocation is kept beyond the time Redis names, because clocks differ.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);

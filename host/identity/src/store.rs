@@ -19,6 +19,8 @@ use std::sync::atomic::AtomicBool;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
+use crate::metrics::Metrics;
+
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
 use self::database::Database;
@@ -126,6 +128,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Counts from now on how long reads and changes take. Only the first call counts.
+    pub fn measure_with(&self, metrics: Arc<Metrics>) {
+        let _is_first = self.database.metrics.set(metrics);
+    }
+
     /// Opens the database and migrates its tables to this version. A missing SQLite file is
     /// created, accessible only to its owner. Replicas may start at the same time.
     ///

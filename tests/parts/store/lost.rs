@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
@@ -92,6 +92,74 @@ async fn idle_connections_to_a_host_that_vanished_are_given_up_together() {
         found.expect("one caller waited for all connections").unwrap(),
         Some(made)
     );
+}
+
+/// After a failover a session may lead to a server that only reads. It is used for nothing, because
+/// what the new primary has is missing there, and it is not kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_to_a_server_that_only_reads_are_not_kept() {
+    let backend = Backend::postgres().await;
+    let store = backend.open().await;
+    let made = token(7, 1, 0);
+    create(&store, &made).await;
+    let mut admin = PgConnection::connect(backend.url.expose_secret()).await.unwrap();
+    let name: String = sqlx::query_scalar("SELECT current_database()::text")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    let read_only = async |admin: &mut PgConnection, value: &str| {
+        let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = {value}");
+        sqlx::query(AssertSqlSafe(sql)).execute(admin).await.unwrap();
+    };
+    read_only(&mut admin, "on").await;
+    // A failover ends the sessions; the name still leads to the former primary.
+    sqlx::query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .execute(&mut admin)
+    .await
+    .unwrap();
+    let kept = event("access.allowed", 7, 0);
+    let refused = store.record(std::slice::from_ref(&kept)).await.unwrap_err().to_string();
+    assert!(refused.contains("the database server only reads"), "{refused}");
+    let refused = store.token(made.id).await.unwrap_err().to_string();
+    assert!(refused.contains("the database server only reads"), "{refused}");
+    read_only(&mut admin, "off").await;
+    store.record(std::slice::from_ref(&kept)).await.unwrap();
+    assert_eq!(store.token(made.id).await.unwrap(), Some(made));
+}
+
+/// A server that is busy for a moment keeps its connections: all replicas would make theirs anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stalls_for_a_moment_keeps_its_connections() {
+    let backend = Backend::postgres().await;
+    let relay = Relay::to(backend.url.expose_secret()).await;
+    let store = Store::open(&relay.url().into()).await.unwrap();
+    let made = token(7, 1, 0);
+    create(&store, &made).await;
+    join_all((0..50).map(|_| store.token(made.id))).await;
+    let mut admin = PgConnection::connect(backend.url.expose_secret()).await.unwrap();
+    let mut sessions = async || {
+        let sessions: Vec<i32> = sqlx::query_scalar(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+             AND pid <> pg_backend_pid() ORDER BY pid",
+        )
+        .fetch_all(&mut admin)
+        .await
+        .unwrap();
+        sessions
+    };
+    let before = sessions().await;
+    relay.set(Mode::Stall);
+    let resume = async {
+        // Longer than one ping may take.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        relay.set(Mode::Pass);
+    };
+    let (found, ()) = tokio::join!(store.token(made.id), resume);
+    assert_eq!(found.unwrap(), Some(made));
+    assert_eq!(sessions().await, before);
 }
 
 /// A network that stalls for a moment loses nothing.

@@ -2,7 +2,8 @@
 //!
 //! One process of those that share the store exports for all of them. An event is sent once it is no
 //! longer counted; one that the receiver did not take is sent again until it does, however long that
-//! takes.
+//! takes. An event whose content the receiver refuses while it takes another one is set aside: it
+//! stays in the store for as long as every event does, and is counted.
 //!
 //! Invariant: an event that was sent twice has the same `metadata.uid`.
 //!
@@ -42,6 +43,15 @@ const LEASE: Duration = Duration::from_secs(90);
 
 /// Most bytes of one batch, unless one event has more. Receivers often refuse a megabyte.
 const BATCH_BYTES: usize = 256 * 1024;
+
+/// How many batches a receiver must take before larger ones are tried again.
+const GROW_AFTER: u32 = 256;
+
+/// How often one event is sent alone before the next ones are tried in its place.
+const ATTEMPTS: u32 = 5;
+
+/// How many of the next events are tried.
+const TRIED: usize = 8;
 
 /// Time limit of a request to the receiver.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -110,6 +120,14 @@ pub struct Exporter {
     counted_at: Option<Duration>,
     /// Most bytes of the next batch: fewer after the receiver refused one as too large.
     batch_bytes: usize,
+    /// Most events of the next batch: fewer while the receiver refuses the content of one of them.
+    batch_events: usize,
+    /// How many batches the receiver took since it refused one.
+    taken: u32,
+    /// How often it refused the first event alone.
+    refusals: u32,
+    /// Whether a smaller batch is to be sent at once.
+    retries_smaller: bool,
 }
 
 impl Exporter {
@@ -138,6 +156,10 @@ impl Exporter {
             agent_name,
             counted_at: None,
             batch_bytes: BATCH_BYTES,
+            batch_events: usize::MAX,
+            taken: 0,
+            refusals: 0,
+            retries_smaller: false,
         })
     }
 
@@ -156,6 +178,7 @@ impl Exporter {
                         continue;
                     }
                 }
+                Err(_) if std::mem::take(&mut self.retries_smaller) => continue,
                 Err(error) => {
                     self.metrics.audit_export_failures.inc();
                     if !has_failed {
@@ -196,19 +219,77 @@ impl Exporter {
             return Ok(0);
         }
         let (lines, count) = self.lines(&events);
+        match self.receiver.send(lines).await {
+            Ok(()) => self.grow(),
+            Err(Error::Refused(status)) if is_about_content(status) => {
+                return self.refused(&events, (count, status)).await;
+            }
+            Err(error) => return Err(error),
+        }
         events.truncate(count);
-        let sent = self.receiver.send(lines).await;
-        self.batch_bytes = match &sent {
-            Err(Error::Refused(StatusCode::PAYLOAD_TOO_LARGE)) => self.batch_bytes / 2,
-            Ok(()) | Err(_) => BATCH_BYTES,
-        };
-        sent?;
-        self.store.mark_exported(&events).await?;
-        let exported = u64::try_from(events.len()).unwrap_or(u64::MAX);
-        self.metrics.audit_exported.inc_by(exported);
+        self.finish(&events, 0).await
+    }
+
+    /// Notes that events were exported, of which the first few were set aside instead. Returns how many
+    /// events these are.
+    async fn finish(&self, events: &[AuditEvent], set_aside: usize) -> Result<usize, Error> {
+        self.store.mark_exported(events).await?;
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let exported = events.len().saturating_sub(set_aside);
+        self.metrics.audit_exported.inc_by(number(exported));
+        self.metrics.audit_set_aside.inc_by(number(set_aside));
         let left = &self.metrics.audit_unexported;
-        left.set(left.get().saturating_sub_unsigned(exported).max(0));
+        left.set(left.get().saturating_sub_unsigned(number(events.len())).max(0));
         Ok(events.len())
+    }
+
+    /// Lets batches grow again once the receiver has taken many.
+    fn grow(&mut self) {
+        self.refusals = 0;
+        self.taken = self.taken.saturating_add(1);
+        if self.taken >= GROW_AFTER {
+            self.taken = 0;
+            self.batch_bytes = self.batch_bytes.saturating_mul(2).min(BATCH_BYTES);
+            self.batch_events = self.batch_events.saturating_mul(2);
+        }
+    }
+
+    /// Makes the next batch smaller after the receiver refused the content of the first `count` events.
+    /// Sets one event aside that is refused alone, and refused again, while the receiver takes a later
+    /// one: it is the event, and not the receiver, that is in the way.
+    async fn refused(&mut self, events: &[AuditEvent], (count, status): (usize, StatusCode)) -> Result<usize, Error> {
+        self.taken = 0;
+        if count > 1 {
+            self.retries_smaller = true;
+            match status {
+                StatusCode::PAYLOAD_TOO_LARGE => self.batch_bytes /= 2,
+                _ => self.batch_events = count / 2,
+            }
+            return Err(Error::Refused(status));
+        }
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals < ATTEMPTS {
+            return Err(Error::Refused(status));
+        }
+        for (index, event) in events.iter().enumerate().skip(1).take(TRIED) {
+            let (line, _) = self.lines(std::slice::from_ref(event));
+            match self.receiver.send(line).await {
+                Ok(()) => {
+                    let refused = events.get(..index).unwrap_or_default();
+                    for event in refused {
+                        tracing::error!(
+                            event = %event.id, action = %event.action, %status,
+                            "an audit event was set aside: the receiver refuses it, and takes later ones"
+                        );
+                    }
+                    (self.refusals, self.batch_events, self.batch_bytes) = (0, usize::MAX, BATCH_BYTES);
+                    return self.finish(events.get(..=index).unwrap_or_default(), index).await;
+                }
+                Err(Error::Refused(status)) if is_about_content(status) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Refused(status))
     }
 
     /// One line of JSON for each of the first events, as many as a batch may have but at least one; and
@@ -220,7 +301,7 @@ impl Exporter {
             // Writing JSON to memory cannot fail.
             let _written = serde_json::to_writer(&mut lines, &ocsf::event(event, agent.as_deref()));
             lines.push(b'\n');
-            if count > 0 && lines.len() > self.batch_bytes {
+            if count > 0 && (lines.len() > self.batch_bytes || count >= self.batch_events) {
                 lines.truncate(before);
                 break;
             }
@@ -228,6 +309,16 @@ impl Exporter {
         }
         (lines, count)
     }
+}
+
+/// Whether a receiver refuses what it was sent, and would refuse it again.
+fn is_about_content(status: StatusCode) -> bool {
+    let about_content = [
+        StatusCode::BAD_REQUEST,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    ];
+    about_content.contains(&status)
 }
 
 /// Checks what the settings name, as [`Exporter::new`] and the first batch would. Sends nothing.

@@ -8,8 +8,10 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::str::FromStr as _;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::any::{Any, AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow, install_default_drivers};
@@ -22,6 +24,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Error;
+use crate::metrics::Metrics;
 
 /// Time limit of a read or a change, including the waits for its turn and for a connection.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,6 +56,11 @@ const SYNCHRONOUS_COMMIT: &str = "SELECT CASE WHEN current_setting('synchronous_
 const SERVER_TIMEOUTS: &str = "SELECT set_config(name, '10000', false) FROM pg_settings \
                                WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout') \
                                AND setting::bigint NOT BETWEEN 1 AND 10000;";
+/// Returns a row if changes are possible: a standby, or a primary that was made one, returns none.
+const IS_WRITABLE: &str = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'";
+/// The name of sqlx's driver.
+const POSTGRES: &str = "PostgreSQL";
+const READ_ONLY: &str = "the database server only reads, as a standby does: the URL must lead to the primary";
 const NO_TIMEOUTS: &str =
     "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
 
@@ -81,6 +89,8 @@ pub(super) struct Database {
     lookups: AnyPool,
     lists: AnyPool,
     writers: AnyPool,
+    /// Counts how long reads and changes take, once it is set.
+    pub(super) metrics: Arc<OnceLock<Arc<Metrics>>>,
 }
 
 /// A connection of a pool, for one read or one transaction.
@@ -102,6 +112,7 @@ impl Database {
             lookups: pool(kind, LOOKUPS).connect_lazy_with(options.clone()),
             lists: pool(kind, LISTS).connect_lazy_with(options.clone()),
             writers: pool(kind, WRITERS).connect_lazy_with(options),
+            metrics: Arc::default(),
         })
     }
 
@@ -127,10 +138,23 @@ impl Database {
             Purpose::Lookup => &self.lookups,
             Purpose::List => &self.lists,
         };
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let mut leased = LeasedConnection::acquire(pool, deadline).await?;
-        let rows = timeout_at(deadline, query.fetch_all(leased.connection()?)).await;
-        leased.finish(rows)
+        let begun = Instant::now();
+        let deadline = begun + OPERATION_TIMEOUT;
+        let rows = async {
+            let mut leased = LeasedConnection::acquire(pool, deadline).await?;
+            let rows = timeout_at(deadline, query.fetch_all(leased.connection()?)).await;
+            leased.finish(rows)
+        };
+        let rows = rows.await;
+        self.observe("read", begun);
+        rows
+    }
+
+    /// Records how long an operation took that began then.
+    pub(super) fn observe(&self, operation: &'static str, begun: Instant) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.observe_store(operation, begun.elapsed());
+        }
     }
 
     pub(super) async fn writer(&self, deadline: Instant) -> Result<LeasedConnection, sqlx::Error> {
@@ -143,24 +167,48 @@ impl LeasedConnection {
     /// as TCP for those that do not answer, and closes them gracefully.
     async fn acquire(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
         let late = |_| sqlx::Error::PoolTimedOut;
+        let mut read_only = 0_u32;
         loop {
             let mut connection = timeout_at(deadline, pool.acquire()).await.map_err(late)??;
-            match timeout(PING, connection.ping()).await {
-                Ok(Ok(())) => {
+            match timeout(PING, ask(&mut connection)).await {
+                Ok(Ok(State::Writable)) => {
                     let connection = Some(connection);
                     return Ok(Self { connection });
                 }
+                Ok(Ok(State::ReadOnly)) => {
+                    drop(connection.detach());
+                    // The next one may be to the new primary. If it was new already, it is not.
+                    read_only = read_only.saturating_add(1);
+                    if read_only > pool.options().get_max_connections() {
+                        return Err(sqlx::Error::Protocol(READ_ONLY.to_owned()));
+                    }
+                }
                 Ok(Err(_)) => drop(connection.detach()),
                 Err(_) => {
-                    drop(connection.detach());
-                    // The other idle connections are dead as well; nobody should wait for each of
-                    // them.
-                    while let Some(idle) = pool.try_acquire() {
-                        drop(idle.detach());
+                    if let Some(leased) = Self::answering(pool, connection).await {
+                        return Ok(leased);
                     }
                 }
             }
         }
+    }
+
+    /// Asks an idle connection that did not answer once more, and all others of its pool with it, so
+    /// that nobody waits for each of them. Keeps those that answer: a server that was busy for a
+    /// moment would be busier if every replica made all its connections anew.
+    async fn answering(pool: &AnyPool, late: PoolConnection<Any>) -> Option<Self> {
+        let others = std::iter::from_fn(|| pool.try_acquire());
+        let asked = std::iter::once(late).chain(others).map(async |mut connection| {
+            let answered = timeout(PING, ask(&mut connection)).await;
+            if let Ok(Ok(State::Writable)) = answered {
+                let connection = Some(connection);
+                return Some(Self { connection });
+            }
+            drop(connection.detach());
+            None
+        });
+        let answered = join_all(asked).await;
+        answered.into_iter().flatten().next()
     }
 
     pub(super) fn connection(&mut self) -> Result<&mut AnyConnection, sqlx::Error> {
@@ -176,12 +224,19 @@ impl LeasedConnection {
         }
     }
 
-    /// Returns the result of the work. A connection that did not answer in time is closed.
+    /// Returns the result of the work. A connection that did not answer in time is closed, and so is
+    /// one whose server takes no work any more.
     pub(super) fn finish<T>(mut self, done: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, sqlx::Error> {
-        done.unwrap_or_else(|_| {
+        let done = done.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let is_usable = match &done {
+            Ok(_) => true,
+            Err(sqlx::Error::PoolTimedOut) => false,
+            Err(error) => !is_about_connection(error),
+        };
+        if !is_usable {
             drop(self.connection.take().map(PoolConnection::detach));
-            Err(sqlx::Error::PoolTimedOut)
-        })
+        }
+        done
     }
 }
 
@@ -197,6 +252,38 @@ impl Drop for LeasedConnection {
             runtime.spawn(timeout(RETURN, back));
         }
     }
+}
+
+/// Whether the server of a connection takes changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Writable,
+    ReadOnly,
+}
+
+/// Asks the server of a connection, as a ping does, whether it takes changes.
+// SECURITY: a former primary that only reads has no revocations of the new one. A connection to it is
+// used for nothing.
+async fn ask(connection: &mut AnyConnection) -> Result<State, sqlx::Error> {
+    if connection.backend_name() != POSTGRES {
+        return connection.ping().await.map(|()| State::Writable);
+    }
+    let writable = connection.fetch_optional(sqlx::raw_sql(IS_WRITABLE)).await?;
+    Ok(match writable {
+        Some(_) => State::Writable,
+        None => State::ReadOnly,
+    })
+}
+
+/// Whether an error is about the connection or its server, and not about what was asked: the server
+/// only reads (class 25), is stopping or was made to close the connection (57), or cannot be
+/// reached (08). A statement that took too long (57014) is about what was asked.
+fn is_about_connection(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    let code = error.code().unwrap_or_default();
+    code.len() == 5 && code != "57014" && ["08", "25", "57"].iter().any(|class| code.starts_with(class))
 }
 
 /// Migrates the tables, and retries while another process does so. Only connecting is limited in
@@ -277,6 +364,7 @@ fn detail(error: &sqlx::Error) -> String {
         },
         sqlx::Error::Tls(_) => "TLS with the database failed".to_owned(),
         sqlx::Error::PoolTimedOut => "no answer in time".to_owned(),
+        sqlx::Error::Protocol(text) if text == READ_ONLY => READ_ONLY.to_owned(),
         sqlx::Error::PoolClosed => "it is closed".to_owned(),
         sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
         sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),

@@ -102,8 +102,11 @@ impl Store {
     /// Removes audit events and tokens that ended before `audit`, revocations, browser sessions and
     /// logins that have ended, and rows of sessions last active more than a day ago.
     ///
-    /// Uses small transactions, so that other changes need not wait long. What is left after an
-    /// error is removed the next time.
+    /// Uses small transactions, so that other changes need not wait long. Each kind of row is removed
+    /// whether or not others can be; what is left after an error is removed the next time.
+    ///
+    /// # Errors
+    /// The first one.
     pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
         let inactive = now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN);
         let expired = [
@@ -151,12 +154,17 @@ impl Store {
                 inactive,
             ),
         ];
-        self.delete_ended_agent_keys(audit).await?;
-        self.forget_unexported(audit).await?;
+        let mut outcome = self.delete_ended_agent_keys(audit).await.map(drop);
+        outcome = outcome.and(self.forget_unexported(audit).await.map(drop));
         for (sql, before) in expired {
-            let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
-            while is_full(self.execute(sql, [before.into(), ROWS_PER_TRANSACTION.into()]).await?) {}
+            outcome = outcome.and(self.delete_all(sql, before).await);
         }
+        outcome
+    }
+
+    async fn delete_all(&self, sql: &'static str, before: Timestamp) -> Result<(), Error> {
+        let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
+        while is_full(self.execute(sql, [before.into(), ROWS_PER_TRANSACTION.into()]).await?) {}
         Ok(())
     }
 }

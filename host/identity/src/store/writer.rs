@@ -69,7 +69,9 @@ async fn write(database: Database, exports: Arc<AtomicBool>, mut queue: mpsc::Re
     let mut batch = Vec::new();
     // While one transaction waits for the disk, further changes gather.
     while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        let begun = Instant::now();
         commit((&database, &exports), std::mem::take(&mut batch)).await;
+        database.observe("write", begun);
     }
 }
 

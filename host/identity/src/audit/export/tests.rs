@@ -326,6 +326,127 @@ async fn a_batch_that_is_too_large_is_halved_until_it_passes() {
     assert_eq!(fixture.store.unexported_count().await.unwrap(), 0);
 }
 
+fn webhook(address: SocketAddr) -> AuditExport {
+    AuditExport::Webhook {
+        url: Url::parse(&format!("http://{address}/")).unwrap(),
+        token: None,
+        ca: None,
+    }
+}
+
+/// Exports until nothing waits, or so often.
+async fn export(exporter: &mut Exporter, rounds: usize) {
+    for _ in 0..rounds {
+        if matches!(exporter.export_batch().await, Ok(0)) {
+            return;
+        }
+    }
+}
+
+/// A receiver that refuses requests for which `refuses` is true, given the names of their events.
+async fn picky(
+    refuses: impl Fn(&[(String, u64)], usize) -> Option<u16> + Send + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&taken);
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = String::new();
+            let body = loop {
+                let mut bytes = [0; 64 * 1024];
+                let read = connection.read(&mut bytes).await.unwrap();
+                request.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+                let Some((head, body)) = request.split_once("\r\n\r\n") else {
+                    continue;
+                };
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                if body.len() == length.unwrap().parse::<usize>().unwrap() {
+                    break body;
+                }
+            };
+            let events = names(body);
+            let status = refuses(&events, body.len()).unwrap_or(200);
+            if status == 200 {
+                kept.lock().unwrap().extend(events.into_iter().map(|(name, _)| name));
+            }
+            let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (address, taken)
+}
+
+/// One event that the receiver never takes keeps no other from it, and is counted.
+#[tokio::test]
+async fn an_event_that_is_always_refused_is_set_aside() {
+    for status in [400, 413, 422] {
+        let fixture = Fixture::start().await;
+        let bad = |name: &str| name.starts_with("bad");
+        let (address, taken) = picky(move |events, _| events.iter().any(|(name, _)| bad(name)).then_some(status)).await;
+        let mut exporter = fixture.exporter(&webhook(address));
+        let names = ["a", "b", "bad", "bad too", "c", "d", "e", "bad three", "f"];
+        fixture.record(&names).await;
+        fixture.clock.advance(BUCKET * 2);
+        export(&mut exporter, 60).await;
+        assert_eq!(*taken.lock().unwrap(), ["a", "b", "c", "d", "e", "f"], "{status}");
+        assert_eq!((fixture.waiting(), fixture.metrics.audit_exported.get()), (0, 6));
+        assert_eq!(fixture.metrics.audit_set_aside.get(), 3);
+        assert_eq!(fixture.store.unexported_count().await.unwrap(), 0);
+        // It stays in the store.
+        assert_eq!(
+            fixture.store.audit(&store::AuditFilter::default()).await.unwrap().len(),
+            9
+        );
+    }
+}
+
+/// A receiver that takes nothing at all is in the wrong itself: nothing is set aside.
+#[tokio::test]
+async fn nothing_is_set_aside_while_every_event_is_refused() {
+    for status in [400, 401, 403, 404, 429, 500] {
+        let fixture = Fixture::start().await;
+        let (address, _) = picky(move |_, _| Some(status)).await;
+        let mut exporter = fixture.exporter(&webhook(address));
+        fixture.record(&["a", "b", "c"]).await;
+        fixture.clock.advance(BUCKET * 2);
+        export(&mut exporter, 30).await;
+        assert_eq!(fixture.metrics.audit_set_aside.get(), 0, "{status}");
+        assert_eq!(fixture.store.unexported_count().await.unwrap(), 3, "{status}");
+    }
+}
+
+/// A receiver with a smaller bound refuses once, and not each batch.
+#[tokio::test]
+async fn batches_grow_slowly_after_one_was_too_large() {
+    let fixture = Fixture::start().await;
+    let refusals = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&refusals);
+    let (address, taken) = picky(move |_, bytes| {
+        let is_large = bytes > 64 * 1024;
+        *counted.lock().unwrap() += u32::from(is_large);
+        is_large.then_some(413)
+    })
+    .await;
+    let mut exporter = fixture.exporter(&webhook(address));
+    let mut long = fixture.event("x");
+    long.details.insert("detail".to_owned(), "x".repeat(16_000).into());
+    let many: Vec<_> = (0..60)
+        .map(|_| AuditEvent {
+            id: Uuid::now_v7(),
+            ..long.clone()
+        })
+        .collect();
+    fixture.store.record(&many).await.unwrap();
+    fixture.clock.advance(BUCKET * 2);
+    export(&mut exporter, 60).await;
+    assert_eq!(taken.lock().unwrap().len(), 60);
+    assert!(*refusals.lock().unwrap() <= 3, "{refusals:?}");
+    assert_eq!(fixture.metrics.audit_set_aside.get(), 0);
+}
+
 #[tokio::test]
 async fn only_a_regular_file_is_exported_to() {
     let fixture = Fixture::start().await;
