@@ -19,7 +19,13 @@ use tollgate_plugin::credential;
 use tollgate_state::InvalidObject;
 use tollgate_state::extensions::ExtensionSpec;
 
+mod load;
 pub mod otlp;
+mod process;
+
+pub use load::{Counted, LoadMetrics, MAX_CLUSTERS};
+
+use process::ProcessMetrics;
 
 /// Labels whose values come from fixed lists: the type excludes text from callers.
 type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
@@ -31,6 +37,9 @@ type StatusLabel = [(&'static str, u16); 1];
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    process: ProcessMetrics,
+    /// Times, sizes and numbers of what the process does.
+    pub load: LoadMetrics,
     forwarded: Family<(NameLabel, StatusLabel), Counter>,
     duration: Family<NameLabel, Histogram, fn() -> Histogram>,
     decisions: Family<FixedLabels<3>, Counter>,
@@ -74,7 +83,12 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
+        let build: Family<FixedLabels<1>, Gauge> =
+            register(all, "tollgate_build_info", "1, with the version of the program");
+        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         Self {
+            process: ProcessMetrics::register(all),
+            load: LoadMetrics::register(all),
             credentials: Arc::new(credential::Metrics::register(all)),
             identity: Arc::new(identity::Metrics::register(all)),
             application_grants: register(
@@ -175,6 +189,7 @@ impl Metrics {
     /// # Errors
     /// Only when the text cannot be built.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
+        self.process.update();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -206,6 +221,7 @@ impl Metrics {
         let outcome = record.outcome.into();
         let labels = [("front", record.front), ("outcome", outcome), ("reason", record.reason)];
         self.decisions.get_or_create(&labels).inc();
+        self.load.observe_record(record);
     }
 
     /// Counts a request that was sent to a backend. Takes the extension, not a name, so that only

@@ -263,7 +263,7 @@ impl Server {
         let shared = connection::ServerContext::new(handler, limits, tls.clone(), clients);
         let shared = Arc::new(shared);
         let mut reload = interval(RELOAD);
-        loop {
+        'serving: loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -276,10 +276,14 @@ impl Server {
                                 continue;
                             }
                         };
-                        let permit = tokio::select! {
-                            biased;
-                            () = stop.cancelled() => break,
-                            permit = acquire_permit(&slots, &connections) => permit,
+                        let permit = loop {
+                            tokio::select! {
+                                biased;
+                                () = stop.cancelled() => break 'serving,
+                                permit = acquire_permit(&slots, &connections) => break permit,
+                                // Certificates are renewed while no connection ends, too.
+                                _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
+                            }
                         };
                         let slot = ConnectionSlot { _permit: permit, address_permit };
                         let signals = connection::ShutdownSignals {

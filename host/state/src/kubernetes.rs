@@ -19,7 +19,7 @@ use super::Resources;
 use super::application_set_status::ApplicationSetStatuses;
 use super::decode::last_known_good::DecodedInput;
 use super::decode::load::LoadHistory;
-use super::source::Source;
+use super::source::{Source, WatchAge};
 use super::watch::{Timing, Watch, watch_counter};
 use super::write::{ClusterWriter, Error, Writer};
 use tollgate_config::KubernetesState;
@@ -111,6 +111,10 @@ impl Source for KubernetesSource {
 
     fn health(&self) -> Vec<Diagnostic> {
         self.shared.health()
+    }
+
+    fn watch_ages(&self) -> Vec<WatchAge> {
+        self.shared.watch_ages()
     }
 
     fn watch(&self) -> BoxFuture<'_, Watch> {

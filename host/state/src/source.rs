@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -39,6 +40,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// the best known one.
     fn health(&self) -> Vec<Diagnostic>;
 
+    /// How old what is known of each kind of object is; empty if the source is not watched by kinds.
+    fn watch_ages(&self) -> Vec<WatchAge> {
+        Vec::new()
+    }
+
     /// Starts watching for changes. Everything that changes after this returns is signaled, so load
     /// *after* it. Call it inside a Tokio runtime.
     fn watch(&self) -> BoxFuture<'_, Watch>;
@@ -53,6 +59,19 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`write::Error::NotConnected`] until the cluster was reached for the first time.
     fn writer(&self) -> Result<Writer, write::Error>;
+}
+
+/// How old what a watch knows is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchAge {
+    /// The resource, such as `applications.argoproj.io`.
+    pub resource: String,
+    /// Whether the watch is broken, so that what is known may be out of date.
+    pub is_broken: bool,
+    /// Time since the last event; `None` if there was none yet.
+    pub since_event: Option<Duration>,
+    /// Time since the last list was complete; `None` if none was yet.
+    pub since_list: Option<Duration>,
 }
 
 /// Opens the source that the settings name. It starts at once and ends when the last `Arc` is

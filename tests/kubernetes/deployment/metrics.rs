@@ -19,6 +19,7 @@ use tollgate_plugin::credential::cache::health::{Health, LastError, SlotStatus, 
 use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::Recorder;
+use tollgate_state::source::WatchAge;
 use tollgate_state::{InvalidObject, ObjectName, directory, extensions};
 use xtask::cache;
 
@@ -99,6 +100,18 @@ fn filled() -> Arc<Metrics> {
         .configurations([(agent, ConfigurationStatus::Good)].into_iter());
     metrics.identity.stream_closed("revoked");
     metrics.identity.store_failed("audit");
+    metrics.identity.observe_store("read", Duration::ZERO);
+    metrics.load.observe_sizes("argocd", (Some(1), Some(1)));
+    metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
+    metrics.load.open_exchanges("argocd");
+    metrics.load.set_cluster_agents(vec![("prod".to_owned(), 1)]);
+    let second = Some(Duration::from_secs(1));
+    metrics.load.set_watch_ages(&[WatchAge {
+        resource: "applications.argoproj.io".to_owned(),
+        is_broken: false,
+        since_event: second,
+        since_list: second,
+    }]);
     metrics
 }
 
@@ -112,6 +125,8 @@ fn registered(metrics: &Metrics) -> BTreeSet<String> {
         // The text has the unit at the end of the name.
         if unit.starts_with("Some(Seconds)") {
             format!("{name}_seconds")
+        } else if unit.starts_with("Some(Bytes)") {
+            format!("{name}_bytes")
         } else {
             name.to_owned()
         }
@@ -149,7 +164,8 @@ fn documented() -> Families {
     let page = read("docs/metrics.md");
     let mut families = Families::new();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
-    for row in rows.filter(|row| row.starts_with("tollgate_") || row.starts_with("argocd_")) {
+    let prefixes = ["tollgate_", "argocd_", "process_"];
+    for row in rows.filter(|row| prefixes.iter().any(|prefix| row.starts_with(prefix))) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let &[name, kind, unit, labels, meaning, when, ""] = cells.as_slice() else {
             panic!("a row needs six cells: {row}");

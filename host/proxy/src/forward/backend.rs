@@ -334,6 +334,9 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> HttpClient
         .build(connector)
 }
 
+/// How long the other side may acknowledge nothing of what was sent to it.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
 #[derive(Clone, Copy)]
 enum HttpVersions {
     Http1,
@@ -359,6 +362,9 @@ impl Connector {
         let keep_alive = (!spec.keep_alive.is_zero()).then_some(spec.keep_alive);
         tcp.set_keepalive(keep_alive);
         tcp.set_keepalive_interval(keep_alive);
+        // TCP sends no keep-alive probe while something is unacknowledged: a request that is written to a
+        // pooled connection whose host has vanished would wait for a quarter of an hour.
+        tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
         // Bounds one address, so that a dead one leaves time for the next.
         tcp.set_connect_timeout(Some(spec.connect_timeout));
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -399,5 +405,35 @@ impl Service<Uri> for Connector {
                 Err(elapsed) => Err(elapsed.into()),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper_rustls::MaybeHttpsStream;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::forward::tests::test_server::spec;
+
+    /// A host that vanishes while it has a request is noticed by the kernel, because TCP sends no
+    /// keep-alive probe then.
+    #[tokio::test]
+    async fn connections_end_when_nothing_is_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let connection = spec("echo", &url).connection;
+        for versions in [HttpVersions::Http1, HttpVersions::Http2, HttpVersions::Both] {
+            let tls = (tls::unused_config().unwrap(), None);
+            let mut connector = Connector::new(&connection, tls, versions);
+            poll_fn(|cx| connector.poll_ready(cx)).await.unwrap();
+            let MaybeHttpsStream::Http(stream) = connector.call(url.parse().unwrap()).await.unwrap() else {
+                panic!("no TLS was asked for");
+            };
+            let milliseconds = rustix::net::sockopt::tcp_user_timeout(stream.inner()).unwrap();
+            assert_eq!(u128::from(milliseconds), USER_TIMEOUT.as_millis());
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! for each address, and idle unauthenticated connections are closed first, the longest idle before
 //! the others. Connections on which a caller was authenticated are closed last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +30,8 @@ pub(super) struct Connections {
 struct ConnectionTable {
     next: u64,
     registered: HashMap<u64, RegisteredConnection>,
+    /// Numbers of the registered connections of each client.
+    registered_by_client: HashMap<IpAddr, HashSet<u64>>,
     by_client: HashMap<IpAddr, usize>,
 }
 
@@ -94,6 +96,8 @@ impl Connections {
             evict: evict.clone(),
         };
         table.registered.insert(id, connection);
+        let of_client = table.registered_by_client.entry(client(peer.address().ip()));
+        of_client.or_default().insert(id);
         drop(table);
         Registration { connections: self, id }
     }
@@ -106,11 +110,17 @@ impl Connections {
 impl ConnectionTable {
     /// Asks a share of `bound` idle connections to close, and returns their number.
     fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
-        let idle = self.registered.values().filter(|connection| {
-            let is_meant = of.is_none_or(|client_meant| client(connection.peer.address().ip()) == client_meant);
-            is_meant && connection.peer.open_requests() == 0 && !connection.evict.is_cancelled()
-        });
-        let mut idle: Vec<_> = idle
+        // Finding those of one client must not take longer the more connections others have: a client
+        // can cause it with each connection above its limit.
+        let of_client = of.and_then(|client| self.registered_by_client.get(&client));
+        let of_client = of_client.into_iter().flatten().filter_map(|id| self.registered.get(id));
+        let of_all = self.registered.values().filter(|_| of.is_none());
+        let is_idle = |connection: &&RegisteredConnection| {
+            connection.peer.open_requests() == 0 && !connection.evict.is_cancelled()
+        };
+        let mut idle: Vec<_> = of_client
+            .chain(of_all)
+            .filter(is_idle)
             .map(|connection| {
                 (
                     connection.peer.is_authenticated(),
@@ -149,7 +159,18 @@ impl Drop for Registration<'_> {
     fn drop(&mut self) {
         // Dropped without the lock: dropping a peer may release its address permit, which locks
         // again.
-        let connection = self.connections.lock().registered.remove(&self.id);
+        let mut table = self.connections.lock();
+        let connection = table.registered.remove(&self.id);
+        if let Some(connection) = &connection {
+            let client = client(connection.peer.address().ip());
+            if let Some(of_client) = table.registered_by_client.get_mut(&client) {
+                of_client.remove(&self.id);
+                if of_client.is_empty() {
+                    table.registered_by_client.remove(&client);
+                }
+            }
+        }
+        drop(table);
         drop(connection);
     }
 }
@@ -217,7 +238,8 @@ mod tests {
             assert_eq!(evicted(), expected);
         }
         drop(registrations);
-        assert!(connections.lock().registered.is_empty());
+        let table = connections.lock();
+        assert!(table.registered.is_empty() && table.registered_by_client.is_empty());
     }
 
     #[test]
@@ -238,7 +260,17 @@ mod tests {
         let _fourth = acquire("192.0.2.1").unwrap();
         assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
         assert!(acquire("192.0.2.1").is_none(), "a connection is evicted once");
+        // An eviction looks at those of its own client alone, however many others there are.
+        let of_client = |address: &str| {
+            let table = connections.lock();
+            table
+                .registered_by_client
+                .get(&address.parse().unwrap())
+                .map_or(0, HashSet::len)
+        };
+        assert_eq!((of_client("192.0.2.1"), of_client("192.0.2.2")), (1, 1));
         drop(registrations);
+        assert_eq!((of_client("192.0.2.1"), of_client("192.0.2.2")), (0, 0));
         // An IPv6 /64 counts as one address.
         let _networks = [acquire("2001:db8::1").unwrap(), acquire("2001:db8::ffff:1").unwrap()];
         assert!(acquire("2001:db8::2:3").is_none());

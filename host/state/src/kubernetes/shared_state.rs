@@ -17,6 +17,7 @@ use super::watch_store::{WatchState, WatchStore, name_of};
 use crate::ObjectName;
 use crate::application_set_status::{ApplicationSetStatus, ApplicationSetStatuses};
 use crate::decode::read::{DecodedItem, ObjectKind};
+use crate::source::WatchAge;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -127,6 +128,11 @@ impl SharedState {
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(inner.stores.iter().flat_map(WatchStore::decoded_items).collect())
+    }
+
+    pub(super) fn watch_ages(&self) -> Vec<WatchAge> {
+        let inner = self.lock();
+        inner.stores.iter().map(WatchStore::age).collect()
     }
 
     pub(super) fn health(&self) -> Vec<Diagnostic> {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kube::runtime::watcher::Event;
 use serde_json::{Map, Value};
@@ -14,6 +15,7 @@ use super::watch_failure::{FailureClass, WatchFailure};
 use crate::ObjectName;
 use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
 use crate::fields::{Fields, Findings, SourceMap};
+use crate::source::WatchAge;
 use tollgate_core::yaml;
 
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) struct WatchStore {
     objects: BTreeMap<ObjectName, Entry>,
     /// The objects of a list that is not complete yet.
     incoming: Option<BTreeMap<ObjectName, Entry>>,
+    event_at: Option<Instant>,
+    listed_at: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,17 @@ impl WatchStore {
             state: WatchState::Syncing(None),
             objects: BTreeMap::new(),
             incoming: None,
+            event_at: None,
+            listed_at: None,
+        }
+    }
+
+    pub(super) fn age(&self) -> WatchAge {
+        WatchAge {
+            resource: self.spec.resource(),
+            is_broken: matches!(self.state, WatchState::Stale(_)),
+            since_event: self.event_at.map(|at| at.elapsed()),
+            since_list: self.listed_at.map(|at| at.elapsed()),
         }
     }
 
@@ -63,6 +78,11 @@ impl WatchStore {
 
     /// Applies an event and returns whether it changed anything; `namespace` is the control plane's.
     pub(super) fn apply<const WHOLE: bool>(&mut self, event: Event<Object<WHOLE>>, namespace: &str) -> bool {
+        let now = Instant::now();
+        self.event_at = Some(now);
+        if matches!(event, Event::InitDone) {
+            self.listed_at = Some(now);
+        }
         match event {
             Event::Init => {
                 self.incoming = Some(BTreeMap::new());

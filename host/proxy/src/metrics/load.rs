@@ -1,0 +1,264 @@
+//! What the process is busy with: how long requests, reloads and reauthorizations take, how large
+//! messages are, what is open, and whether its threads keep up.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{ConfigPart, FixedLabels, NameLabel, register};
+use crate::record::Record;
+use tollgate_state::source::WatchAge;
+
+/// Bounds of times that should be short, in seconds.
+const SHORT: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+/// Bounds of times that may be long, in seconds.
+const LONG: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+/// Bounds of sizes, in bytes.
+const SIZES: [f64; 8] = [
+    0.0,
+    1_024.0,
+    8_192.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    33_554_432.0,
+];
+
+/// Most clusters that have a series of their own.
+pub const MAX_CLUSTERS: usize = 5_000;
+
+type Histograms<const N: usize> = Family<FixedLabels<N>, Histogram, fn() -> Histogram>;
+
+/// Times, sizes and numbers of what the process does.
+#[derive(Debug)]
+pub struct LoadMetrics {
+    request: Histograms<1>,
+    stage: Histograms<2>,
+    request_bytes: Histograms<1>,
+    response_bytes: Histograms<1>,
+    reload: Histograms<1>,
+    /// Time in which everything open was judged by a new snapshot.
+    pub reauthorization: Histogram,
+    /// Time from the start of a load until everything that its snapshot does not permit has ended.
+    pub withdrawal_lag: Histogram,
+    /// How late the runtime wakes a task.
+    pub runtime_lag: Histogram,
+    /// Snapshots in memory.
+    pub snapshots: Gauge,
+    open_exchanges: Family<FixedLabels<1>, Gauge>,
+    cluster_agents: Family<NameLabel, Gauge>,
+    watch_broken: Family<NameLabel, Gauge>,
+    watch_event_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
+    watch_list_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
+}
+
+impl LoadMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            request: Family::new_with_constructor(long),
+            stage: Family::new_with_constructor(long),
+            request_bytes: Family::new_with_constructor(sizes),
+            response_bytes: Family::new_with_constructor(sizes),
+            reload: Family::new_with_constructor(long),
+            reauthorization: short(),
+            withdrawal_lag: short(),
+            runtime_lag: short(),
+            snapshots: register(
+                registry,
+                "tollgate_snapshots_in_memory",
+                "Generations of the configuration that something still uses",
+            ),
+            open_exchanges: register(
+                registry,
+                "tollgate_open_exchanges",
+                "Requests that are open: watches, uploads, tunnels and those without a response yet",
+            ),
+            cluster_agents: register(
+                registry,
+                "tollgate_cluster_agents",
+                "Agents of a cluster that are connected to this process",
+            ),
+            watch_broken: register(
+                registry,
+                "tollgate_watch_broken",
+                "1 while a watch of objects is broken: what is known of them may be old",
+            ),
+            watch_event_age: register(
+                registry,
+                "tollgate_watch_event_age_seconds",
+                "Time since the last event of a watch of objects",
+            ),
+            watch_list_age: register(
+                registry,
+                "tollgate_watch_list_age_seconds",
+                "Time since a watch of objects last had a complete list",
+            ),
+        };
+        let mut seconds = |name: &str, help: &str, histogram: Histogram| {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram);
+        };
+        seconds(
+            "tollgate_reauthorization",
+            "Time in which everything open was judged by a new configuration",
+            metrics.reauthorization.clone(),
+        );
+        seconds(
+            "tollgate_withdrawal_lag",
+            "Time from reading a change until everything that it does not permit has ended",
+            metrics.withdrawal_lag.clone(),
+        );
+        seconds(
+            "tollgate_runtime_lag",
+            "How late the threads that serve begin work that is due",
+            metrics.runtime_lag.clone(),
+        );
+        let mut by_label = |name: &str, help: &str, unit: Unit, histograms: Histograms<1>| {
+            registry.register_with_unit(name, help, unit, histograms);
+        };
+        by_label(
+            "tollgate_request",
+            "Time from a request's head to that of its response",
+            Unit::Seconds,
+            metrics.request.clone(),
+        );
+        by_label(
+            "tollgate_reload",
+            "Time of a load of a part of the configuration",
+            Unit::Seconds,
+            metrics.reload.clone(),
+        );
+        by_label(
+            "tollgate_request_size",
+            "Size of the content of requests whose head says it",
+            Unit::Bytes,
+            metrics.request_bytes.clone(),
+        );
+        by_label(
+            "tollgate_response_size",
+            "Size of the content of responses whose head says it",
+            Unit::Bytes,
+            metrics.response_bytes.clone(),
+        );
+        registry.register_with_unit(
+            "tollgate_request_stage",
+            "Time of each stage of a request",
+            Unit::Seconds,
+            metrics.stage.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn observe_record(&self, record: &Record) {
+        let front = ("front", record.front);
+        let total: Duration = record.stage_durations.iter().sum();
+        self.request.get_or_create(&[front]).observe(total.as_secs_f64());
+        let stages = ["authenticate", "authorize", "headers", "forward"];
+        for (stage, duration) in stages.into_iter().zip(record.stage_durations) {
+            // A stage that the request did not reach took no time at all.
+            if !duration.is_zero() {
+                let labels = [front, ("stage", stage)];
+                self.stage.get_or_create(&labels).observe(duration.as_secs_f64());
+            }
+        }
+    }
+
+    /// Records sizes of a message's content, as far as its heads say them.
+    ///
+    /// - `front`: one of the fixed names of the decision records.
+    pub fn observe_sizes(&self, front: &'static str, (request, response): (Option<u64>, Option<u64>)) {
+        let label = [("front", front)];
+        if let Some(bytes) = request {
+            self.request_bytes.get_or_create(&label).observe(as_float(bytes));
+        }
+        if let Some(bytes) = response {
+            self.response_bytes.get_or_create(&label).observe(as_float(bytes));
+        }
+    }
+
+    /// Records how long a load of a part took.
+    pub fn observe_reload(&self, part: ConfigPart, duration: Duration) {
+        let label = [("part", part.into())];
+        self.reload.get_or_create(&label).observe(duration.as_secs_f64());
+    }
+
+    /// How many exchanges of a front are open.
+    pub fn open_exchanges(&self, front: &'static str) -> Gauge {
+        self.open_exchanges.get_or_create(&[("front", front)]).clone()
+    }
+
+    /// Replaces how old what is known of each kind of object is. A kind that is watched in several
+    /// namespaces has the greatest age.
+    pub fn set_watch_ages(&self, ages: &[WatchAge]) {
+        for family in [&self.watch_event_age, &self.watch_list_age] {
+            family.clear();
+        }
+        self.watch_broken.clear();
+        for age in ages {
+            let label = [("resource", age.resource.clone())];
+            let broken = self.watch_broken.get_or_create(&label);
+            broken.set(broken.get().max(i64::from(age.is_broken)));
+            drop(broken);
+            for (family, since) in [
+                (&self.watch_event_age, age.since_event),
+                (&self.watch_list_age, age.since_list),
+            ] {
+                if let Some(since) = since {
+                    let gauge = family.get_or_create(&label);
+                    gauge.set(gauge.get().max(since.as_secs_f64()));
+                }
+            }
+        }
+    }
+
+    /// Replaces how many agents of each cluster are connected. Beyond [`MAX_CLUSTERS`], clusters with
+    /// an agent are left out first.
+    pub fn set_cluster_agents(&self, mut clusters: Vec<(String, usize)>) {
+        clusters.sort_by(|(name, agents), (other, others)| (agents, name).cmp(&(others, other)));
+        clusters.truncate(MAX_CLUSTERS);
+        self.cluster_agents.clear();
+        for (cluster, agents) in clusters {
+            let gauge = self.cluster_agents.get_or_create(&[("cluster", cluster)]);
+            gauge.inc_by(i64::try_from(agents).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Counts one of something in a gauge for as long as it lives.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Counted {
+    /// Adds one to `gauge` until it is dropped.
+    pub fn in_gauge(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn short() -> Histogram {
+    Histogram::new(SHORT)
+}
+
+fn long() -> Histogram {
+    Histogram::new(LONG)
+}
+
+fn sizes() -> Histogram {
+    Histogram::new(SIZES)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics have 53 bits")]
+fn as_float(bytes: u64) -> f64 {
+    bytes as f64
+}
