@@ -675,6 +675,45 @@ async fn what_is_withdrawn_ends_beside_a_mistake() {
     assert!(is_broken(&environment.world, "state").await);
 }
 
+/// An upload whose response has not begun keeps what was in force at its start out of memory: a
+/// snapshot is megabytes, and a person may have a hundred requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_its_response_keeps_no_snapshot() {
+    let environment = TestEnvironment::start().await;
+    let mut open = Vec::new();
+    for (number, front) in FRONTS.into_iter().enumerate() {
+        for kind in kinds(front) {
+            open.push(environment.open(front, None, *kind).await);
+            let before = environment.generation().await;
+            let name = format!("more-{number}-{kind:?}").to_lowercase();
+            let spec = json!({"spec": {"project": "default", "destination": {"name": "in-cluster"}}});
+            let object = object("argoproj.io/v1alpha1", "Application", &name, CONTROL_PLANE, spec);
+            put(
+                &environment.world,
+                &format!("state/95{number}.yaml"),
+                object.to_string(),
+            );
+            let is_newer = || async { environment.generation().await > before };
+            environment.world.until("another generation", is_newer).await;
+        }
+    }
+    assert!(open.len() > 10);
+    let only_the_newest = || async {
+        let metrics = environment.world.admin("/metrics").await;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_snapshots_in_memory "));
+        line.unwrap().parse::<u64>().unwrap() == 1
+    };
+    environment
+        .world
+        .until("older snapshots to be gone", only_the_newest)
+        .await;
+    for exchange in &mut open {
+        assert!(exchange.is_open(&environment), "{} was cut", exchange.name);
+    }
+}
+
 async fn withdraw_all(environment: &TestEnvironment) {
     let mut twins = Vec::new();
     for front in FRONTS {

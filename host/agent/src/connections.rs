@@ -300,6 +300,11 @@ impl Connections {
         })
     }
 
+    /// How many agents of each cluster are connected to this process, by the cluster's server.
+    pub fn counts_by_server(&self) -> HashMap<Arc<str>, usize> {
+        self.state().counts_by_server()
+    }
+
     /// Accepts nobody any more, and ends each connection once it has no open request. Returns when none is
     /// left.
     pub async fn drain(&self) {

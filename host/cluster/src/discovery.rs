@@ -56,7 +56,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// The kind that a cluster serves for a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceKind {
     /// API group in which it is served; empty for the core group.
     pub group: Arc<str>,
@@ -67,7 +67,7 @@ pub struct ResourceKind {
 }
 
 /// Whether the objects of a kind are in namespaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceScope {
     /// In namespaces.
     Namespaced,

@@ -48,7 +48,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 const AGENT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-const MAX_CONCURRENT_CLUSTERS: usize = 4;
+/// Clusters that are asked at once. One that hangs keeps its place for as long as its timeout.
+const MAX_CONCURRENT_CLUSTERS: usize = 32;
 
 /// What was found about an agent, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -36,6 +36,8 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Client, Handler};
+use tollgate_state::ClusterAuth;
+use tollgate_state::source::Source;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
@@ -50,6 +52,8 @@ pub(crate) struct AdminState {
     /// `None` if Argo CD's Redis is not read.
     pub(crate) revoked: Option<Arc<RevokedTokens>>,
     pub(crate) agents: Arc<Connections>,
+    /// Where the objects come from.
+    pub(crate) source: Arc<dyn Source>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -238,6 +242,20 @@ impl AdminState {
         let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
         self.metrics.credentials.replace(health, self.credentials.totals());
         self.metrics.set_agents(self.agents.counts());
+        let connected = self.agents.counts_by_server();
+        let with_agent = snapshot
+            .clusters
+            .iter()
+            .filter(|access| matches!(access.auth(), ClusterAuth::Agent(_)));
+        let agents = with_agent.map(|access| {
+            let agents = connected
+                .get(access.cluster().server.as_str())
+                .copied()
+                .unwrap_or_default();
+            (access.label().to_string(), agents)
+        });
+        self.metrics.load.set_cluster_agents(agents.collect());
+        self.metrics.load.set_watch_ages(&self.source.watch_ages());
         &self.metrics
     }
 }

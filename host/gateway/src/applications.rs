@@ -5,7 +5,6 @@
 //! account of another Application. For callers that RBAC refuses, the cluster gets no queries.
 //! Without the permission `override`, callers reach only objects of the Application.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, request};
@@ -61,7 +60,7 @@ pub struct ApplicationsFrontState {
 }
 
 /// A permitted request, to be authorized again after a change.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApplicationReauthorization {
     front_state: PtrEqArc<ApplicationsFrontState>,
     principal: PtrEqArc<Principal>,
@@ -121,14 +120,6 @@ impl ApplicationReauthorization {
             Ok(()) => self.ownership.clone(),
             Err(reason) => OwnershipCheck::Refused(reason),
         }
-    }
-}
-
-impl Hash for ApplicationReauthorization {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.principal.hash(state);
-        self.name.hash(state);
-        self.attributes.path.hash(state);
     }
 }
 
@@ -276,7 +267,8 @@ impl RouteHandler for ApplicationPath<'_> {
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        let (gateway, snapshot, principal) = (context.gateway, context.snapshot, context.principal);
+        let (gateway, principal) = (context.gateway, context.principal);
+        let snapshot = Arc::clone(&context.snapshot);
         let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.policies.applications) else {
             return Err(Rejection::NotFound);
         };
@@ -308,9 +300,10 @@ impl RouteHandler for ApplicationPath<'_> {
             .authorize_request(
                 (name, attributes),
                 (format, body),
-                (snapshot, principal, context.record),
+                (&snapshot, principal, context.record),
             )
             .await?;
+        drop(snapshot);
         let path = ApplicationPath { rest, ..*self };
         let request = (cleaned, body.without_trailers());
         context
@@ -338,9 +331,12 @@ impl RequestContext<'_> {
             record,
         } = self;
         let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
-        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
+        let cluster = Arc::clone(cluster.ok_or(Rejection::UnknownCluster)?);
         let reauthorization = Reauthorization::Application(reauthorization);
-        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        let front = snapshot.policies.applications.as_ref();
+        let audits = front.is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
+        drop(snapshot);
         let cluster_identity = front_state.cluster_identity(permit);
         record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
@@ -348,7 +344,7 @@ impl RequestContext<'_> {
             }
         });
         let cluster_request = ClusterRequest {
-            cluster,
+            cluster: &cluster,
             rest: path.rest,
             query: path.query,
             attributes: permit.attributes(),
@@ -359,12 +355,10 @@ impl RequestContext<'_> {
             ending: guard.ending(),
         };
         let held = (held, guard);
-        let front = snapshot.policies.applications.as_ref();
-        let audits = front.is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
         let answered = match audits {
             false => cluster_request.send(request, held, record).await,
             true => {
-                let deny_reason = audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), cluster);
+                let deny_reason = audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), &cluster);
                 let (answered, deny_reason) = tokio::join!(cluster_request.send(request, held, record), deny_reason);
                 if let Some(deny_reason) = deny_reason {
                     gateway.would_refuse(permit, deny_reason, record);

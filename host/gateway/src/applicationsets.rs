@@ -50,6 +50,7 @@ mod read;
 pub(crate) mod request;
 mod rest;
 pub(crate) mod route;
+pub(crate) mod set_list;
 pub(crate) mod summary;
 mod watch;
 
@@ -131,7 +132,7 @@ impl RequestContext<'_> {
             checks: Vec::new(),
             reader: None,
             later: LaterApplications::Unjudged,
-            snapshot,
+            snapshot: &snapshot,
             principal,
             record,
             front_state,

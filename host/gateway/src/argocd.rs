@@ -13,13 +13,14 @@ use http::{HeaderValue, Method, Response, Version, request};
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::front::{RequestContext, RouteHandler};
-use crate::open_exchanges::Reauthorization;
+use crate::open_exchanges::{NotAdmitted, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::sign_in;
 use crate::snapshot::Snapshot;
 use tollgate_config::ArgocdServer;
 use tollgate_identity::authenticate::{self, Principal};
+use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::forward::{ArgocdBackend, Body};
 use tollgate_proxy::headers::{self, ClientFields};
 use tollgate_proxy::record::{OpenRecord, Stage};
@@ -127,15 +128,23 @@ impl RouteHandler<()> for ArgocdRoute {
         let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
         api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
         self.prepare(&mut head)?;
-        let principal = self.authenticate(&head, gateway, (client, snapshot), record).await?;
+        let principal = self.authenticate(&head, gateway, (client, &snapshot), record).await?;
         let principal = principal.as_ref();
         // Held from here on, because the content that a policy reads is in memory.
         let held = principal
             .map(|principal| gateway.persons.acquire(principal.limit_key()))
             .transpose()?;
         let request = (*self, &head, &mut body);
-        let permit = permit::authorize(request, principal, (gateway, snapshot), record).await?;
+        let authenticated_by = snapshot.generation;
+        let (permit, snapshot) = permit::authorize(request, principal, (gateway, snapshot), record).await?;
         record.finish_stage(Stage::Authorize);
+        let reauthorization = permit.into_reauthorization(principal);
+        if snapshot.generation != authenticated_by {
+            record.note(|record| record.generation = snapshot.generation);
+            if !reauthorization.0.is_still_allowed(&snapshot) {
+                return Err(NotAdmitted(EndReason::Withdrawn).into());
+            }
+        }
         let connections = backend.connections(self.protocol());
         let upstream = connections.upstream();
         let signs_out = head.uri.path() == SIGN_OUT;
@@ -150,8 +159,9 @@ impl RouteHandler<()> for ArgocdRoute {
             outbound.hold(held);
             outbound.expire_with_credential(principal.expires_at(), record.id());
         }
-        let reauthorization = Reauthorization::Argocd(permit.into_reauthorization(principal));
-        let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
+        let reauthorization = Reauthorization::Argocd(reauthorization);
+        let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
+        drop(snapshot);
         outbound.terminate_on(guard.ending());
         // The content may go on after the response has ended.
         body.hold(Arc::clone(&guard));

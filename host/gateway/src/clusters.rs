@@ -120,9 +120,10 @@ impl RequestContext<'_> {
 
     async fn hand_out(self, name: &str) -> Result<Response<Body>, Rejection> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::Credential), snapshot, principal, record)?;
+        let permit = permit((name, ClusterOperation::Credential), &snapshot, principal, record)?;
         let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, name, &permit));
-        let _guard = self.gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let _guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        drop(snapshot);
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         let access = permit.access();
         let lease = lease(access, record).await?;
@@ -136,7 +137,7 @@ impl RequestContext<'_> {
     /// The agents of a cluster that are connected, and the keys by which they are known.
     async fn show_agents(self, name: &str) -> Result<Response<Body>, Rejection> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::Agents), snapshot, principal, record)?;
+        let permit = permit((name, ClusterOperation::Agents), &snapshot, principal, record)?;
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         let server = &permit.access().cluster().server;
         let connections = self.gateway.status.agents.statuses(Some(server));
@@ -158,7 +159,7 @@ impl RequestContext<'_> {
     /// Revokes the key of an agent that joined. Its connections end within a second, on every replica.
     async fn revoke_key(self, name: &str, key: AgentKey) -> Result<Response<Body>, Rejection> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::RevokeKey), snapshot, principal, record)?;
+        let permit = permit((name, ClusterOperation::RevokeKey), &snapshot, principal, record)?;
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         let store = self.gateway.store.as_ref().ok_or(Rejection::NotFound)?;
         let server = &permit.access().cluster().server;
@@ -189,9 +190,10 @@ impl RequestContext<'_> {
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
         let operation = ClusterOperation::of(cleaned.method(), &attributes);
-        let permit = permit((&path.name, operation), snapshot, principal, record)?;
+        let permit = permit((&path.name, operation), &snapshot, principal, record)?;
         let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
-        let guard = self.gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        drop(snapshot);
         let held = self.gateway.persons.acquire(principal.limit_key())?;
         let cluster_request = ClusterRequest {
             cluster: permit.access(),

@@ -7,7 +7,6 @@
 //! Security: a request reaches a cluster only with a [`ControlPlanePermit`], as an account that the
 //! permit names, and nothing else of the gateway can be reached in a tunnel.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::uri::Authority;
@@ -23,11 +22,12 @@ use crate::control_plane::permit::{
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{RequestContext, RouteHandler};
 use crate::object_content::ContentFormat;
-use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::rejection::{Rejection, control_plane_reason};
 use crate::snapshot::Snapshot;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::sessions::EndReason;
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
@@ -40,7 +40,7 @@ pub mod permit;
 pub(crate) mod route;
 
 /// A permitted request, to be authorized again after a change.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControlPlaneReauthorization {
     front_state: PtrEqArc<ApplicationsFrontState>,
     principal: PtrEqArc<Principal>,
@@ -130,14 +130,6 @@ impl ControlPlaneReauthorization {
     }
 }
 
-impl Hash for ControlPlaneReauthorization {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.principal.hash(state);
-        self.path.hash(state);
-        self.user.hash(state);
-    }
-}
-
 impl RouteHandler for ControlPlanePath<'_> {
     // SECURITY: no page opens a tunnel. Everything else is judged as if it changed something.
     fn safety(&self, _method: &Method) -> Safety {
@@ -149,7 +141,7 @@ impl RouteHandler for ControlPlanePath<'_> {
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        let (gateway, snapshot, principal) = (context.gateway, context.snapshot, context.principal);
+        let (gateway, mut snapshot, principal) = (context.gateway, context.snapshot, context.principal);
         let record = context.record;
         record.note(|record| record.front = "control-plane");
         let Some(front_state) = &gateway.applications_state else {
@@ -170,15 +162,26 @@ impl RouteHandler for ControlPlanePath<'_> {
         let from = (&snapshot.policies, &*snapshot.clusters);
         let accessed = access_cluster(from, principal, &request, record);
         record.finish_stage(Stage::Authorize);
-        let access = accessed?;
+        let mut access = accessed?;
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
                 attributes: Some(access.attributes.shortened()),
                 ..KubernetesNote::default()
             }));
         });
-        let body = body.without_trailers();
-        let (object, body) = find_object(front_state, snapshot, &access, (request.format, body)).await?;
+        let mut body = body.without_trailers();
+        if access.needs_object(&snapshot.policies) && object::sends_object(&access.attributes) {
+            // Whoever sends content slowly must not keep what was in force when they began.
+            drop((access, snapshot));
+            body = Body::from(body.buffer_all(object::CONTENT_BYTES).await?);
+            snapshot = gateway.status.current.load_full();
+            record.note(|record| record.generation = snapshot.generation);
+            if !snapshot.authenticator.is_still_valid(principal) {
+                return Err(NotAdmitted(EndReason::Withdrawn).into());
+            }
+            access = access_again((&snapshot.policies, &snapshot.clusters), principal, &request)?;
+        }
+        let (object, body) = find_object(front_state, &snapshot, &access, (request.format, body)).await?;
         let from = (&snapshot.policies, front_state.restrictions());
         let mut at = Timestamp::UNIX_EPOCH;
         record.note(|record| {
@@ -210,12 +213,14 @@ impl RouteHandler for ControlPlanePath<'_> {
         }
         let reauthorization = ControlPlaneReauthorization::new(front_state, principal, &request, (object, &permit));
         let reauthorization = Reauthorization::ControlPlane(reauthorization);
-        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        drop(snapshot);
+        let (rest, attributes) = access.into_request();
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
-            rest: access.rest,
+            rest,
             query: self.query,
-            attributes: &access.attributes,
+            attributes: &attributes,
             identity: RequestIdentity::Impersonated(permit.identity()),
             client: context.client,
             decision: record.id(),

@@ -66,11 +66,12 @@ impl RouteHandler for ExtensionPath<'_> {
         record.note(|record| note_call(record, &call));
         let caller = snapshot.policies.caller(principal);
         let permit = permit::authorize(&snapshot.policies, &caller, call, record);
+        drop(caller);
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
         record.note(|record| record.project = permit.project().map(str::to_owned));
         let reauthorization = Reauthorization::Extension(ExtensionReauthorization(Arc::clone(&permit)));
-        let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
+        let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
 
         let permits = (
             gateway.persons.acquire(principal.limit_key())?,
@@ -81,7 +82,7 @@ impl RouteHandler for ExtensionPath<'_> {
             Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
         let mut outbound = gateway
-            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (client, record))
+            .prepare(headers::clean_for(head, fields)?, &permit, &snapshot, (client, record))
             .await?;
         outbound.hold(permits);
         outbound.expire_with_credential(principal.expires_at(), record.id());
@@ -91,11 +92,13 @@ impl RouteHandler for ExtensionPath<'_> {
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
         outbound.hold(ExchangeTimer::start(&gateway.status.metrics, &permit));
+        let plugins = Arc::clone(&snapshot.plugins);
+        drop(snapshot);
 
         let forwarded = permit.backend().forward(outbound, body).await;
         record.finish_stage(Stage::Forward);
         gateway.count(&permit, &forwarded);
-        gateway.finish(forwarded?, &permit, snapshot).await
+        finish(forwarded?, &permit, &plugins).await
     }
 }
 
@@ -147,23 +150,6 @@ impl Gateway {
         Ok(cleaned.seal((upstream, path), &own, client)?)
     }
 
-    async fn finish(
-        &self,
-        mut response: Response<Body>,
-        permit: &ExtensionPermit,
-        snapshot: &Snapshot,
-    ) -> Result<Response<Body>, Rejection> {
-        let context = context(permit);
-        let status = response.status();
-        for filter in snapshot.plugins.header_filters(permit.extension().name()) {
-            filter.response_plan().apply(response.headers_mut());
-            if filter.filters_responses() {
-                filter.filter_response(&context, status, response.headers_mut()).await?;
-            }
-        }
-        Ok(response)
-    }
-
     /// Counts requests handed to a backend, as Argo CD does.
     fn count(&self, permit: &ExtensionPermit, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = forwarded.as_ref().map_or_else(forward::Error::status, Response::status);
@@ -171,6 +157,23 @@ impl Gateway {
             .metrics
             .count_forwarded(permit.extension().spec(), status.as_u16());
     }
+}
+
+/// Lets plugins edit the response.
+async fn finish(
+    mut response: Response<Body>,
+    permit: &ExtensionPermit,
+    plugins: &tollgate_plugin::PluginSet,
+) -> Result<Response<Body>, Rejection> {
+    let context = context(permit);
+    let status = response.status();
+    for filter in plugins.header_filters(permit.extension().name()) {
+        filter.response_plan().apply(response.headers_mut());
+        if filter.filters_responses() {
+            filter.filter_response(&context, status, response.headers_mut()).await?;
+        }
+    }
+    Ok(response)
 }
 
 fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {

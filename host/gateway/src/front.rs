@@ -31,7 +31,8 @@ use tollgate_proxy::server::Client;
 pub(crate) struct RequestContext<'a, P = &'a Arc<Principal>> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) client: &'a Arc<Client>,
-    pub(crate) snapshot: &'a Arc<Snapshot>,
+    /// Whoever waits for somebody else's response drops it first: a snapshot is megabytes.
+    pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) principal: P,
     pub(crate) record: &'a mut OpenRecord,
 }

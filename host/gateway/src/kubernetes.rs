@@ -129,10 +129,10 @@ impl KubernetesReauthorization {
 }
 
 /// A request into an agent's cluster, while the front is open.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct KubernetesRequest<'a> {
     path: KubernetesPath<'a>,
-    front: &'a KubernetesFront,
+    front: KubernetesFront,
     front_state: &'a Arc<KubernetesFrontState>,
 }
 
@@ -202,7 +202,7 @@ impl RouteHandler<()> for KubernetesRequest<'_> {
                 rest: self.path.rest,
                 query: query.as_deref(),
             },
-            ..*self
+            ..self.clone()
         };
         let mut audit_context = AuditContext::default();
         let permitted = request.admit(head, &mut context, &mut audit_context).await;
@@ -226,10 +226,10 @@ impl RouteHandler<()> for KubernetesRequest<'_> {
 
 impl<'a> KubernetesRequest<'a> {
     /// `None` while the front is closed.
-    pub(crate) fn of(path: KubernetesPath<'a>, gateway: &'a Gateway, snapshot: &'a Snapshot) -> Option<Self> {
+    pub(crate) fn of(path: KubernetesPath<'a>, gateway: &'a Gateway, snapshot: &Snapshot) -> Option<Self> {
         Some(Self {
             path,
-            front: snapshot.policies.kubernetes.as_ref()?,
+            front: snapshot.policies.kubernetes.clone()?,
             front_state: gateway.kubernetes_state.as_ref()?,
         })
     }
@@ -366,7 +366,7 @@ impl<'a> KubernetesRequest<'a> {
         let PermittedRequest { permit, cleaned, held } = permitted;
         let access = permit.access();
         let cluster = match snapshot.clusters.find(&access.agent().cluster) {
-            ClusterLookup::One(cluster) => cluster,
+            ClusterLookup::One(cluster) => Arc::clone(cluster),
             ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
@@ -386,10 +386,11 @@ impl<'a> KubernetesRequest<'a> {
         let guard =
             gateway
                 .open
-                .register_with_session(reauthorization, (snapshot, record.id()), Some(Arc::new(entered)));
+                .register_with_session(reauthorization, (&snapshot, record.id()), Some(Arc::new(entered)));
+        drop(snapshot);
         let guard = guard.map_err(|NotAdmitted(ending)| Rejection::Ended(ending))?;
         let cluster_request = ClusterRequest {
-            cluster,
+            cluster: &cluster,
             rest: self.path.rest,
             query: self.path.query,
             attributes: permit.attributes(),

@@ -15,7 +15,7 @@ mod protobuf;
 #[cfg(test)]
 mod tests;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ContentFormat {
     /// JSON: an object, or the part of it that a patch changes. Undeclared content is JSON to
     /// kube-apiserver.

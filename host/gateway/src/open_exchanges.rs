@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use tokio::sync::{Notify, watch};
@@ -34,6 +34,7 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
 use tollgate_policy::rego::Bundle;
+use tollgate_proxy::metrics::{Counted, Metrics};
 use tollgate_proxy::record::Recorder;
 
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
@@ -114,6 +115,19 @@ impl Reauthorization {
             Self::ApplicationSets(PtrEqArc(principal)) => Some(principal),
             Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.principal(),
             Self::Kubernetes(_) => None,
+        }
+    }
+
+    /// The front, as decision records name it.
+    fn front(&self) -> &'static str {
+        match self {
+            Self::Extension(_) => "extensions",
+            Self::Cluster(_) => "clusters",
+            Self::Kubernetes(_) => "kubernetes",
+            Self::Application(_) => "applications",
+            Self::ControlPlane(_) => "control-plane",
+            Self::ApplicationSets(_) => "applicationsets",
+            Self::Argocd(_) => "argocd",
         }
     }
 
@@ -204,6 +218,7 @@ struct Exchange {
     end_trigger: Arc<EndTrigger>,
     /// The session that also counts the exchange and records its end.
     session: Option<Arc<ExchangeGuard>>,
+    _counted: Counted,
 }
 
 impl Exchange {
@@ -262,6 +277,7 @@ pub(crate) struct OpenExchanges {
     next: AtomicU64,
     current: CurrentSnapshot,
     recorder: Arc<Recorder>,
+    metrics: Arc<Metrics>,
     /// Tokens that Argo CD revoked; `None` if its Redis is not read.
     revoked: Option<Arc<RevokedTokens>>,
     /// Logins that ended, and who is locked; `None` if nothing is stored.
@@ -288,7 +304,7 @@ pub(crate) struct NotAdmitted(pub(crate) EndReason);
 impl OpenExchanges {
     pub(crate) fn new(
         current: CurrentSnapshot,
-        recorder: Arc<Recorder>,
+        (recorder, metrics): (Arc<Recorder>, Arc<Metrics>),
         (revoked, sessions): (Option<Arc<RevokedTokens>>, Option<Arc<SessionRegistry>>),
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -297,6 +313,7 @@ impl OpenExchanges {
             reauthorized: watch::Sender::new(current.load_full()),
             current,
             recorder,
+            metrics,
             revoked,
             sessions,
             changed: Notify::new(),
@@ -319,7 +336,11 @@ impl OpenExchanges {
                 continue;
             }
             let (here, by) = (Arc::clone(&self), Arc::clone(&now));
+            let begun = Instant::now();
             let ended = tokio::task::spawn_blocking(move || here.reauthorize_all(&before, &by)).await;
+            let metrics = &self.metrics.load;
+            metrics.reauthorization.observe(begun.elapsed().as_secs_f64());
+            metrics.withdrawal_lag.observe(now.begun.elapsed().as_secs_f64());
             match ended {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
@@ -404,6 +425,7 @@ impl OpenExchanges {
         let recorder = Arc::clone(&self.recorder);
         end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange = Arc::new(Exchange {
+            _counted: Counted::in_gauge(&self.metrics.load.open_exchanges(reauthorization.front())),
             reauthorization,
             end_trigger: Arc::clone(&end_trigger),
             session,
@@ -491,5 +513,48 @@ impl Drop for OpenExchangeGuard {
             // The exchange may have ended before the record of its start was closed.
             self.all.recorder.amend(self.decision, ending.code());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let below = |path: PathBuf| match path.is_dir() {
+            true => sources(&path),
+            false => vec![path],
+        };
+        entries.flat_map(below).collect()
+    }
+
+    /// Questions are keys of a map. A hash that leaves out what distinguishes thousands of them, as the
+    /// cluster does for Argo CD's watches, makes each change cost their square. So a hash is derived,
+    /// and these two take in all that their equality does, or nearly.
+    #[test]
+    fn a_hash_is_derived_like_the_equality_beside_it() {
+        let host = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut found = Vec::new();
+        for path in sources(host)
+            .iter()
+            .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        {
+            let text = fs::read_to_string(path).unwrap();
+            let by_hand = text
+                .lines()
+                .map(str::trim)
+                .filter(|line| line.starts_with("impl") && line.contains(" Hash for ") && line.ends_with('{'));
+            found.extend(by_hand.map(|line| format!("{}: {line}", path.strip_prefix(host).unwrap().display())));
+        }
+        found.sort();
+        assert_eq!(
+            found,
+            [
+                "gateway/src/extensions/reauthorization.rs: impl Hash for ExtensionReauthorization {",
+                "gateway/src/open_exchanges.rs: impl<T> Hash for PtrEqArc<T> {",
+            ]
+        );
     }
 }

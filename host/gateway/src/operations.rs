@@ -110,9 +110,9 @@ impl RouteHandler for OperationsRoute {
         context.record.note(|record| record.front = "operations");
         let mut asker = Asker {
             gateway,
-            snapshot: context.snapshot,
+            snapshot: &context.snapshot,
             caller: context.snapshot.policies.caller(principal),
-            person: platform::person_of(gateway, context.snapshot, principal),
+            person: platform::person_of(gateway, &context.snapshot, principal),
             checks: Vec::new(),
         };
         let query = head.uri.query();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http_body::Body as _;
 use tokio::sync::Semaphore;
 
 use crate::admin::AdminState;
@@ -159,10 +160,11 @@ impl Gateway {
     async fn recorded(
         &self,
         request: (request::Parts, Body),
-        (client, snapshot): (&Arc<Client>, &Arc<Snapshot>),
+        (client, snapshot): (&Arc<Client>, Arc<Snapshot>),
         mut record: OpenRecord,
         front_kind: FrontKind,
     ) -> Response<Body> {
+        let sent_bytes = request.1.size_hint().exact();
         let outcome = AssertUnwindSafe(self.run_stages(request, client, snapshot, &mut record))
             .catch_unwind()
             .await;
@@ -172,6 +174,10 @@ impl Gateway {
                     Some(RefusedPage(reason)) => (Outcome::Denied, *reason),
                     None => (Outcome::Allowed, "allowed"),
                 };
+                let mut front = "none";
+                record.note(|record| front = record.front);
+                let sizes = (sent_bytes, response.body().size_hint().exact());
+                self.status.metrics.load.observe_sizes(front, sizes);
                 record.close(outcome, response.status(), reason);
                 response
             }
@@ -192,11 +198,13 @@ impl Gateway {
     }
 
     /// Runs the stages in order. Requests about the gateway itself return early.
+    ///
+    /// - `snapshot`: dropped by a front before it waits for the response of another server.
     async fn run_stages(
         &self,
         (mut head, mut body): (request::Parts, Body),
         client: &Arc<Client>,
-        snapshot: &Arc<Snapshot>,
+        snapshot: Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         if let Some(authority) = client.connect_authority() {
@@ -217,10 +225,10 @@ impl Gateway {
             return Ok(agents::accept(&mut head, client, &self.status.agents)?);
         }
         if is_console(uri.path()) || matches!(&route, Route::Login(login) if sign_in::is_public(login)) {
-            return self.sign_in((route, head, body), (client, snapshot), record).await;
+            return self.sign_in((route, head, body), (client, &snapshot), record).await;
         }
         if let Route::Kubernetes(path) = route
-            && let Some(front) = KubernetesRequest::of(path, self, snapshot)
+            && let Some(front) = KubernetesRequest::of(path, self, &snapshot)
         {
             let context = RequestContext {
                 gateway: self,
@@ -242,10 +250,10 @@ impl Gateway {
             return route.serve(context, (head, body)).await;
         }
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
-            return front_state.answer_gateway((head, body), snapshot, record).await;
+            return front_state.answer_gateway((head, body), &snapshot, record).await;
         }
         let (route, head) = match route {
-            Route::Grpc(transport) => match self.open_call((head, body), transport, (snapshot, record)).await? {
+            Route::Grpc(transport) => match self.open_call((head, body), transport, (&snapshot, record)).await? {
                 Opened::Answered(response) => return Ok(response),
                 Opened::Call(call, head, content) => {
                     body = content;
@@ -258,7 +266,7 @@ impl Gateway {
             return Err(Rejection::WrongPrefix);
         }
         let safety = safety(&route, &head.method);
-        let principal = self.authenticate(&head, safety, (client, snapshot), record).await?;
+        let principal = self.authenticate(&head, safety, (client, &snapshot), record).await?;
         route.check_scope(&principal)?;
         let context = RequestContext {
             gateway: self,
@@ -275,7 +283,7 @@ impl Gateway {
                     gateway: self,
                     state,
                     client,
-                    snapshot,
+                    snapshot: &context.snapshot,
                     record: context.record,
                     theme: Theme::of(&request.0.headers),
                 };
@@ -329,13 +337,13 @@ impl Gateway {
         &self,
         (head, body): (request::Parts, Body),
         (client, authority): (&Arc<Client>, &Authority),
-        snapshot: &Arc<Snapshot>,
+        snapshot: Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let uri = head.uri.clone();
         let path = ControlPlanePath::read(authority, &uri)?;
         let safety = path.safety(&head.method);
-        let principal = self.authenticate(&head, safety, (client, snapshot), record).await?;
+        let principal = self.authenticate(&head, safety, (client, &snapshot), record).await?;
         let context = RequestContext {
             gateway: self,
             client,
@@ -443,14 +451,14 @@ impl Handler for Gateway {
                 }
                 None => {
                     let mut response = self
-                        .recorded((head, body), (client, &snapshot), record, front_kind)
+                        .recorded((head, body), (client, snapshot), record, front_kind)
                         .await;
                     cors.apply(response.headers_mut());
                     response
                 }
             },
             None => {
-                self.recorded((head, body), (client, &snapshot), record, front_kind)
+                self.recorded((head, body), (client, snapshot), record, front_kind)
                     .await
             }
         };

@@ -80,7 +80,7 @@ impl RouteHandler for PlatformRoute {
         let front_state = gateway.kubernetes_state.as_deref().ok_or(Rejection::NotFound)?;
         let _held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "platform");
-        let handler = PlatformHandler::open(context.snapshot, (front_state, context.client), principal)?;
+        let handler = PlatformHandler::open(&context.snapshot, (front_state, context.client), principal)?;
         handler.answer(self, request, context.record).await
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
+use crate::applicationsets::permit::needs_owned;
+use crate::applicationsets::set_list::SetList;
 use crate::caller::{Caller, CallerCache};
 use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::{CallTarget, ExtensionEvaluationCache};
@@ -41,6 +43,8 @@ pub struct Policies {
     pub(crate) kubernetes: Option<KubernetesFront>,
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
+    /// The ApplicationSets; empty while their front is closed.
+    pub(crate) sets: Arc<SetList>,
     pub(crate) argocd: Option<Arc<Bundle>>,
     /// The digest of `argocd`, for records.
     pub(crate) argocd_digest: Option<Arc<str>>,
@@ -79,6 +83,8 @@ pub(crate) struct FrontPolicies {
     pub(crate) kubernetes: Option<KubernetesFront>,
     pub(crate) applications: Option<ApplicationsFront>,
     pub(crate) application_sets: Option<Arc<Bundle>>,
+    /// The ApplicationSets of the snapshot before; `None` at the start.
+    pub(crate) sets_before: Option<Arc<SetList>>,
     pub(crate) argocd: Option<Arc<Bundle>>,
     pub(crate) control_plane: Option<Arc<Bundle>>,
 }
@@ -91,7 +97,12 @@ impl Policies {
         fronts: FrontPolicies,
     ) -> Self {
         let author_key = config.admission.as_ref().and_then(|_| AuthorKey::read(&resources));
+        let sets = config.application_sets.as_ref().map(|settings| {
+            let needs_owned = |set: &_| needs_owned(settings, set);
+            SetList::next(fronts.sets_before.as_ref(), &resources, needs_owned)
+        });
         Self {
+            sets: sets.unwrap_or_default(),
             config: Arc::clone(config),
             author_key: author_key.map(Arc::new),
             resources,
@@ -143,6 +154,7 @@ impl Policies {
             kubernetes: self.kubernetes.clone(),
             applications: self.applications.clone(),
             application_sets: self.application_sets.clone(),
+            sets_before: Some(Arc::clone(&self.sets)),
             argocd: self.argocd.clone(),
             control_plane: self.control_plane.clone(),
         }

@@ -129,7 +129,7 @@ impl RequestContext<'_> {
             }
             None => None,
         };
-        let (snapshot, name) = (Arc::clone(self.snapshot), name.to_owned());
+        let (snapshot, name) = (Arc::clone(&self.snapshot), name.to_owned());
         let caller = snapshot.policies.caller(self.principal);
         let work = move || Preview::of(asked, &name, (&snapshot.policies, &caller));
         let preview = self.gateway.run_blocking(held, work).await??;

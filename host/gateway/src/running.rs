@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, AdminState, LoadFindings};
@@ -58,6 +58,9 @@ mod telemetry;
 
 /// Time limit for each of what is written or sent last.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// Time between two measurements of the runtime's lag.
+const LAG_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running gateway. Dropping it stops it without waiting.
 #[derive(Debug)]
@@ -131,7 +134,7 @@ impl RunningGateway {
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
-        let store = open_store(&config).await?;
+        let store = open_store(&config, &metrics).await?;
         let sessions = match &store {
             Some(store) => sessions(&config, store, &clock, &metrics).await?,
             None => None,
@@ -148,6 +151,7 @@ impl RunningGateway {
             None => None,
         };
         let mut helpers = JoinSet::new();
+        helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));
         // The watch starts before the load, so that a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
@@ -174,7 +178,11 @@ impl RunningGateway {
         };
         let registry = sessions.as_ref().map(|(_, sessions)| Arc::clone(sessions));
         let followed = (revoked.clone(), registry.clone());
-        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder), followed);
+        let open_exchanges = OpenExchanges::new(
+            Arc::clone(&current),
+            (Arc::clone(&recorder), Arc::clone(&metrics)),
+            followed,
+        );
         helpers.spawn(Arc::clone(&open_exchanges).run());
         if let Some(sessions) = &registry {
             helpers.spawn(Arc::clone(&open_exchanges).follow_withdrawals(Arc::clone(sessions)));
@@ -191,6 +199,7 @@ impl RunningGateway {
             sessions: registry,
             revoked,
             agents: Arc::clone(&agents),
+            source: Arc::clone(loader.source()),
         };
         let gateway = Gateway::new(
             (&config, Arc::clone(loader.source())),
@@ -370,12 +379,14 @@ async fn revoked_tokens(config: &Config, clock: &Clock, metrics: &Metrics) -> Op
 }
 
 /// The store, if anything needs it.
-async fn open_store(config: &Config) -> anyhow::Result<Option<Arc<Store>>> {
+async fn open_store(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Arc<Store>>> {
     if !config.needs_store() {
         return Ok(None);
     }
     let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
-    Ok(Some(Arc::new(Store::open(&url).await?)))
+    let store = Store::open(&url).await?;
+    store.measure_with(Arc::clone(&metrics.identity));
+    Ok(Some(Arc::new(store)))
 }
 
 /// The store and the sessions in it.
@@ -504,6 +515,15 @@ async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiv
         });
     }
     changes
+}
+
+/// Measures for ever how late the runtime wakes a task, as any request would be.
+async fn measure_runtime_lag(metrics: Arc<Metrics>) {
+    loop {
+        let due = Instant::now() + LAG_INTERVAL;
+        sleep_until(due).await;
+        metrics.load.runtime_lag.observe(due.elapsed().as_secs_f64());
+    }
 }
 
 async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {

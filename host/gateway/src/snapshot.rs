@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
@@ -27,7 +28,7 @@ use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::rego::{Bundle, Checker, Front};
-use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_proxy::metrics::{ConfigPart, Counted, Metrics};
 use tollgate_state::Resources;
 use tollgate_state::source::{self, Source};
 
@@ -50,6 +51,10 @@ pub struct Snapshot {
     pub(crate) extensions: Arc<Registry>,
     pub(crate) plugins: Arc<tollgate_plugin::PluginSet>,
     pub(crate) clusters: Arc<Clusters>,
+    /// When the load that made it began.
+    pub(crate) begun: Instant,
+    /// Counts it among those in memory.
+    _counted: Counted,
     /// The snapshot of a refused load. A request passes only if this snapshot permits it in the
     /// same way.
     pub(crate) narrowed_by: Option<Arc<Self>>,
@@ -197,6 +202,7 @@ impl Loader {
 
     /// Loads everything for the first time. Blocks: call it off the runtime.
     pub fn first(&self) -> Loaded<Snapshot> {
+        let begun = Instant::now();
         let mut findings = Vec::new();
         let state = match self.state.load(&self.config, (None, None), &mut findings) {
             StateLoad::Good(state) => Some(state),
@@ -238,13 +244,14 @@ impl Loader {
                 kubernetes,
                 applications,
                 application_sets: bundles.application_sets,
+                sets_before: None,
                 argocd: bundles.argocd,
                 control_plane: bundles.control_plane,
             },
             plugins: Arc::new(plugins),
             clusters,
         };
-        Loaded::new(self.snapshot(1, state, parts), findings)
+        Loaded::new(self.snapshot((1, begun), state, parts), findings)
     }
 
     /// Findings about grants for extensions that do not exist.
@@ -322,11 +329,12 @@ impl Loader {
     /// Loads `part` again, and publishes the result if it is good and differs. Blocks. Returns
     /// every finding, including those of a part that stays as it was.
     pub fn reload(&self, current: &CurrentSnapshot, part: ConfigPart) -> Vec<Diagnostic> {
+        let begun = Instant::now();
         let old = current.load_full();
         let mut findings = Vec::new();
         let old_state = StateParts::of(&old);
         let mut parts = OtherParts::of(&old);
-        let generation = old.generation.saturating_add(1);
+        let at = (old.generation.saturating_add(1), begun);
         let next = match part {
             ConfigPart::State => {
                 let narrower = old.narrowed_by.as_deref().map(StateParts::of);
@@ -335,7 +343,7 @@ impl Loader {
                 if let StateLoad::Good(state) = &loaded {
                     findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
                 }
-                self.next_state((&old, old_state), loaded, &mut findings)
+                self.next_state((&old, old_state), (loaded, begun), &mut findings)
             }
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
                 parts.fronts.extensions = bundles.extensions;
@@ -349,14 +357,14 @@ impl Loader {
                     let from = (&*old_state.resources, &policy);
                     *front = self.applications(from, Some(front), &mut findings)?;
                 }
-                Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(self.snapshot(at, old_state, parts), old.narrowed_by.as_deref()))
             }),
             ConfigPart::Plugins => {
                 let (set, found) = self.runtime.load(Some(&old.plugins));
                 findings.extend(found);
                 parts.clusters = self.clusters(&old_state.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
-                Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(self.snapshot(at, old_state, parts), old.narrowed_by.as_deref()))
             }
         };
         self.report(part, &findings);
@@ -364,6 +372,7 @@ impl Loader {
             let is_whole = !findings.iter().any(Diagnostic::is_error);
             self.publish(current, (&old, next), (part, is_whole));
         }
+        self.metrics.load.observe_reload(part, begun.elapsed());
         findings
     }
 
@@ -374,10 +383,10 @@ impl Loader {
     fn next_state(
         &self,
         (old, old_state): (&Snapshot, StateParts),
-        loaded: StateLoad,
+        (loaded, begun): (StateLoad, Instant),
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Snapshot> {
-        let generation = old.generation.saturating_add(1);
+        let at = (old.generation.saturating_add(1), begun);
         let was_narrowed = old.narrowed_by.as_ref();
         let refused = match loaded {
             StateLoad::Good(state) if Arc::ptr_eq(&state.resources, &old_state.resources) && was_narrowed.is_none() => {
@@ -386,7 +395,7 @@ impl Loader {
             StateLoad::Good(state) => {
                 let (parts, is_good) = self.parts_from(old, &state.resources, findings);
                 if is_good {
-                    return Some(self.snapshot(generation, state, parts));
+                    return Some(self.snapshot(at, state, parts));
                 }
                 state
             }
@@ -396,11 +405,11 @@ impl Loader {
             return None;
         }
         let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
-        let narrower = self.snapshot(generation, refused, parts);
+        let narrower = self.snapshot(at, refused, parts);
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
-        let next = self.snapshot(generation, old_state, OtherParts::of(old));
+        let next = self.snapshot(at, old_state, OtherParts::of(old));
         Some(self.narrowed(next, Some(&narrower)))
     }
 
@@ -424,7 +433,7 @@ impl Loader {
         let Some(narrower) = narrower else { return snapshot };
         let state = StateParts::of(narrower);
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
-        let narrower = self.snapshot(snapshot.generation, state, parts);
+        let narrower = self.snapshot((snapshot.generation, snapshot.begun), state, parts);
         // Compiling it succeeded before, so it succeeds again.
         if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.policies.resources, &narrower.policies.rbac) {
             snapshot.policies.rbac = rbac;
@@ -510,7 +519,8 @@ impl Loader {
             .count_load(part, !findings.iter().any(Diagnostic::is_error));
     }
 
-    fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
+    /// - `at`: its generation, and when the load began that makes it.
+    fn snapshot(&self, (generation, begun): (u64, Instant), state: StateParts, parts: OtherParts) -> Snapshot {
         Snapshot {
             generation,
             policies: Policies::new(&self.config, (state.resources, state.rbac), parts.fronts),
@@ -518,6 +528,8 @@ impl Loader {
             extensions: state.extensions,
             plugins: parts.plugins,
             clusters: parts.clusters,
+            begun,
+            _counted: Counted::in_gauge(&self.metrics.load.snapshots),
             narrowed_by: None,
         }
     }

@@ -142,7 +142,7 @@ impl ObjectOperation {
 }
 
 /// Who acts in the cluster. The text is its name in policies.
-#[derive(Clone, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantNames)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum ActingIdentity {
     /// The gateway's own identity in the cluster.
@@ -163,7 +163,7 @@ pub enum ProjectListCheck {
 
 /// Whether the object of a request belongs to the Application, and the caller may do to it what the
 /// request does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OwnershipCheck {
     /// Not checked: `ApplicationAccess::asks_object` says that no check is needed, or the lists
     /// already refuse the request.

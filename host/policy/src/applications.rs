@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxBuildHasher;
 
-use crate::impersonate::Impersonation;
 use crate::impersonate::service_account::{
     self, DeployTarget, DerivedAccount, DestinationServiceAccounts, EvaluatedEntry, Fallback,
 };
@@ -19,8 +18,10 @@ use crate::sync_windows::{ApplicableWindows, SyncWindows};
 use tollgate_config::{GatewayIdentity, ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::source_permitted;
-use tollgate_state::{Application, Cluster, ObjectName, Project, destination};
+use tollgate_state::destination::{self, CompiledDestinations};
+use tollgate_state::{Application, Cluster, ObjectName, Project};
 
+mod accounts;
 mod build;
 mod global;
 mod merge;
@@ -30,8 +31,11 @@ mod settings;
 mod tests;
 mod tracking;
 
+pub use accounts::ActingAccount;
 pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance, OWN_ENABLED_KEY};
 pub use tracking::{ResourceKey, TrackedBy, Tracking};
+
+use accounts::AccountsByServer;
 
 /// The index of every Application of a snapshot.
 #[derive(Debug, Default)]
@@ -51,19 +55,8 @@ pub struct ApplicationIndex {
     by_namespace: HashMap<String, ApplicationsByName, FxBuildHasher>,
     /// What is wrong with settings in `argocd-cm`.
     findings: Vec<Diagnostic>,
-    /// The accounts that act in each cluster, by server and username. Made when first asked for.
-    acting: OnceLock<AccountsByServer>,
-}
-
-type AccountsByServer = HashMap<String, HashMap<String, ActingAccount, FxBuildHasher>, FxBuildHasher>;
-
-/// A service account that acts in a cluster.
-#[derive(Clone, Debug)]
-pub struct ActingAccount {
-    /// Its identity there.
-    pub impersonation: Arc<Impersonation>,
-    /// The Applications that it acts for there, at least one, by name.
-    pub applications: Vec<Arc<IndexedApplication>>,
+    /// The accounts that act in each cluster, by server and username.
+    acting: Arc<AccountsByServer>,
 }
 
 /// An Application with its project, its destination cluster and its account.
@@ -76,6 +69,8 @@ pub struct IndexedApplication {
     pub project: Option<Arc<Project>>,
     /// The destination cluster.
     pub destination: Result<Arc<Cluster>, destination::Error>,
+    /// Whether its project permits its destination. False if there is no project or no cluster.
+    pub is_destination_permitted: bool,
     /// The account that acts for it when service accounts act.
     pub derived_account: Result<DerivedAccount, service_account::Error>,
     accounts: Option<Arc<DestinationServiceAccounts>>,
@@ -87,6 +82,8 @@ struct MergedProject {
     own: Arc<Project>,
     globals: Vec<Arc<Project>>,
     merged: Arc<Project>,
+    /// The destinations of `merged`.
+    destinations: CompiledDestinations,
     accounts: Arc<DestinationServiceAccounts>,
     sync_windows: Arc<SyncWindows>,
     /// Warnings about its own service accounts and sync windows.
@@ -145,49 +142,21 @@ impl ApplicationIndex {
     ///
     /// - `server`: as the cluster's Secret spells it.
     /// - `username`: the account's, such as `system:serviceaccount:shop:deployer`.
-    pub fn acting_in(&self, server: &str, username: &str) -> Option<&ActingAccount> {
-        let accounts = self.acting.get_or_init(|| self.accounts_by_server());
-        accounts.get(server)?.get(username)
+    pub fn acting_in(&self, server: &str, username: &str) -> Option<&Arc<ActingAccount>> {
+        self.acting.get(server)?.get(username)
     }
 
     /// The service account that acts for an Application in the cluster of this server, if its
     /// project names one and permits the destination.
-    pub fn acting_for(&self, indexed: &IndexedApplication, server: &str) -> Option<&ActingAccount> {
+    pub fn acting_for(&self, indexed: &IndexedApplication, server: &str) -> Option<&Arc<ActingAccount>> {
         let account = indexed.derived_account.as_ref().ok()?.account.as_ref()?;
         let acting = self.acting_in(server, &account.username())?;
-        let name = &indexed.application.name;
-        acting
-            .applications
-            .iter()
-            .any(|member| member.application.name == *name)
-            .then_some(acting)
+        acting.find(&indexed.application.name).map(|_| acting)
     }
 
-    fn accounts_by_server(&self) -> AccountsByServer {
-        let mut accounts = AccountsByServer::default();
-        for indexed in self.iter() {
-            let (Some(project), Ok(cluster), Ok(derived)) =
-                (&indexed.project, &indexed.destination, &indexed.derived_account)
-            else {
-                continue;
-            };
-            let namespace = &indexed.application.destination.namespace;
-            let Some(account) = &derived.account else { continue };
-            if destination::permitted(project, cluster, namespace, &self.clusters) {
-                let of_cluster = accounts.entry(cluster.server.clone()).or_default();
-                let acting = of_cluster.entry(account.username()).or_insert_with(|| ActingAccount {
-                    impersonation: Arc::clone(&derived.impersonation),
-                    applications: Vec::new(),
-                });
-                acting.applications.push(Arc::clone(indexed));
-            }
-        }
-        for acting in accounts.values_mut().flat_map(HashMap::values_mut) {
-            acting
-                .applications
-                .sort_by(|one, other| one.application.name.cmp(&other.application.name));
-        }
-        accounts
+    /// The number of Applications.
+    fn len(&self) -> usize {
+        self.by_namespace.values().map(|members| members.0.len()).sum()
     }
 
     /// The project of this name, merged with its global projects.

@@ -4,6 +4,8 @@
 
 use std::borrow::Borrow;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::{Cluster, ConfigMap, Destination, Project};
 use tollgate_core::glob::Pattern;
 
@@ -173,6 +175,50 @@ impl CompiledDestinations {
             owned.any(|own| is_same(own, cluster))
         };
         rules_permit(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+    }
+
+    /// The same as [`permitted`]. `clusters` is called only if the project permits only its own.
+    pub fn permit_among<'c>(
+        &self,
+        cluster: &Cluster,
+        namespace: &str,
+        clusters: impl FnOnce() -> &'c ClustersByProject<'c>,
+    ) -> bool {
+        let is_own = |project: &String| clusters().is_own(project, cluster);
+        rules_permit(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+    }
+}
+
+/// The clusters of each project, for repeated use.
+#[derive(Debug)]
+pub struct ClustersByProject<'a>(FxHashMap<&'a str, OwnClusters<'a>>);
+
+/// Names and servers of a project's clusters, without empty ones.
+#[derive(Debug, Default)]
+struct OwnClusters<'a> {
+    names: FxHashSet<&'a str>,
+    servers: FxHashSet<&'a str>,
+}
+
+impl<'a> ClustersByProject<'a> {
+    /// Groups `clusters`.
+    pub fn of(clusters: &'a [Cluster]) -> Self {
+        let mut by_project: FxHashMap<&str, OwnClusters<'_>> = FxHashMap::default();
+        for cluster in clusters {
+            let own = by_project.entry(&cluster.project).or_default();
+            // SECURITY: as in `is_same`, an empty name or server is no cluster's.
+            own.names
+                .extend(Some(cluster.name.as_str()).filter(|name| !name.is_empty()));
+            own.servers
+                .extend(Some(cluster.server.as_str()).filter(|server| !server.is_empty()));
+        }
+        Self(by_project)
+    }
+
+    fn is_own(&self, project: &str, cluster: &Cluster) -> bool {
+        self.0.get(project).is_some_and(|own| {
+            own.names.contains(cluster.name.as_str()) || own.servers.contains(cluster.server.as_str())
+        })
     }
 }
 

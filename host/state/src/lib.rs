@@ -259,7 +259,7 @@ pub struct Project {
 }
 
 /// A cluster known from a cluster Secret, or the control plane's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cluster {
     /// Display name, unique by convention only.
     pub name: String,

@@ -125,6 +125,12 @@ impl State {
         self.open.values().flatten()
     }
 
+    /// How many connections there are, by the server of their cluster.
+    pub(super) fn counts_by_server(&self) -> HashMap<Arc<str>, usize> {
+        let count = |(server, connections): (&Arc<str>, &Vec<_>)| (Arc::clone(server), connections.len());
+        self.open.iter().map(count).collect()
+    }
+
     /// The connections of the cluster with this server.
     pub(super) fn of_server(&self, server: &str) -> &[Arc<Connection>] {
         self.open.get(server).map_or(&[], Vec::as_slice)

@@ -14,7 +14,7 @@ use tollgate_config::ReaderAccount;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, IndexedApplication};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
-use tollgate_state::{Cluster, ClusterConfig, ConfigMap, Resources};
+use tollgate_state::{Cluster, ClusterConfig, ConfigMap};
 
 /// Most names that a message lists. The others are counted.
 const MAX_NAMED: usize = 5;
@@ -34,8 +34,8 @@ pub(super) struct Deployments {
 }
 
 impl Deployments {
-    pub(super) fn of(index: &ApplicationIndex, resources: &Resources, server: &str) -> Self {
-        let needed = by_cluster(index, &resources.clusters).remove(server);
+    pub(super) fn of(index: &ApplicationIndex, server: &str) -> Self {
+        let needed = by_cluster(index).remove(server);
         let here = |indexed: &&Arc<IndexedApplication>| {
             let destination = indexed.destination.as_ref();
             destination.is_ok_and(|cluster| cluster.server == server)

@@ -299,7 +299,7 @@ fn deployments(config: &Config, resources: &Resources, server: &str) -> Result<D
     let folder = config.policies_directory.join("applications");
     let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
     let index = ApplicationIndex::build(resources, &rules, settings.mode, None);
-    Ok(Deployments::of(&index, resources, server))
+    Ok(Deployments::of(&index, server))
 }
 
 fn cluster(secret: &ClusterSecret) -> Cluster {

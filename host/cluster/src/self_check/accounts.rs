@@ -5,7 +5,7 @@
 //! refused anyway: the Application has no project or no cluster, or its project does not permit
 //! its destination.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -13,7 +13,6 @@ use serde::Serialize;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::Cluster;
-use tollgate_state::destination::CompiledDestinations;
 
 /// Most Applications that are named for each account. The others are counted.
 const MAX_NAMED: usize = 5;
@@ -50,24 +49,16 @@ impl ActingApplications {
 
 /// The accounts needed in each cluster, by its server. Takes some milliseconds for thousands of
 /// Applications, so it must not run in requests.
-///
-/// - `clusters`: all clusters, for projects that permit only their own.
-pub fn by_cluster(applications: &ApplicationIndex, clusters: &[Cluster]) -> BTreeMap<String, NeededAccounts> {
+pub fn by_cluster(applications: &ApplicationIndex) -> BTreeMap<String, NeededAccounts> {
     let mut needed: BTreeMap<String, NeededAccounts> = BTreeMap::new();
-    let mut compiled: HashMap<&str, CompiledDestinations> = HashMap::new();
     for governed in applications.iter() {
-        let (Some(project), Ok(cluster), Ok(derived)) =
-            (&governed.project, &governed.destination, &governed.derived_account)
-        else {
+        let (Ok(cluster), Ok(derived)) = (&governed.destination, &governed.derived_account) else {
             continue;
         };
         let Some(account) = &derived.account else { continue };
         // SECURITY: whoever creates Applications chooses their destinations. Without this check
         // they could choose, through the account that acts there, what the gateway is granted.
-        let permitted = compiled
-            .entry(&project.name)
-            .or_insert_with(|| CompiledDestinations::of(project));
-        if !permitted.permit(cluster, &governed.application.destination.namespace, clusters) {
+        if !governed.is_destination_permitted {
             continue;
         }
         let in_cluster = needed.entry(cluster.server.clone()).or_insert_with(|| NeededAccounts {

@@ -7,12 +7,12 @@
 //! for an answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::cluster_reviewer::ClusterReviewer;
 use super::extras::{ClusterExtraGrants, ForbiddenExtra, GrantedAccounts};
@@ -40,6 +40,8 @@ use warnings::ClusterWarnings;
 
 /// Delay until accounts that were left out of a round are asked about.
 const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
+/// Least time between two reports of one round.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two rechecks of one cluster.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -49,11 +51,14 @@ pub(super) async fn run(
     (metrics, results): (Arc<Metrics>, CheckResults),
 ) {
     let mut checker = AccountChecker {
-        metrics,
-        results,
-        plan: AccountPlan::default(),
+        results: results.clone(),
+        plan: Arc::default(),
         surveys: BTreeMap::new(),
-        logged: BTreeMap::new(),
+        publisher: Arc::new(Mutex::new(Publisher {
+            metrics,
+            results,
+            logged: BTreeMap::new(),
+        })),
         rechecked_at: BTreeMap::new(),
     };
     let (mut last_generation, mut due) = (0, Instant::now());
@@ -80,15 +85,23 @@ pub(super) async fn run(
 
 #[derive(Debug)]
 struct AccountChecker {
-    metrics: Arc<Metrics>,
     results: CheckResults,
-    plan: AccountPlan,
+    plan: Arc<AccountPlan>,
     /// The result of each cluster, by server.
-    surveys: BTreeMap<String, SurveyResult>,
-    /// The warnings logged about each cluster, by server.
-    logged: BTreeMap<String, ClusterWarnings>,
+    surveys: BTreeMap<String, Arc<SurveyResult>>,
+    publisher: Arc<Mutex<Publisher>>,
     /// When each cluster was last rechecked, by server.
     rechecked_at: BTreeMap<String, Instant>,
+}
+
+/// Publishes results. What it does grows with the number of clusters and accounts, so it runs off
+/// the threads that serve.
+#[derive(Debug)]
+struct Publisher {
+    metrics: Arc<Metrics>,
+    results: CheckResults,
+    /// The warnings logged about each cluster, by server.
+    logged: BTreeMap<String, ClusterWarnings>,
 }
 
 impl AccountChecker {
@@ -102,20 +115,27 @@ impl AccountChecker {
             .clusters
             .iter()
             .filter_map(|(server, cluster)| {
-                let accounts = cluster.due_accounts(self.surveys.get(server), &self.plan.keys, now)?;
-                Some((server, cluster, accounts, self.surveys.get(server).cloned()))
+                let before = self.surveys.get(server).map(|before| &**before);
+                let accounts = cluster.due_accounts(before, &self.plan.keys, now)?;
+                Some((server, cluster, accounts, before.cloned()))
             })
             .collect();
         let keys = self.plan.keys.clone();
         let answers = due.into_iter().map(|(server, cluster, accounts, before)| {
             let (server, access, keys) = (server.clone(), cluster.access.clone(), &keys);
             async move {
-                let result = match access {
+                let failures = before.as_ref().map_or(0, |before| before.failures);
+                let mut result = match access {
                     Some(access) => {
                         let cluster = ClusterReviewer(&access);
-                        survey(&cluster, (&accounts, keys), before, after(ROUND_TIMEOUT)).await
+                        let timeout = before.as_ref().map_or(ROUND_TIMEOUT, SurveyResult::next_timeout);
+                        survey(&cluster, (&accounts, keys), before, after(timeout)).await
                     }
                     None => SurveyResult::without_answers(CheckError::NoCluster),
+                };
+                result.failures = match result.problem {
+                    Some(_) => failures.saturating_add(1),
+                    None => 0,
                 };
                 (server, result)
             }
@@ -123,17 +143,33 @@ impl AccountChecker {
         let mut answers =
             futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT_CLUSTERS);
         // Publish once before any answer, so that requests do not rely on grants that are gone.
-        // Then publish as each cluster answers, so that a slow one does not delay the others.
-        self.publish();
-        while let Some((server, result)) = answers.next().await {
-            self.surveys.insert(server, result);
-            self.publish();
+        // Then publish what has been answered once a second, so that a slow cluster does not delay the
+        // others, and thousands of clusters do not cost a report each.
+        self.publish().await;
+        let mut is_unpublished = false;
+        let mut publish = interval(PUBLISH_INTERVAL);
+        publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                answer = answers.next() => {
+                    let Some((server, result)) = answer else { break };
+                    self.surveys.insert(server, Arc::new(result));
+                    is_unpublished = true;
+                }
+                _ = publish.tick(), if is_unpublished => {
+                    self.publish().await;
+                    is_unpublished = false;
+                }
+            }
+        }
+        if is_unpublished {
+            self.publish().await;
         }
         let no_survey = SurveyResult::default();
         let delays = self.plan.clusters.iter().map(|(server, cluster)| {
-            let result = self.surveys.get(server).unwrap_or(&no_survey);
-            match &result.problem {
-                Some(problem) => problem.retry_interval(),
+            let result = self.surveys.get(server).map_or(&no_survey, |result| &**result);
+            match result.retry_interval() {
+                Some(interval) => interval,
                 None if cluster.unasked(result) > 0 => NEXT_ROUND_DELAY,
                 None => RETRY_INTERVAL,
             }
@@ -144,7 +180,7 @@ impl AccountChecker {
     /// Takes a new plan, and drops the results about clusters that no longer exist or are accessed
     /// differently.
     fn replace_plan(&mut self, plan: AccountPlan) {
-        let before = std::mem::replace(&mut self.plan, plan);
+        let before = std::mem::replace(&mut self.plan, Arc::new(plan));
         let clusters = &self.plan.clusters;
         // A changed credential takes effect with the next round at the latest.
         let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
@@ -153,44 +189,28 @@ impl AccountChecker {
         };
         self.surveys.retain(|server, _| is_same(server));
         for (server, result) in &mut self.surveys {
-            if let Some(cluster) = clusters.get(server) {
-                result
-                    .accounts
-                    .retain(|account, _| cluster.accounts.contains_key(account));
+            let Some(cluster) = clusters.get(server) else { continue };
+            let is_asked = |account: &ServiceAccountName| cluster.accounts.contains_key(account);
+            let is_sent = |key: &String| self.plan.keys.contains(key);
+            if !result.accounts.keys().all(is_asked) || !result.extra.keys().all(is_sent) {
+                let result = Arc::make_mut(result);
+                result.accounts.retain(|account, _| is_asked(account));
+                result.extra.retain(|key, _| is_sent(key));
             }
-            result.extra.retain(|key, _| self.plan.keys.contains(key));
         }
-        self.logged.retain(|server, _| clusters.contains_key(server));
         self.rechecked_at.retain(|server, _| clusters.contains_key(server));
     }
 
-    fn publish(&mut self) {
-        let report = AccountsReport::of(&self.plan, &self.surveys);
-        self.results.applications.store(Arc::new(report));
-        let no_survey = SurveyResult::default();
-        let counts = self.plan.clusters.iter().map(|(server, cluster)| {
-            let result = self.surveys.get(server).unwrap_or(&no_survey);
-            let counts = [
-                Counts::of_impersonation(cluster, result),
-                Counts::of_existence(cluster, result),
-                Counts::of_extra(&self.plan.keys, result),
-            ];
-            (&*cluster.label, counts.map(Counts::to_array))
+    /// Publishes the results so far.
+    async fn publish(&self) {
+        let (plan, surveys) = (Arc::clone(&self.plan), self.surveys.clone());
+        let publisher = Arc::clone(&self.publisher);
+        let published = tokio::task::spawn_blocking(move || {
+            let mut publisher = publisher.lock().unwrap_or_else(PoisonError::into_inner);
+            publisher.publish(&plan, &surveys);
         });
-        self.metrics.set_application_grants(counts);
-        let grants = self.surveys.iter();
-        let grants = grants.map(|(server, result)| (server.clone(), granted(result)));
-        self.results.extras.set(grants);
-        for (server, cluster) in &self.plan.clusters {
-            let Some(result) = self.surveys.get(server) else {
-                continue;
-            };
-            // An incomplete answer would be logged again with each round.
-            if result.problem.is_some() || cluster.unasked(result) == 0 {
-                let warnings = ClusterWarnings::of(cluster, result);
-                warnings.log_changes(cluster, self.logged.get(server));
-                self.logged.insert(server.clone(), warnings);
-            }
+        if let Err(error) = published.await {
+            tracing::error!(%error, "what clusters said about accounts could not be published");
         }
     }
 
@@ -218,6 +238,39 @@ impl AccountChecker {
             self.surveys.remove(server);
         }
         is_withdrawn
+    }
+}
+
+impl Publisher {
+    fn publish(&mut self, plan: &AccountPlan, surveys: &BTreeMap<String, Arc<SurveyResult>>) {
+        self.logged.retain(|server, _| plan.clusters.contains_key(server));
+        let report = AccountsReport::of(plan, surveys);
+        self.results.applications.store(Arc::new(report));
+        let no_survey = SurveyResult::default();
+        let counts = plan.clusters.iter().map(|(server, cluster)| {
+            let result = surveys.get(server).map_or(&no_survey, |result| &**result);
+            let counts = [
+                Counts::of_impersonation(cluster, result),
+                Counts::of_existence(cluster, result),
+                Counts::of_extra(&plan.keys, result),
+            ];
+            (&*cluster.label, counts.map(Counts::to_array))
+        });
+        self.metrics.set_application_grants(counts);
+        let grants = surveys.iter();
+        let grants = grants.map(|(server, result)| (server.clone(), granted(result)));
+        self.results.extras.set(grants);
+        for (server, cluster) in &plan.clusters {
+            let Some(result) = surveys.get(server) else {
+                continue;
+            };
+            // An incomplete answer would be logged again with each round.
+            if result.problem.is_some() || cluster.unasked(result) == 0 {
+                let warnings = ClusterWarnings::of(cluster, result);
+                warnings.log_changes(cluster, self.logged.get(server));
+                self.logged.insert(server.clone(), warnings);
+            }
+        }
     }
 }
 

@@ -187,6 +187,12 @@ pub(crate) struct PlanReview {
     pub(crate) visible: Vec<bool>,
 }
 
+/// Whether the permissions on a set depend on the Applications it owns, and on the projects that
+/// exist if it owns none.
+pub(crate) fn needs_owned(settings: &ApplicationSets, set: &Value) -> bool {
+    is_templated(project_text(set)) || settings.permissions == ApplicationSetPermissions::Inherited
+}
+
 impl<'a> SetAuthorizer<'a> {
     /// Makes the authorizer of a caller. `None` if the front is closed.
     pub fn new(policies: &'a Policies, caller: &'a Arc<Caller>) -> Option<Self> {
@@ -303,14 +309,14 @@ impl<'a> SetAuthorizer<'a> {
         })
     }
 
-    /// Whether the permissions on a set depend on the Applications it owns.
+    /// The same as [`needs_owned`] by the settings in force.
     pub(crate) fn needs_owned(&self, set: &Value) -> bool {
-        is_templated(project_text(set)) || self.settings.permissions == ApplicationSetPermissions::Inherited
+        needs_owned(self.settings, set)
     }
 
     /// Whether the caller may see a set. Nobody sees a set of a namespace that is not permitted.
     ///
-    /// - `owned`: the Applications it owns, as far as [`Self::needs_owned`] of the set says so.
+    /// - `owned`: the Applications it owns, as far as [`needs_owned`] says so.
     pub(crate) fn may_get(&self, name: &ObjectName, stored: &Value, owned: &BTreeSet<OwnedApplication>) -> bool {
         self.namespace(&name.namespace).is_ok() && self.sees(name, stored, owned)
     }

@@ -6,11 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{
-    Operation, OwnedApplication, SetAuthorizer, annotated_projects, is_templated, project_text,
-};
+use crate::applicationsets::permit::{Operation, OwnedApplication, annotated_projects, is_templated, project_text};
 use crate::applicationsets::request::{Error, Query};
-use crate::applicationsets::watch::{OwnedApplications, owned_applications};
+use crate::applicationsets::set_list::{SetEntry, SetList};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, checks};
 use crate::policies::Policies;
 use crate::projects::list_of;
@@ -26,11 +24,11 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Rejection> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
-        let owned_applications = relevant_applications(&self.snapshot.policies, &self.authorizer()?);
+        let owned_applications = OwnedApplications::of(&self.snapshot.policies);
         let none = BTreeSet::new();
         for namespace in self.namespaces(&query.namespace)? {
             // SECURITY: nothing is read from a namespace for a caller who may see no set in it.
-            if !self.sees_any(&namespace, &owned_applications)? {
+            if !self.sees_any(&namespace, owned_applications)? {
                 continue;
             }
             self.ensure_reader()?;
@@ -128,7 +126,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
-    fn sees_any(&self, namespace: &str, owned: &OwnedApplications) -> Result<bool, Rejection> {
+    fn sees_any(&self, namespace: &str, owned: OwnedApplications<'_>) -> Result<bool, Rejection> {
         if !self.is_watched(namespace) {
             return Ok(true);
         }
@@ -141,11 +139,20 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// For each set whose permissions depend on them, the Applications it owns in the state in force.
-pub(super) fn relevant_applications(policies: &Policies, authorizer: &SetAuthorizer<'_>) -> OwnedApplications {
-    match checks(policies) {
-        ApplicationSetChecks::Generated => owned_applications(&policies.resources, |set| authorizer.needs_owned(set)),
-        ApplicationSetChecks::Argocd => BTreeMap::new(),
+/// The Applications of sets whose permissions depend on them, in the state in force.
+#[derive(Clone, Copy)]
+pub(super) struct OwnedApplications<'a>(Option<&'a SetList>);
+
+impl<'a> OwnedApplications<'a> {
+    pub(super) fn of(policies: &'a Policies) -> Self {
+        Self(match checks(policies) {
+            ApplicationSetChecks::Generated => Some(&policies.sets),
+            ApplicationSetChecks::Argocd => None,
+        })
+    }
+
+    pub(super) fn get(self, name: &ObjectName) -> Option<&'a BTreeSet<OwnedApplication>> {
+        self.0?.find(name).map(SetEntry::owned)
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::ApplicationSetsFrontState;
 use super::permit::{SetAuthorizer, project_text};
-use super::read::{is_in_projects, relevant_applications};
+use super::read::{OwnedApplications, is_in_projects};
 use crate::caller::Caller;
 use crate::platform::api::Error;
 use crate::platform::api::query::{
@@ -88,7 +88,7 @@ impl SetPage {
         (front_state, statuses): (&ApplicationSetsFrontState, &ApplicationSetStatuses),
     ) -> Option<Self> {
         let authorizer = SetAuthorizer::new(policies, caller)?;
-        let owned_applications = relevant_applications(policies, &authorizer);
+        let owned_applications = OwnedApplications::of(policies);
         let none = BTreeSet::new();
         let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let sets = policies.resources.application_sets.range((from, Bound::Unbounded));

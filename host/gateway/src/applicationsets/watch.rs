@@ -24,15 +24,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::applicationsets::permit::{self, OwnedApplication};
 use crate::applicationsets::read::{is_in_projects, labels};
 use crate::applicationsets::request::{Error, EventStream, EventType, Query, WatchEvent};
+use crate::applicationsets::set_list::SetList;
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::policies::Policies;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::Bundle;
-use tollgate_state::{ApplicationSetStatus, ObjectName, Resources};
+use tollgate_state::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 
 mod comparisons;
 mod statuses;
@@ -46,26 +48,27 @@ use statuses::{StatusReceiver, is_unreported};
 /// Time between two comparisons that only a changed status causes.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The sets that a watch shows, by name.
+#[derive(Debug, Default)]
+struct ShownSets(BTreeMap<Arc<ObjectName>, ShownSet>);
+
 #[derive(Clone, Debug)]
-struct WatchedSet {
+struct ShownSet {
     /// The set in the snapshot.
     set: Arc<Value>,
     /// Its status, if it was written without a change of the snapshot.
     status: Option<Arc<ApplicationSetStatus>>,
-    /// Its Applications, if the permissions on it depend on them.
-    owned: BTreeSet<OwnedApplication>,
-    is_shown: bool,
 }
 
-type Sets = BTreeMap<ObjectName, WatchedSet>;
+/// What changed of the sets that a watch shows, by name.
+type SetChanges = BTreeMap<Arc<ObjectName>, (EventType, Arc<Value>)>;
 
-/// Applications by the set that owns them.
-pub(super) type OwnedApplications = BTreeMap<ObjectName, BTreeSet<OwnedApplication>>;
-
-/// Everything but the set itself that decides whether a caller may see it.
-struct VisibilityInputs {
+/// Everything that decides which sets a caller may see. What else decides changes neither the
+/// caller nor the set.
+struct ComparedWith {
+    sets: Arc<SetList>,
     rbac: Arc<Rbac>,
-    policy: Option<Arc<Bundle>>,
+    policy: Arc<Bundle>,
 }
 
 struct Watcher {
@@ -77,8 +80,10 @@ struct Watcher {
     principal: Arc<Principal>,
     query: Query,
     selector: Selector,
-    watched: Sets,
-    visibility_inputs: Option<VisibilityInputs>,
+    shown: ShownSets,
+    /// What `shown` was last compared with.
+    compared_with: Option<ComparedWith>,
+    compared_statuses: Arc<ApplicationSetStatuses>,
     queue: VecDeque<WatchEvent>,
     /// How long a set that is watched by its name may have no condition.
     controller_timeout: Duration,
@@ -112,8 +117,9 @@ impl ApplicationSetHandler<'_, '_> {
             compared_at: Instant::now(),
             principal: Arc::clone(self.principal),
             selector,
-            watched: Sets::new(),
-            visibility_inputs: None,
+            shown: ShownSets::default(),
+            compared_with: None,
+            compared_statuses: Arc::default(),
             queue: VecDeque::new(),
             controller_timeout: settings.map_or(Duration::ZERO, |settings| settings.controller_timeout),
             unreported: None,
@@ -164,6 +170,9 @@ impl Watcher {
                 }
                 (Wake::NoController, None) | (Wake::Changed, _) => {}
             }
+            if self.is_up_to_date() {
+                continue;
+            }
             let front_state = Arc::clone(&self.front_state);
             let person = self.principal.limit_key();
             let compared = front_state.comparisons.run(person, move || self.compare_newest());
@@ -195,6 +204,14 @@ impl Watcher {
         }
     }
 
+    /// Whether there is nothing to compare: most changes of objects change no set.
+    fn is_up_to_date(&mut self) -> bool {
+        let snapshot = self.snapshots.borrow_and_update();
+        let same_sets = self.compared_with.as_ref();
+        let same_sets = same_sets.is_some_and(|compared| compared.is_same(&snapshot.policies));
+        same_sets && Arc::ptr_eq(&self.statuses.latest(), &self.compared_statuses)
+    }
+
     /// Compares with the newest snapshot and statuses, once this watch is scheduled. `None` if the
     /// front is closed.
     fn compare_newest(mut self) -> Option<Self> {
@@ -209,11 +226,10 @@ impl Watcher {
 
     /// Queues the differences from the last comparison. `None` if the front is closed.
     fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
-        let now = self.evaluate_sets(snapshot)?;
-        let changes = changed(&self.watched, &now).into_iter();
+        let changed = self.changes(snapshot)?;
+        let changes = changed.into_values();
         let changes = changes.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
         self.queue = changes.map(|(event, set)| WatchEvent { event, set }).collect();
-        self.watched = now;
         self.compared_at = Instant::now();
         self.note_unreported();
         Some(())
@@ -222,54 +238,46 @@ impl Watcher {
     /// Notes since when a set that is watched by its name has no condition.
     fn note_unreported(&mut self) {
         let is_waiting = !self.query.name.is_empty() && !self.query.is_for_page;
-        let mut named = self.watched.iter().filter(|_| is_waiting);
-        let unreported = named.find(|(_, watched_set)| watched_set.is_shown && is_unreported(&watched_set.current()));
+        let mut named = self.shown.0.iter().filter(|_| is_waiting);
+        let unreported = named.find(|(_, shown)| is_unreported(&shown.current()));
         self.unreported = unreported.map(|(name, _)| match self.unreported.take() {
-            Some((before, since)) if before == *name => (before, since),
-            _ => (name.clone(), self.compared_at),
+            Some((before, since)) if before == **name => (before, since),
+            _ => (ObjectName::clone(name), self.compared_at),
         });
     }
 
-    /// Evaluates which sets the watch shows: those that match it and that the caller may see, as
-    /// in a list. Only sets whose result could have changed are evaluated.
-    fn evaluate_sets(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
-        let caller = snapshot.policies.caller(&self.principal);
-        let authorizer = permit::SetAuthorizer::new(&snapshot.policies, &caller)?;
-        let before = self.visibility_inputs.replace(VisibilityInputs {
-            rbac: Arc::clone(&snapshot.policies.rbac),
-            policy: snapshot.policies.application_sets.clone(),
-        });
-        let is_as_before = before.is_some_and(|before| {
-            let policies = (before.policy.as_ref(), snapshot.policies.application_sets.as_ref());
-            let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
-            is_same && Arc::ptr_eq(&before.rbac, &snapshot.policies.rbac)
-        });
-        let mut all_owned = owned_applications(&snapshot.policies.resources, |set| authorizer.needs_owned(set));
+    /// Updates what the watch shows: the sets that match it and that the caller may see, as in a
+    /// list. Only sets whose result could have changed are evaluated. Returns the changes by name.
+    fn changes(&mut self, snapshot: &Arc<Snapshot>) -> Option<SetChanges> {
+        let policies = &snapshot.policies;
+        let now = ComparedWith::of(policies)?;
+        let caller = policies.caller(&self.principal);
+        let authorizer = permit::SetAuthorizer::new(policies, &caller)?;
         let statuses = self.statuses.latest();
-        let evaluate = |(name, set): (&ObjectName, &Arc<Value>)| {
-            let owned = all_owned.remove(name).unwrap_or_default();
-            let earlier = self.watched.get(name);
-            let status = statuses.get(name).or_else(|| earlier?.status.as_ref()).cloned();
-            let earlier = earlier.filter(|earlier| {
-                // A set without Applications may depend on the projects that there are.
-                let is_known = !owned.is_empty() || !authorizer.needs_owned(set);
-                let is_unchanged = is_as_before && is_known && earlier.owned == owned;
-                is_unchanged && Arc::ptr_eq(&earlier.set, set)
-            });
-            let is_shown = match earlier {
-                Some(earlier) => earlier.is_shown,
-                None => self.matches(name, set, &owned) && authorizer.may_get(name, set, &owned),
-            };
-            let watched_set = WatchedSet {
-                set: Arc::clone(set),
-                status,
-                owned,
-                is_shown,
-            };
-            (name.clone(), watched_set)
+        let mut changes = SetChanges::new();
+        let unchanged_rules = self.compared_with.as_ref().filter(|before| before.has_rules_of(&now));
+        let names = match unchanged_rules {
+            Some(before) => now.sets.changes_since(&before.sets),
+            None => {
+                let shown = self.shown.0.keys().filter(|name| now.sets.find(name).is_none());
+                now.sets.iter().map(|entry| &entry.name).chain(shown).cloned().collect()
+            }
         };
-        let sets = snapshot.policies.resources.application_sets.iter();
-        Some(sets.map(evaluate).collect())
+        for name in names {
+            let entry = now.sets.find(&name).filter(|entry| {
+                let (set, owned) = (&entry.set, entry.owned());
+                self.matches(&name, set, owned) && authorizer.may_get(&name, set, owned)
+            });
+            let set = entry.map(|entry| Arc::clone(&entry.set));
+            if let Some(change) = self.shown.update(&name, set, &statuses) {
+                changes.insert(name, change);
+            }
+        }
+        if !Arc::ptr_eq(&statuses, &self.compared_statuses) {
+            self.shown.update_statuses(&statuses, &mut changes);
+        }
+        (self.compared_with, self.compared_statuses) = (Some(now), statuses);
+        Some(changes)
     }
 
     fn is_new_enough(&self, set: &Value) -> bool {
@@ -288,57 +296,76 @@ impl Watcher {
     }
 }
 
-impl WatchedSet {
+impl ComparedWith {
+    /// `None` if the front is closed.
+    fn of(policies: &Policies) -> Option<Self> {
+        Some(Self {
+            sets: Arc::clone(&policies.sets),
+            rbac: Arc::clone(&policies.rbac),
+            policy: Arc::clone(policies.application_sets.as_ref()?),
+        })
+    }
+
+    fn has_rules_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.rbac, &other.rbac) && Arc::ptr_eq(&self.policy, &other.policy)
+    }
+
+    /// Whether a caller sees the same of a snapshot with these policies.
+    fn is_same(&self, policies: &Policies) -> bool {
+        let same_policy = policies
+            .application_sets
+            .as_ref()
+            .is_some_and(|now| Arc::ptr_eq(&self.policy, now));
+        same_policy && Arc::ptr_eq(&self.rbac, &policies.rbac) && Arc::ptr_eq(&self.sets, &policies.sets)
+    }
+}
+
+impl ShownSets {
+    /// Shows a set as it is now, or no longer. Returns the change: a set that is no longer shown
+    /// counts as deleted, in its state when it was last shown.
+    fn update(
+        &mut self,
+        name: &Arc<ObjectName>,
+        set: Option<Arc<Value>>,
+        statuses: &ApplicationSetStatuses,
+    ) -> Option<(EventType, Arc<Value>)> {
+        let Some(set) = set else {
+            let was = self.0.remove(name)?;
+            return Some((EventType::Deleted, was.current()));
+        };
+        let earlier = self.0.get(name);
+        let status = statuses.get(name).or_else(|| earlier?.status.as_ref()).cloned();
+        let now = ShownSet { set, status };
+        let current = now.current();
+        match self.0.insert(Arc::clone(name), now) {
+            None => Some((EventType::Added, current)),
+            Some(was) => (was.current() != current).then_some((EventType::Modified, current)),
+        }
+    }
+
+    /// Updates the statuses of the sets that are shown, and adds what changed to `changes`.
+    fn update_statuses(&mut self, statuses: &ApplicationSetStatuses, changes: &mut SetChanges) {
+        for (name, shown) in &mut self.0 {
+            let Some(status) = statuses.get(&**name) else { continue };
+            if shown.status.as_ref().is_some_and(|before| Arc::ptr_eq(before, status)) {
+                continue;
+            }
+            let before = shown.current();
+            shown.status = Some(Arc::clone(status));
+            let now = shown.current();
+            if before != now {
+                changes.entry(Arc::clone(name)).or_insert((EventType::Modified, now));
+            }
+        }
+    }
+}
+
+impl ShownSet {
     /// The set with its latest status.
     fn current(&self) -> Arc<Value> {
         let current = self.status.as_ref().and_then(|status| status.applied_to(&self.set));
         current.map_or_else(|| Arc::clone(&self.set), Arc::new)
     }
-
-    fn is_same(&self, other: &Self) -> bool {
-        let pointer = |status: &Option<Arc<ApplicationSetStatus>>| status.as_ref().map(Arc::as_ptr);
-        Arc::ptr_eq(&self.set, &other.set) && pointer(&self.status) == pointer(&other.status)
-    }
-}
-
-/// The changes of the sets that are shown. A set that is no longer shown counts as deleted, in its
-/// state when it was last shown.
-fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
-    fn shown<'a>(sets: &'a Sets, name: &ObjectName) -> Option<&'a WatchedSet> {
-        sets.get(name).filter(|watched_set| watched_set.is_shown)
-    }
-    let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
-    let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {
-        (None, Some(set)) => Some((EventType::Added, set.current())),
-        (Some(was), Some(set)) if was.is_same(set) => None,
-        (Some(was), Some(set)) => {
-            let set = set.current();
-            (was.current() != set).then_some((EventType::Modified, set))
-        }
-        (Some(was), None) => Some((EventType::Deleted, was.current())),
-        (None, None) => None,
-    };
-    names.into_iter().filter_map(became).collect()
-}
-
-/// The Applications of each set whose permissions depend on them.
-pub(super) fn owned_applications(resources: &Resources, needs_owned: impl Fn(&Value) -> bool) -> OwnedApplications {
-    let sets = resources.application_sets.iter();
-    let dependent = sets.filter(|(_, set)| needs_owned(set));
-    let mut found: OwnedApplications = dependent.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
-    if found.is_empty() {
-        return found;
-    }
-    for application in resources.applications.values() {
-        let owner = application.application_set.as_ref().map(|set| ObjectName {
-            namespace: application.name.namespace.clone(),
-            name: set.clone(),
-        });
-        if let Some(owned) = owner.and_then(|owner| found.get_mut(&owner)) {
-            owned.insert(OwnedApplication::of(application));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -88,25 +88,35 @@ pub(crate) enum Error {
 
 /// Asks the policy about a request. Reads its content only if the policy reads what is there.
 ///
+/// Returns the snapshot that decided: once the content is there, this is the newest one. Whether the
+/// caller still has a session by it is left to check.
+///
 /// # Errors
 /// [`Error`]: the policy denies the request, or it does not fit what the policy reads.
 pub(crate) async fn authorize(
     (route, head, body): (ArgocdRoute, &request::Parts, &mut Body),
     principal: Option<&Arc<Principal>>,
-    (gateway, snapshot): (&Gateway, &Snapshot),
+    (gateway, mut snapshot): (&Gateway, Arc<Snapshot>),
     record: &mut OpenRecord,
-) -> Result<ArgocdPermit, Error> {
-    let policies = &snapshot.policies;
+) -> Result<(ArgocdPermit, Arc<Snapshot>), Error> {
     let Some(operation) = Operation::of((route, head), &gateway.argocd_methods)? else {
-        return Ok(ArgocdPermit {
+        let permit = ArgocdPermit {
             sign_in: route.sign_in,
             asked: None,
-        });
+        };
+        return Ok((permit, snapshot));
     };
-    let request = match policies.argocd_reads_content() {
-        true => ApiRequest::read(operation, (route, head), body).await?,
+    let request = match snapshot.policies.argocd_reads_content() {
+        true => {
+            // Whoever sends content slowly must not keep what was in force when they began.
+            drop(snapshot);
+            let request = ApiRequest::read(operation, (route, head), body).await?;
+            snapshot = gateway.status.current.load_full();
+            request
+        }
         false => ApiRequest::without_fields(operation),
     };
+    let policies = &snapshot.policies;
     let question = Arc::new(Question {
         reason: reason(&head.headers),
         request,
@@ -124,10 +134,13 @@ pub(crate) async fn authorize(
     let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
     match decision.allow {
-        true => Ok(ArgocdPermit {
-            sign_in: route.sign_in,
-            asked: Some(question),
-        }),
+        true => {
+            let permit = ArgocdPermit {
+                sign_in: route.sign_in,
+                asked: Some(question),
+            };
+            Ok((permit, snapshot))
+        }
         false => Err(Error::Denied(decision.reason)),
     }
 }

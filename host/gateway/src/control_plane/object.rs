@@ -24,12 +24,12 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
 
 /// Longest content that is read, in bytes: kube-apiserver's limit of a request.
-const CONTENT_BYTES: u64 = 3 * 1024 * 1024;
+pub(super) const CONTENT_BYTES: u64 = 3 * 1024 * 1024;
 /// Verbs whose content is the object, or a change of it.
 const VERBS_WITH_OBJECT: [&str; 3] = ["create", "update", "patch"];
 
 /// What a request writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WrittenObject {
     pub(crate) kind: ResourceKind,
     /// The name in the content, if it has one that is read.
@@ -51,7 +51,7 @@ pub(crate) enum Belonging<'i> {
 }
 
 /// What tracks an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Nothing,
     /// The Application with this instance name, which may not exist.
@@ -168,7 +168,7 @@ impl ObjectSearch<'_> {
 }
 
 /// Whether the content of a request is an object, or a part of one.
-fn sends_object(attributes: &Attributes) -> bool {
+pub(super) fn sends_object(attributes: &Attributes) -> bool {
     let is_exec = attributes.subresource.as_deref() == Some("exec");
     VERBS_WITH_OBJECT.contains(&attributes.verb.as_str()) && !is_exec
 }

@@ -194,20 +194,20 @@ impl ControlPlanePermit {
 pub(crate) struct ControlPlaneAccess<'a> {
     access: Arc<ClusterAccess>,
     /// The path below the cluster's server, encoded as the client sent it.
-    pub(crate) rest: &'a str,
+    rest: &'a str,
     /// What that path means there.
     pub(crate) attributes: Arc<Attributes>,
     dry_run: bool,
-    actor: Actor<'a>,
+    actor: Actor,
 }
 
 /// Who acts.
 #[derive(Debug)]
-enum Actor<'a> {
+enum Actor {
     /// This identity, whatever the object is.
     Reads(Arc<Impersonation>),
     /// This account, if one of its Applications may write the object.
-    Writes(&'a ActingAccount),
+    Writes(Arc<ActingAccount>),
     /// The account of the Application that the object belongs to.
     OwnerOfObject,
     /// Nobody.
@@ -216,7 +216,7 @@ enum Actor<'a> {
 
 /// Finds the cluster of a request and who is to act there. The cluster goes into `record`.
 pub(crate) fn access_cluster<'a>(
-    (policies, clusters): (&'a Policies, &Clusters),
+    (policies, clusters): (&Policies, &Clusters),
     principal: &Principal,
     request: &ControlPlaneRequest<'a>,
     record: &mut OpenRecord,
@@ -228,7 +228,7 @@ pub(crate) fn access_cluster<'a>(
 
 /// Same as [`access_cluster`], for a request that another snapshot permitted before.
 pub(crate) fn access_again<'a>(
-    (policies, clusters): (&'a Policies, &Clusters),
+    (policies, clusters): (&Policies, &Clusters),
     principal: &Principal,
     request: &ControlPlaneRequest<'a>,
 ) -> Result<ControlPlaneAccess<'a>, Error> {
@@ -264,7 +264,7 @@ fn find<'a>(
 impl<'a> ControlPlaneAccess<'a> {
     fn new(
         (access, rest): (Arc<ClusterAccess>, &'a str),
-        policies: &'a Policies,
+        policies: &Policies,
         principal: &Principal,
         request: &ControlPlaneRequest<'a>,
     ) -> Result<Self, Error> {
@@ -290,7 +290,7 @@ impl<'a> ControlPlaneAccess<'a> {
                 })?;
                 match reads {
                     true => Actor::Reads(Arc::clone(&account.impersonation)),
-                    false => Actor::Writes(account),
+                    false => Actor::Writes(Arc::clone(account)),
                 }
             }
             RequestedUser::Reader if reads => {
@@ -315,6 +315,12 @@ impl<'a> ControlPlaneAccess<'a> {
         &self.access
     }
 
+    /// The path below the cluster's server, encoded as the client sent it, and what it means there.
+    /// Drops the rest, which is as large as what is known of an account.
+    pub(crate) fn into_request(self) -> (&'a str, Arc<Attributes>) {
+        (self.rest, self.attributes)
+    }
+
     /// Whether the decision depends on the object, or the record of mode audit is to name its
     /// Application.
     pub(crate) fn needs_object(&self, policies: &Policies) -> bool {
@@ -327,7 +333,7 @@ impl<'a> ControlPlaneAccess<'a> {
 
     /// The account that the request names, if it is to write.
     pub(crate) fn account(&self) -> Option<&Arc<Impersonation>> {
-        match self.actor {
+        match &self.actor {
             Actor::Writes(account) => Some(&account.impersonation),
             Actor::Reads(_) | Actor::OwnerOfObject | Actor::Nobody => None,
         }
@@ -412,7 +418,7 @@ impl<'a> ControlPlaneAccess<'a> {
         match (belonging, &self.actor) {
             (Some(Ok(Belonging::To(owner))), _) => Some(Arc::clone(owner)),
             (Some(Ok(Belonging::Unknown)), _) => None,
-            (_, Actor::Writes(account)) => match account.applications.as_slice() {
+            (_, Actor::Writes(account)) => match account.applications() {
                 [only] => Some(Arc::clone(only)),
                 _ => None,
             },
@@ -429,19 +435,20 @@ impl<'a> ControlPlaneAccess<'a> {
     ) -> Judged {
         let (policies, _) = from;
         let index = policies.applications.as_ref().map(|front| &*front.index);
-        let applications = match object.belonging(index).map_err(Refusal::UnknownObject)? {
-            Belonging::Nobody => account.applications.as_slice(),
+        let (applications, to_check) = match object.belonging(index).map_err(Refusal::UnknownObject)? {
+            Belonging::Nobody => (account.applications(), account.first_of_projects()),
             Belonging::Unknown => return Err(Refusal::Object),
             Belonging::To(owner) => {
-                let is_owner = |member: &&Arc<IndexedApplication>| owner.application.name == member.application.name;
-                let owner = account.applications.iter().find(is_owner);
-                std::slice::from_ref(owner.ok_or(Refusal::Object)?)
+                let owner = account.find(&owner.application.name).ok_or(Refusal::Object)?;
+                let only = std::slice::from_ref(owner);
+                (only, only)
             }
         };
         let check = |application: &Arc<IndexedApplication>| {
             self.check_project(from, application, &account.impersonation, object)
         };
-        first_permitted(applications, check).map_err(Refusal::Project)?;
+        // The check depends on the project alone.
+        first_permitted(to_check, check).map_err(Refusal::Project)?;
         let only = match applications {
             [only] => Some(Arc::clone(only)),
             _ => None,

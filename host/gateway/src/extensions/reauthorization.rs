@@ -4,6 +4,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use http::Method;
+
+use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::permit::{ExtensionPermit, reauthorize};
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
@@ -44,16 +47,32 @@ fn is_same_way(one: &ExtensionPermit, other: &ExtensionPermit) -> bool {
         && of_one.remove_headers == of_other.remove_headers
 }
 
+/// What a caller asked.
+#[derive(PartialEq, Eq, Hash)]
+struct Question<'a> {
+    principal: *const Principal,
+    attributes: &'a ExtensionAttributes,
+    method: &'a Method,
+    rest: &'a str,
+    query: Option<&'a str>,
+}
+
+impl ExtensionReauthorization {
+    fn question(&self) -> Question<'_> {
+        let call = self.0.call();
+        Question {
+            principal: Arc::as_ptr(&self.0.caller().principal),
+            attributes: &call.attributes,
+            method: &call.method,
+            rest: &call.rest,
+            query: call.query.as_deref(),
+        }
+    }
+}
+
 impl PartialEq for ExtensionReauthorization {
     fn eq(&self, other: &Self) -> bool {
-        let (one, other) = (&*self.0, &*other.0);
-        let (call, others) = (one.call(), other.call());
-        Arc::ptr_eq(&one.caller().principal, &other.caller().principal)
-            && call.attributes == others.attributes
-            && call.method == others.method
-            && call.rest == others.rest
-            && call.query == others.query
-            && is_same_way(one, other)
+        self.question() == other.question() && is_same_way(&self.0, &other.0)
     }
 }
 
@@ -61,8 +80,7 @@ impl Eq for ExtensionReauthorization {}
 
 impl Hash for ExtensionReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0.caller().principal).hash(state);
-        self.0.call().attributes.hash(state);
-        self.0.call().rest.hash(state);
+        // One question seldom has two permits that lead to different places.
+        self.question().hash(state);
     }
 }

@@ -32,6 +32,6 @@ impl Configuration for CheckedConfiguration {
             return AccountPlan::default();
         };
         let keys = front.policy.rules().extra_keys().map(str::to_owned);
-        AccountPlan::of(&front.index, keys, (&snapshot.clusters, &policies.resources.clusters))
+        AccountPlan::of(&front.index, keys, &snapshot.clusters)
     }
 }

@@ -3,12 +3,14 @@
 //! Invariant: an entry is reused only if the Application, its project, its cluster and the rules
 //! are the same as before.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
 
+use super::accounts::Changes;
 use super::global::GlobalProjects;
 use super::{
     ApplicationIndex, ApplicationsByName, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted,
@@ -17,7 +19,8 @@ use super::{
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use crate::sync_windows::SyncWindows;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
-use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
+use tollgate_state::destination::{self, ClustersByProject, CompiledDestinations};
+use tollgate_state::{Application, Cluster, Destination, Project, Resources};
 
 impl ApplicationIndex {
     /// Determines project, cluster and account of each Application of `resources`.
@@ -55,18 +58,27 @@ impl ApplicationIndex {
         let mut builder = IndexBuilder {
             control_plane: &control_plane,
             clusters: &clusters,
+            clusters_by_project: OnceCell::new(),
             projects: &projects,
             fallback,
             resolved: FxHashMap::default(),
             permitted: FxHashMap::default(),
         };
         let mut by_namespace: HashMap<String, ApplicationsByName, _> = HashMap::default();
+        let mut changes = Changes::default();
+        let mut found_before = 0_usize;
         for (name, application) in &resources.applications {
             let project = builder.project(application);
             let before = unchanged.and_then(|before| before.find(&name.namespace, &name.name));
+            found_before = found_before.saturating_add(usize::from(before.is_some()));
             let indexed = match before {
                 Some(before) if is_same(before, application, project) => Arc::clone(before),
-                Some(_) | None => Arc::new(builder.resolve_application(application, project)),
+                Some(_) | None => {
+                    let indexed = Arc::new(builder.resolve_application(application, project));
+                    changes.removed.extend(before.cloned());
+                    changes.added.push(Arc::clone(&indexed));
+                    indexed
+                }
             };
             let members = by_namespace.entry_ref(name.namespace.as_str());
             let members = members.or_insert_with(|| {
@@ -75,6 +87,20 @@ impl ApplicationIndex {
             });
             members.insert(indexed);
         }
+        let acting = match unchanged {
+            Some(before) => {
+                if found_before < before.len() {
+                    let is_gone = |indexed: &&Arc<IndexedApplication>| {
+                        let name = &indexed.application.name;
+                        let members = by_namespace.get(&name.namespace);
+                        members.and_then(|members| members.find(&name.name)).is_none()
+                    };
+                    changes.removed.extend(before.iter().filter(is_gone).cloned());
+                }
+                changes.apply(&before.acting)
+            }
+            None => changes.apply(&Arc::default()),
+        };
         Self {
             mode: mode_override.unwrap_or_else(|| settings::mode(argocd_cm)),
             fallback,
@@ -86,7 +112,7 @@ impl ApplicationIndex {
             projects,
             by_namespace,
             findings,
-            acting: OnceLock::new(),
+            acting,
         }
     }
 }
@@ -124,6 +150,7 @@ impl MergedProject {
         findings.extend(sync_windows.findings(own.sync_windows.len()));
         Self {
             findings,
+            destinations: CompiledDestinations::of(&merged),
             accounts: Arc::new(accounts),
             sync_windows: Arc::new(sync_windows),
             own: Arc::clone(own),
@@ -144,6 +171,8 @@ impl MergedProject {
 struct IndexBuilder<'a> {
     control_plane: &'a str,
     clusters: &'a [Cluster],
+    /// Made when a project permits only its own clusters.
+    clusters_by_project: OnceCell<ClustersByProject<'a>>,
     projects: &'a BTreeMap<String, Arc<MergedProject>>,
     fallback: Fallback,
     /// By name and server of a destination.
@@ -187,7 +216,19 @@ impl<'a> IndexBuilder<'a> {
                 project.accounts.derive_account(&target, self.fallback)
             }
         };
+        let is_destination_permitted = match (project, &destination) {
+            (Some(project), Ok(cluster)) => {
+                let clusters = || {
+                    self.clusters_by_project
+                        .get_or_init(|| ClustersByProject::of(self.clusters))
+                };
+                let namespace = &application.destination.namespace;
+                project.destinations.permit_among(cluster, namespace, clusters)
+            }
+            (None, _) | (Some(_), Err(_)) => false,
+        };
         IndexedApplication {
+            is_destination_permitted,
             application: Arc::clone(application),
             project: project.map(|project| Arc::clone(&project.merged)),
             destination,

@@ -13,6 +13,7 @@ use tollgate_state::{
     Resources, Text,
 };
 
+mod accounts;
 mod changes;
 
 fn entry(server: &str, namespace: &str, account: &str) -> DestinationServiceAccount {

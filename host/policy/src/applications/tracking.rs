@@ -19,14 +19,14 @@ const INSTALLATION_ID: &str = "argocd.argoproj.io/installation-id";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
 /// How Argo CD marks the objects of its Applications.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tracking {
     method: Method,
     /// ID of this installation; empty when it has none.
     installation_id: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum Method {
     /// By the annotation, with or without a label beside it.
     #[default]

@@ -1,4 +1,7 @@
-use super::{CompiledDestinations, Error, IN_CLUSTER_SERVER, known_clusters, permitted, permitted_with, resolve};
+use super::{
+    ClustersByProject, CompiledDestinations, Error, IN_CLUSTER_SERVER, known_clusters, permitted, permitted_with,
+    resolve,
+};
 use crate::{Cluster, ConfigMap, Destination, Project, Text};
 use tollgate_core::diagnostic::Location;
 
@@ -15,6 +18,9 @@ fn both(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Clust
     let once = permitted(project, cluster, namespace, clusters);
     let kept = CompiledDestinations::of(project).permit(cluster, namespace, clusters);
     assert_eq!(once, kept, "{project:?} {namespace}");
+    let by_project = ClustersByProject::of(clusters);
+    let grouped = CompiledDestinations::of(project).permit_among(cluster, namespace, || &by_project);
+    assert_eq!(once, grouped, "{project:?} {namespace}");
     once
 }
 

@@ -58,7 +58,7 @@ fn applications_without_an_account_are_counted() {
         .value
         .unwrap();
     let index = ApplicationIndex::build(&resources, &rules, None, None);
-    let deployments = Deployments::of(&index, &resources, SERVER);
+    let deployments = Deployments::of(&index, SERVER);
     let accounts: Vec<_> = deployments.accounts.keys().map(|account| account.username()).collect();
     assert_eq!(accounts, ["system:serviceaccount:shop:deployer"]);
     let without: Vec<&str> = deployments
@@ -76,11 +76,7 @@ fn applications_without_an_account_are_counted() {
         warning.contains("no account acts for 3 Applications, which will not sync: argocd/elsewhere, "),
         "{warning}"
     );
-    assert!(
-        Deployments::of(&index, &resources, "https://other.example")
-            .warning()
-            .is_none()
-    );
+    assert!(Deployments::of(&index, "https://other.example").warning().is_none());
 }
 
 #[test]

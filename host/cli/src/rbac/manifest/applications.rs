@@ -107,7 +107,7 @@ impl ManifestArgs {
         let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
         let applications = ApplicationIndex::build(&resources, &rules, settings.mode, None);
         let keys = rules.extra_keys().map(str::to_owned).collect();
-        let needed = by_cluster(&applications, &resources.clusters).into_values().collect();
+        let needed = by_cluster(&applications).into_values().collect();
         Ok((self.one_cluster(needed, &resources.clusters)?, keys))
     }
 

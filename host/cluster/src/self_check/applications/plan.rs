@@ -15,7 +15,6 @@ use crate::access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
-use tollgate_state::Cluster;
 
 /// Which clusters to ask, and about which accounts and keys.
 #[derive(Debug, Default)]
@@ -38,16 +37,11 @@ impl AccountPlan {
     /// Plans what to ask about the accounts of `applications`.
     ///
     /// - `keys`: of `extra`, in any order.
-    /// - `all`: all clusters, for projects that permit only their own.
-    pub fn of(
-        applications: &ApplicationIndex,
-        keys: impl Iterator<Item = String>,
-        (clusters, all): (&Clusters, &[Cluster]),
-    ) -> Self {
+    pub fn of(applications: &ApplicationIndex, keys: impl Iterator<Item = String>, clusters: &Clusters) -> Self {
         let mode = applications.mode;
         let needed = match mode {
             ImpersonationMode::Off => BTreeMap::new(),
-            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, all),
+            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications),
         };
         let to_ask = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
             let access = clusters.find_by_server(&server).cloned();
@@ -87,8 +81,8 @@ impl ClusterAccounts {
         let no_survey = SurveyResult::default();
         let last = last.unwrap_or(&no_survey);
         let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
-        if let Some(problem) = &last.problem
-            && !is_due(last.at, problem.retry_interval())
+        if let Some(interval) = last.retry_interval()
+            && !is_due(last.at, interval)
         {
             return None;
         }

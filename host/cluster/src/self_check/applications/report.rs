@@ -2,6 +2,7 @@
 //! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -98,10 +99,14 @@ struct ExtraReport {
 }
 
 impl AccountsReport {
-    pub(super) fn of(plan: &AccountPlan, surveys: &BTreeMap<String, SurveyResult>) -> Self {
+    pub(super) fn of(plan: &AccountPlan, surveys: &BTreeMap<String, Arc<SurveyResult>>) -> Self {
         let no_survey = SurveyResult::default();
         let clusters = plan.clusters.iter().map(|(server, cluster)| {
-            ClusterReport::of(server, cluster, (surveys.get(server).unwrap_or(&no_survey), &plan.keys))
+            ClusterReport::of(
+                server,
+                cluster,
+                (surveys.get(server).map_or(&no_survey, |result| &**result), &plan.keys),
+            )
         });
         Self {
             mode: plan.mode.into(),

@@ -14,12 +14,17 @@ use tokio::time::{Instant, timeout_at};
 use super::super::grants::ImpersonationKind;
 use super::super::review::CheckError;
 use super::super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most accounts asked about in one round. Each takes at most four requests.
 pub(super) const MAX_ACCOUNTS_PER_ROUND: usize = 256;
 const MAX_IN_FLIGHT: usize = 4;
 pub(super) const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time in which a cluster that did not answer before is asked again.
+const TIMEOUT_AFTER_PROBLEM: Duration = Duration::from_secs(10);
+/// How often the pause after a problem is doubled at most.
+const MAX_DOUBLINGS: u32 = 4;
 /// Fewest accounts of a namespace for which rights on the whole namespace are checked.
 const MIN_NAMESPACE_ACCOUNTS: usize = 3;
 
@@ -34,6 +39,8 @@ pub(super) struct SurveyResult {
     /// When the cluster was last asked, successfully or not.
     pub(super) at: Option<Instant>,
     pub(super) problem: Option<CheckError>,
+    /// How many rounds in a row had a problem.
+    pub(super) failures: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +99,7 @@ pub(super) async fn survey(
     before: Option<SurveyResult>,
     deadline: Instant,
 ) -> SurveyResult {
+    let begun = Instant::now();
     let mut result = before.unwrap_or_default();
     let asking = async {
         let broad = ask_broad_rights(cluster, due).await?;
@@ -104,7 +112,7 @@ pub(super) async fn survey(
     let (broad, extra) = match timeout_at(deadline, asking).await {
         Ok(Ok(answers)) => answers,
         Ok(Err(problem)) => return SurveyResult::without_answers(problem),
-        Err(_) => return SurveyResult::without_answers(CheckError::Time(ROUND_TIMEOUT)),
+        Err(_) => return SurveyResult::without_answers(CheckError::Time(deadline.duration_since(begun))),
     };
     result.problem = None;
     result.at = Some(Instant::now());
@@ -121,6 +129,24 @@ pub(super) async fn survey(
 }
 
 impl SurveyResult {
+    /// How long the cluster is left alone after a problem: longer after each one in a row.
+    pub(super) fn retry_interval(&self) -> Option<Duration> {
+        let interval = self.problem.as_ref()?.retry_interval();
+        if interval < RETRY_INTERVAL {
+            return Some(interval);
+        }
+        let doublings = self.failures.saturating_sub(1).min(MAX_DOUBLINGS);
+        Some(interval.saturating_mul(1 << doublings).min(FULL_CHECK_INTERVAL))
+    }
+
+    /// How long the next round may ask the cluster: for a moment if it did not answer before.
+    pub(super) fn next_timeout(&self) -> Duration {
+        match self.problem {
+            Some(_) => TIMEOUT_AFTER_PROBLEM,
+            None => ROUND_TIMEOUT,
+        }
+    }
+
     /// The result of a cluster that did not answer: it grants nothing.
     pub(super) fn without_answers(problem: CheckError) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! Which checks clusters get, how many, and what is made of the results.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
@@ -265,6 +265,21 @@ impl AccessReviewer for SilentReviewer {
     }
 }
 
+/// Clusters that hang do not keep others from being asked about new accounts.
+#[test]
+fn a_cluster_that_does_not_answer_is_asked_less_and_less() {
+    let failed = |failures| SurveyResult {
+        failures,
+        ..SurveyResult::without_answers(CheckError::Answer)
+    };
+    for (failures, seconds) in [(1, 60), (2, 120), (3, 240), (4, 480), (5, 900), (50, 900)] {
+        let expected = Some(std::time::Duration::from_secs(seconds));
+        assert_eq!(failed(failures).retry_interval(), expected, "{failures}");
+    }
+    assert_eq!(SurveyResult::default().retry_interval(), None);
+    assert!(failed(1).next_timeout() < SurveyResult::default().next_timeout());
+}
+
 #[tokio::test]
 async fn a_round_times_out() {
     let due = accounts(&["a x"]);
@@ -357,7 +372,7 @@ async fn reports_list_problems_first() {
         clusters: BTreeMap::from([("https://one.example".to_owned(), cluster)]),
         keys: keys(),
     };
-    let surveys = BTreeMap::from([("https://one.example".to_owned(), result)]);
+    let surveys = BTreeMap::from([("https://one.example".to_owned(), Arc::new(result))]);
     let report = serde_json::to_value(AccountsReport::of(&plan, &surveys)).unwrap();
     let account = |namespace: &str, name: &str, impersonation: serde_json::Value, existence: serde_json::Value| {
         json!({
@@ -396,7 +411,7 @@ async fn nothing_is_checked_if_impersonation_is_off() {
     let index = tollgate_policy::applications::ApplicationIndex::default();
     assert_eq!(index.mode, ImpersonationMode::Off);
     let clusters = crate::access::Clusters::default();
-    let plan = AccountPlan::of(&index, keys().into_iter(), (&clusters, &[]));
+    let plan = AccountPlan::of(&index, keys().into_iter(), &clusters);
     assert!(plan.clusters.is_empty());
     let report = serde_json::to_value(AccountsReport::of(&plan, &BTreeMap::new())).unwrap();
     assert_eq!(report, json!({"mode": "off", "clusters": []}));

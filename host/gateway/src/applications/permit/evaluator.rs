@@ -100,7 +100,6 @@ pub(super) struct Evaluator<'a> {
     pub(super) rbac: &'a Rbac,
     pub(super) index: &'a ApplicationIndex,
     pub(super) rules: &'a ImpersonationRules,
-    pub(super) clusters: &'a [Cluster],
     pub(super) control_plane_namespace: &'a str,
     /// Whether the gateway's own identity acts if no account does.
     pub(super) gateway_identity: GatewayIdentity,
@@ -113,7 +112,6 @@ impl<'a> Evaluator<'a> {
             rbac: &policies.rbac,
             index: &front.index,
             rules: front.policy.rules(),
-            clusters: &policies.resources.clusters,
             control_plane_namespace: &policies.config.control_plane_namespace,
             gateway_identity: policies.config.applications.unwrap_or_default().gateway_identity,
             cache: &policies.application_evaluations,
@@ -193,13 +191,11 @@ impl<'a> Evaluator<'a> {
                 extra.map_err(DenyReason::Extra)?
             }
         };
-        let namespace = &indexed.application.destination.namespace;
-        let permitted = destination::permitted(project, cluster, namespace, self.clusters);
         let details = ApplicationDetails {
             indexed,
             project,
             cluster,
-            permitted,
+            permitted: indexed.is_destination_permitted,
             mode: self.index.mode,
             acting_identity: &acting_identity,
         };
@@ -215,7 +211,7 @@ impl<'a> Evaluator<'a> {
             facts: ApplicationFacts::new(&caller.policy, &details, &verdicts),
             project: Arc::clone(project),
             cluster: Arc::clone(cluster),
-            permitted,
+            permitted: indexed.is_destination_permitted,
             windows: indexed.applicable_windows(),
             acting_identity,
             extra: extra.into(),

@@ -25,7 +25,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
-use tollgate_state::{ObjectName, Resources, directory};
+use tollgate_state::{ObjectName, directory};
 
 mod decide;
 mod enters;
@@ -40,7 +40,6 @@ const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 
 /// What a snapshot contains.
 struct Fixture {
-    resources: Resources,
     rbac: Rbac,
     index: ApplicationIndex,
     policy: ApplicationsPolicy,
@@ -76,7 +75,6 @@ impl Fixture {
         );
         let source = BundleSource::read(&folder(), Front::Applications).value.unwrap();
         Self {
-            resources,
             rbac,
             index,
             policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
@@ -108,7 +106,6 @@ impl Fixture {
             rbac: &self.rbac,
             index: &self.index,
             rules: &self.policy.rules,
-            clusters: &self.resources.clusters,
             control_plane_namespace: "argocd",
             gateway_identity: self.gateway_identity,
             cache: &self.cache,

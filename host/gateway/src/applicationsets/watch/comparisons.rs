@@ -5,7 +5,7 @@
 //! other person, not of each watch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 
@@ -14,15 +14,41 @@ const MAX_CONCURRENT: usize = 2;
 #[derive(Debug)]
 pub(in super::super) struct ComparisonScheduler {
     all: Arc<Semaphore>,
-    /// One semaphore for each person whose comparison runs or waits.
-    persons: Mutex<HashMap<u64, Weak<Semaphore>>>,
+    persons: Persons,
+}
+
+/// Each person whose comparisons run or wait, and how many do.
+type Persons = Arc<Mutex<HashMap<u64, (Arc<Semaphore>, usize)>>>;
+
+/// The turns of one person, for one comparison that runs or waits.
+#[derive(Debug)]
+struct PersonTurns {
+    persons: Persons,
+    person: u64,
+    turns: Arc<Semaphore>,
+}
+
+impl Drop for PersonTurns {
+    fn drop(&mut self) {
+        let mut persons = lock(&self.persons);
+        if let Some((_, users)) = persons.get_mut(&self.person) {
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                persons.remove(&self.person);
+            }
+        }
+    }
+}
+
+fn lock(persons: &Persons) -> MutexGuard<'_, HashMap<u64, (Arc<Semaphore>, usize)>> {
+    persons.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for ComparisonScheduler {
     fn default() -> Self {
         Self {
             all: Arc::new(Semaphore::new(MAX_CONCURRENT)),
-            persons: Mutex::default(),
+            persons: Persons::default(),
         }
     }
 }
@@ -35,25 +61,28 @@ impl ComparisonScheduler {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         // A person waits in the common queue once, however many watches they have.
-        let own = self.of(person).acquire_owned().await.ok()?;
+        let person = self.of(person);
+        let own = Arc::clone(&person.turns).acquire_owned().await.ok()?;
         let permit = Arc::clone(&self.all).acquire_owned().await.ok()?;
         let done = tokio::task::spawn_blocking(move || {
             // Held until the work ends, even if its caller stops waiting.
-            let _held = (own, permit);
+            let _held = (own, permit, person);
             work()
         });
         done.await.ok()
     }
 
-    fn of(&self, person: u64) -> Arc<Semaphore> {
-        let mut persons = self.persons.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = persons.get(&person).and_then(Weak::upgrade) {
-            return own;
+    fn of(&self, person: u64) -> PersonTurns {
+        let mut persons = lock(&self.persons);
+        let (turns, users) = persons
+            .entry(person)
+            .or_insert_with(|| (Arc::new(Semaphore::new(1)), 0));
+        *users = users.saturating_add(1);
+        PersonTurns {
+            turns: Arc::clone(turns),
+            persons: Arc::clone(&self.persons),
+            person,
         }
-        persons.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(1));
-        persons.insert(person, Arc::downgrade(&own));
-        own
     }
 }
 
@@ -114,7 +143,8 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_leaves_the_turn_to_others() {
         let scheduler = ComparisonScheduler::default();
-        let held = scheduler.of(1).acquire_owned().await.unwrap();
+        let person = scheduler.of(1);
+        let held = Arc::clone(&person.turns).acquire_owned().await.unwrap();
         let mut waiting = Box::pin(scheduler.run(1, || ()));
         assert!(poll!(&mut waiting).is_pending());
         drop(waiting);
@@ -122,7 +152,10 @@ mod tests {
         assert_eq!(scheduler.run(1, || 5).await, Some(5));
         assert_eq!(scheduler.run(1, || panic!("as a bug would")).await, None::<()>);
         assert_eq!(scheduler.run(1, || 6).await, Some(6));
-        scheduler.run(2, || ()).await;
-        assert_eq!(scheduler.persons.lock().unwrap().len(), 1, "no finished person is kept");
+        drop(person);
+        // The work's thread ends a moment after its result is there.
+        while !lock(&scheduler.persons).is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 }

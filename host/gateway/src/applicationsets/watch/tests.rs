@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{OwnedApplication, is_templated, project_text};
 use crate::applicationsets::request::EventType;
-use crate::applicationsets::watch::{Sets, WatchedSet, changed, owned_applications};
-use tollgate_state::{ApplicationSetStatus, ObjectName, directory};
+use crate::applicationsets::watch::{SetChanges, ShownSets};
+use tollgate_state::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 
 fn name(text: &str) -> ObjectName {
     ObjectName {
@@ -17,24 +16,25 @@ fn name(text: &str) -> ObjectName {
     }
 }
 
-fn sets(all: &[(&str, Value, bool)]) -> Sets {
-    let one = |(text, set, is_shown): &(&str, Value, bool)| {
-        let watched_set = WatchedSet {
-            set: Arc::new(set.clone()),
-            status: None,
-            owned: BTreeSet::new(),
-            is_shown: *is_shown,
-        };
-        (name(text), watched_set)
-    };
-    all.iter().map(one).collect()
-}
-
+/// Compares sets, each of which the caller may see or not, with those before.
 #[track_caller]
 fn check(before: &[(&str, Value, bool)], now: &[(&str, Value, bool)], expected: &[(EventType, Value)]) {
-    let found = changed(&sets(before), &sets(now));
-    let found: Vec<(EventType, Value)> = found.into_iter().map(|(event, set)| (event, (*set).clone())).collect();
-    assert_eq!(found, expected);
+    let mut shown = ShownSets::default();
+    let statuses = ApplicationSetStatuses::new();
+    let mut compare = |sets: &[(&str, Value, bool)]| {
+        let seen = |text: &ObjectName| {
+            let set = sets.iter().find(|(name, ..)| *name == text.name);
+            set.filter(|(.., is_shown)| *is_shown)
+                .map(|(_, set, _)| Arc::new(set.clone()))
+        };
+        let names: BTreeSet<_> = before.iter().chain(now).map(|(text, ..)| name(text)).collect();
+        let found = names
+            .into_iter()
+            .filter_map(|name| shown.update(&Arc::new(name.clone()), seen(&name), &statuses));
+        found.map(|(event, set)| (event, (*set).clone())).collect::<Vec<_>>()
+    };
+    compare(before);
+    assert_eq!(compare(now), expected);
 }
 
 #[test]
@@ -53,26 +53,33 @@ fn visible_sets_are_added_modified_and_deleted() {
 /// A status that is written alone is a change of the sets that are shown.
 #[test]
 fn a_changed_status_modifies_the_sets_that_are_shown() {
-    let set = json!({"metadata": {"uid": "u", "resourceVersion": "1"}});
-    let with_status = |version: &str, status: &Value, is_shown| {
-        let mut all = sets(&[("a", set.clone(), is_shown)]);
+    let set = Arc::new(json!({"metadata": {"uid": "u", "resourceVersion": "1"}}));
+    let with_status = |version: &str, status: &Value| {
         let status = ApplicationSetStatus {
             uid: "u".to_owned(),
             resource_version: version.to_owned(),
             status: status.clone(),
         };
-        all.values_mut()
-            .for_each(|one| one.status = Some(Arc::new(status.clone())));
-        all
+        ApplicationSetStatuses::from([(name("a"), Arc::new(status))])
     };
-    let (first, second) = (with_status("2", &json!(1), true), with_status("3", &json!(2), true));
+    let own = Arc::new(name("a"));
+    let mut shown = ShownSets::default();
+    let added = shown.update(&own, Some(Arc::clone(&set)), &with_status("2", &json!(1)));
+    assert!(matches!(added, Some((EventType::Added, _))));
+    let mut changes_by = |statuses: &ApplicationSetStatuses| {
+        let mut changes = SetChanges::new();
+        shown.update_statuses(statuses, &mut changes);
+        changes
+    };
     let expected = json!({"metadata": {"uid": "u", "resourceVersion": "3"}, "status": 2});
-    assert_eq!(changed(&first, &second), [(EventType::Modified, Arc::new(expected))]);
-    assert_eq!(changed(&second, &with_status("3", &json!(2), true)), []);
-    assert_eq!(
-        changed(&with_status("2", &json!(1), false), &with_status("3", &json!(2), false)),
-        []
-    );
+    let expected = SetChanges::from([(Arc::clone(&own), (EventType::Modified, Arc::new(expected)))]);
+    assert_eq!(changes_by(&with_status("3", &json!(2))), expected);
+    assert_eq!(changes_by(&with_status("3", &json!(2))), SetChanges::new());
+    assert_eq!(changes_by(&ApplicationSetStatuses::new()), SetChanges::new());
+    let mut hidden = ShownSets::default();
+    let mut changes = SetChanges::new();
+    hidden.update_statuses(&with_status("4", &json!(3)), &mut changes);
+    assert_eq!(changes, SetChanges::new());
 }
 
 /// SECURITY: no event shows a set, or a later state of it, that the caller may not see.
@@ -94,48 +101,4 @@ fn sets_that_are_not_visible_cause_no_events() {
         &[("a", one.clone(), true)],
         &[(EventType::Added, one)],
     );
-}
-
-#[test]
-fn the_applications_of_a_set_are_those_it_controls() {
-    let set = |name: &str, project: &str| {
-        json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
-            "metadata": {"name": name, "namespace": "argocd"},
-            "spec": {"generators": [], "template": {"spec": {"project": project}}},
-        })
-    };
-    let application = |name: &str, owner: &str, project: &str| {
-        let reference = json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": owner, "uid": "u",
-            "controller": true,
-        });
-        json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-            "metadata": {"name": name, "namespace": "argocd", "ownerReferences": [reference]},
-            "spec": {"project": project, "destination": {}},
-        })
-    };
-    let objects = [
-        set("plain", "dev"),
-        set("templated", "{{p}}"),
-        application("a", "templated", "prod"),
-        application("b", "templated", "qa"),
-        application("c", "plain", "other"),
-    ];
-    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-rbac-cm, namespace: argocd}\n";
-    let text = objects
-        .iter()
-        .fold(config.to_owned(), |text, object| format!("{text}---\n{object}\n"));
-    let resources = directory::load_text(&text, "state.yaml", "argocd").value.unwrap();
-    let found = |needs_owned: fn(&Value) -> bool| {
-        let found = owned_applications(&resources, needs_owned).into_iter();
-        let text = |one: OwnedApplication| format!("{}/{}", one.project, one.name);
-        let all = found.map(|(name, owned)| (name.name, owned.into_iter().map(text).collect::<Vec<_>>()));
-        all.collect::<Vec<_>>()
-    };
-    let templated = ("templated".to_owned(), vec!["prod/a".to_owned(), "qa/b".to_owned()]);
-    let plain = ("plain".to_owned(), vec!["other/c".to_owned()]);
-    assert_eq!(found(|_| true), [plain, templated.clone()]);
-    assert_eq!(found(|set| is_templated(project_text(set))), [templated]);
 }

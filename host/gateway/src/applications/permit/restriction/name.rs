@@ -3,7 +3,7 @@
 
 use crate::object_content::{ContentFormat, Unreadable, read_metadata};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BodyName {
     Known(String),
     /// The cluster generates the name, or there is none.
