@@ -6,13 +6,17 @@
 //! of them, or for a list of names.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
+use tollgate_core::attributes::Attributes;
 use tollgate_core::glob::Pattern;
 use tollgate_core::header_names::is_impersonation;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const EXTRA: &str = "impersonate-extra-";
 
 const SYSTEM: &str = "system:";
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -29,6 +33,10 @@ pub struct AllowList {
     pub groups: Vec<Pattern>,
     /// Service accounts, as `<namespace>:<name>`.
     pub service_accounts: Vec<Pattern>,
+    /// Uids of users. Service accounts have none.
+    pub uids: Vec<Pattern>,
+    /// Keys of what is said about users besides. Service accounts have none.
+    pub extras: Vec<Pattern>,
     /// What may be done as nobody else, with the agent's own account.
     pub own_account: OwnAccount,
 }
@@ -114,6 +122,27 @@ impl AllowList {
                 plain(&self.groups, ("group", group, "groups"))?;
             }
         }
+        self.check_attributes(account.is_some(), fields)
+    }
+
+    /// Checks what a request says about the user besides names. Policies of the cluster decide by it, such as
+    /// those that tie an account to its node.
+    fn check_attributes(&self, is_account: bool, fields: &HeaderMap) -> Result<(), Refusal> {
+        const NONE: &[Pattern] = &[];
+        let of_user = |patterns| if is_account { NONE } else { patterns };
+        for (name, value) in fields.iter().filter(|(name, _)| is_impersonation(name.as_str())) {
+            match name.as_str().strip_prefix(EXTRA) {
+                // The API server decodes the key, and reads it in lower case.
+                Some(key) => {
+                    let key = percent_decode_str(key).decode_utf8().map_err(|_| Refusal::Malformed)?;
+                    let key = key.to_lowercase();
+                    listed(of_user(&self.extras), ("the extra key", &key, "extras"))?;
+                }
+                None if *name == UID => listed(of_user(&self.uids), ("the uid", text(value)?, "uids"))?,
+                None if *name == USER || *name == GROUP => {}
+                None => return Err(Refusal::Malformed),
+            }
+        }
         Ok(())
     }
 }
@@ -152,14 +181,23 @@ const REVIEWS: [&str; 2] = [
     "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
 ];
 
+// SECURITY: the API server decodes the path once before it routes and authorizes, so an encoded slash separates
+// segments there. The path is read as it reads it.
 fn is_discovery(method: &Method, path: &str) -> bool {
+    let Attributes {
+        path, resource_request, ..
+    } = Attributes::read(method, path, None, None);
     if *method == Method::POST {
-        return REVIEWS.contains(&path);
+        return REVIEWS.contains(&&*path);
     }
-    if *method != Method::GET {
+    if *method != Method::GET || resource_request {
         return false;
     }
-    let path = path.strip_suffix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(&path);
+    let mut segments = path.split('/').skip(1);
+    if segments.any(|segment| matches!(segment, "" | "." | "..") || segment.contains('\\')) {
+        return false;
+    }
     let is_below = |root: &str| {
         let rest = path.strip_prefix(root);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -192,6 +230,8 @@ mod tests {
             users: patterns(&["*@corp.example"]),
             groups: patterns(&["corp:*", "*"]),
             service_accounts: patterns(&["shop:*"]),
+            uids: patterns(&["u-*"]),
+            extras: patterns(&["agent.gitlab.com/*"]),
             own_account: OwnAccount::Discovery,
         }
     }
@@ -227,6 +267,15 @@ mod tests {
             ]),
             Ok(())
         );
+        assert_eq!(
+            check(&[
+                user,
+                ("Impersonate-Uid", "u-1"),
+                ("Impersonate-Extra-agent.gitlab.com%2Fid", "9999"),
+                ("Impersonate-Extra-Agent.GitLab.com%2fusername", "ann"),
+            ]),
+            Ok(())
+        );
         for refused in [
             &[("Impersonate-User", "ann@other.example")][..],
             &[("Impersonate-User", "system:admin@corp.example")],
@@ -240,6 +289,26 @@ mod tests {
             &[
                 ("Impersonate-User", "system:serviceaccount:shop:deployer"),
                 ("Impersonate-Group", "system:serviceaccounts:kube-system"),
+            ],
+            &[user, ("Impersonate-Uid", "1")],
+            &[user, ("Impersonate-Uid", "u-1"), ("Impersonate-Uid", "1")],
+            &[
+                user,
+                ("Impersonate-Extra-scopes.authorization.openshift.io", "user:full"),
+            ],
+            &[
+                user,
+                ("Impersonate-Extra-authentication.kubernetes.io%2Fnode-name", "n"),
+            ],
+            &[user, ("Impersonate-Extra-%ff", "n")],
+            &[user, ("Impersonate-Other", "n")],
+            &[
+                ("Impersonate-User", "system:serviceaccount:shop:deployer"),
+                ("Impersonate-Extra-agent.gitlab.com%2Fid", "1"),
+            ],
+            &[
+                ("Impersonate-User", "system:serviceaccount:shop:deployer"),
+                ("Impersonate-Uid", "u-1"),
             ],
             // Without a user, the request would be the agent's own.
             &[("Impersonate-Group", "corp:dev")],
@@ -262,6 +331,8 @@ mod tests {
             "/openapi/v3/apis/apps/v1",
             "/readyz/ping",
             "/apis/",
+            "/api%2Fv1",
+            "/openapi/v3%2Fapis/apps%2fv1",
         ] {
             assert_eq!(own(Method::GET, path), Ok(()), "{path}");
         }
@@ -274,6 +345,17 @@ mod tests {
             "/apiserver",
             "/version/a",
             "/api/v1/namespaces/tollgate/secrets/key",
+            "/api/v1%2Fsecrets",
+            "/api%2fv1%2fsecrets",
+            "/%61pi/v1%2Fnamespaces%2Ftollgate%2Fsecrets%2Fkey",
+            "/apis/apps/v1%2Fdeployments",
+            "/openapi/..%2fapi/v1/secrets",
+            "/openapi/%2e%2e/api/v1/secrets",
+            "/openapi/../api/v1/secrets",
+            "/openapi/.%2E/api",
+            "/healthz//api",
+            "/healthz/..%5Capi",
+            "//api/v1",
         ] {
             assert_eq!(own(Method::GET, path), Err(Refusal::OwnAccount), "{path}");
         }

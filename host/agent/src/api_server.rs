@@ -15,8 +15,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -30,6 +30,9 @@ use tollgate_plugin::certificates::{self, roots_from_pem, system_roots};
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long an API server may be silent before it is asked whether it is there, and how often it is asked.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+const PROBES: u32 = 3;
 /// Connections that wait for another request.
 const IDLE_CONNECTIONS: usize = 32;
 const IDLE_FOR: Duration = Duration::from_secs(60);
@@ -65,40 +68,42 @@ pub enum Error {
     Answer(#[from] hyper_util::client::legacy::Error),
 }
 
+type ApiClient = Client<HttpsConnector<HttpConnector>, Content>;
+
+/// A client that trusts the authorities that were read last.
+struct TrustedClient {
+    client: ApiClient,
+    pem: String,
+    read_at: Instant,
+}
+
 #[derive(derive_more::Debug)]
 #[debug("ApiServer({authority})")]
 pub(crate) struct ApiServer {
     authority: Authority,
     host: HeaderValue,
-    client: Client<HttpsConnector<HttpConnector>, Content>,
+    authorities: PathBuf,
+    #[debug(skip)]
+    tls: Mutex<TrustedClient>,
     token: PathBuf,
     read: Mutex<Option<(Instant, HeaderValue)>>,
 }
 
 impl ApiServer {
     pub(crate) fn new(settings: &ApiServerSettings) -> Result<Self, Error> {
-        let tls = client_config(Some(&settings.certificate_authority))?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_only()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_FOR)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .set_host(false)
-            .build(connector);
+        let authorities = settings.certificate_authority.clone();
+        let pem = std::fs::read_to_string(&authorities).map_err(ReadError::of(&authorities))?;
+        let client = client(config_of(&pem, &authorities)?);
         let authority: Authority = settings.url.authority().parse().map_err(|_| Error::Url)?;
         Ok(Self {
             host: HeaderValue::from_str(authority.as_str()).map_err(|_| Error::Url)?,
             authority,
-            client,
+            authorities,
+            tls: Mutex::new(TrustedClient {
+                client,
+                pem,
+                read_at: Instant::now(),
+            }),
             token: settings.token.clone(),
             read: Mutex::default(),
         })
@@ -116,7 +121,38 @@ impl ApiServer {
         *request.version_mut() = Version::HTTP_11;
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(AUTHORIZATION, token);
-        Ok(self.client.request(request).await?)
+        let client = self.client().await;
+        Ok(client.request(request).await?)
+    }
+
+    /// The client by the authorities of the file. They are read again as often as the token, because the
+    /// cluster's authority may be renewed. A file that cannot be used changes nothing.
+    async fn client(&self) -> ApiClient {
+        let known = || self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let known = known();
+            if known.read_at.elapsed() < TOKEN_AGE {
+                return known.client.clone();
+            }
+        }
+        let read = tokio::fs::read_to_string(&self.authorities).await;
+        let read = read.map_err(|error| Error::from(ReadError::of(&self.authorities)(error)));
+        let mut known = known();
+        known.read_at = Instant::now();
+        let changed = match read {
+            Ok(pem) if pem == known.pem => return known.client.clone(),
+            Ok(pem) => config_of(&pem, &self.authorities).map(|config| (config, pem)),
+            Err(error) => Err(error),
+        };
+        match changed {
+            Ok((config, pem)) => {
+                tracing::info!(path = %self.authorities.display(), "the API server's authorities have changed");
+                known.client = client(config);
+                known.pem = pem;
+            }
+            Err(error) => tracing::warn!(%error, "the API server's authorities stay as they were read last"),
+        }
+        known.client.clone()
     }
 
     async fn token(&self) -> Result<HeaderValue, Error> {
@@ -139,6 +175,38 @@ impl ApiServer {
     }
 }
 
+/// A client of the API server.
+fn client(tls: ClientConfig) -> ApiClient {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only()
+        .enable_http1()
+        .wrap_connector(connector());
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE_FOR)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .set_host(false)
+        .build(connector)
+}
+
+/// Connections that notice when the API server's machine is gone. Without a word from it, a watch would stay
+/// open for ever.
+fn connector() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+    tcp.set_keepalive(Some(PROBE_EVERY));
+    tcp.set_keepalive_interval(Some(PROBE_EVERY));
+    tcp.set_keepalive_retries(Some(PROBES));
+    // What was sent is answered for within this time, too.
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(PROBE_EVERY.saturating_mul(PROBES)));
+    tcp
+}
+
 /// A client of TLS without a certificate of its own.
 ///
 /// - `authorities`: PEM of the only ones trusted; the system's when absent.
@@ -147,13 +215,52 @@ pub(crate) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, 
         None => system_roots().map_err(Error::SystemAuthorities)?,
         Some(path) => {
             let pem = std::fs::read_to_string(path).map_err(ReadError::of(path))?;
-            roots_from_pem(&pem).map_err(|source| Error::Authorities {
-                path: path.to_owned(),
-                source,
-            })?
+            return config_of(&pem, path);
         }
     };
+    trusting(roots)
+}
+
+/// - `pem`: the content of the file at `path`.
+fn config_of(pem: &str, path: &Path) -> Result<ClientConfig, Error> {
+    let roots = roots_from_pem(pem).map_err(|source| Error::Authorities {
+        path: path.to_owned(),
+        source,
+    })?;
+    trusting(roots)
+}
+
+fn trusting(roots: Arc<RootCertStore>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+    use tokio::net::TcpListener;
+    use tower::ServiceExt as _;
+
+    /// The kernel's timer of a connection by its local port; 2 means that it probes an idle one.
+    fn timer(port: u16) -> Option<String> {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut rows = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")) && row[3] == "01");
+        rows.next().map(|row| row[5].split_once(':').unwrap().0.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_silent_api_server_is_asked_whether_it_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let connected = super::connector().oneshot(url.parse::<Uri>().unwrap()).await.unwrap();
+        let (_other, _) = listener.accept().await.unwrap();
+        let tcp = connected.into_inner();
+        assert_eq!(timer(tcp.local_addr().unwrap().port()).as_deref(), Some("02"));
+        let plain = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        assert_eq!(timer(plain.local_addr().unwrap().port()).as_deref(), Some("00"));
+    }
 }

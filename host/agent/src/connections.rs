@@ -21,13 +21,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::hello::{Challenge, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer};
+use crate::hello::{Challenge, Introduction, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer};
 use crate::peers::{Peers, RemoteAgent};
 use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, NoRegistry, Registry, RegistryError};
 use crate::traffic::Counted;
@@ -36,9 +36,11 @@ use tollgate_core::agent::{AgentKey, ClusterAgent};
 
 mod client;
 mod state;
+mod unproved;
 
 pub use client::{AgentClient, AgentSender, RequestError, StreamPermit};
 use state::{Connection, State};
+use unproved::Unproved;
 
 /// Content of a request.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -46,8 +48,8 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 /// How long an agent may take to prove its key, and to answer what the gateway asks it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long an agent may wait until it is asked who it is, when thousands come at once.
-const QUEUE: Duration = Duration::from_secs(20);
+/// How long somebody may take whose key is not known yet.
+const STRANGER_WITHIN: Duration = Duration::from_secs(2);
 
 /// How often the gateway tells an agent its status. The time until the answer is its latency.
 const STATUS_EVERY: Duration = Duration::from_secs(60);
@@ -55,20 +57,17 @@ const STATUS_EVERY: Duration = Duration::from_secs(60);
 /// Pause before idle connections are looked for again.
 const DRAIN_POLL: Duration = Duration::from_millis(100);
 
-/// Agents that are asked at a time who they are.
-const UNPROVED: usize = 64;
-
 /// Why a connection of an agent ended, or never began.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// Too many are asked who they are.
-    #[error("{UNPROVED} other agents have not proved their key yet")]
+    /// It gave way to another one before it proved a key.
+    #[error("it gave way to another connection before it proved its key: too many connect at once")]
     TooMany,
     /// HTTP/2 failed.
     #[error("the connection broke: {0}")]
     Broken(#[from] hyper::Error),
-    /// No proof within 5 s.
-    #[error("the agent did not prove its key within {ANSWER_WITHIN:?}")]
+    /// No proof in time: 5 s if its key is known, 2 s if not.
+    #[error("the agent did not prove its key in time")]
     Slow,
     /// The answer is no proof.
     #[error("the agent did not prove its key: {0}")]
@@ -196,7 +195,7 @@ pub struct JoinedKeys {
 pub struct Connections {
     replica: Uuid,
     state: Mutex<State>,
-    unproved: Semaphore,
+    unproved: Unproved,
     registry: OnceLock<Arc<dyn Registry>>,
     peers: Peers,
     /// Agents are told their status at once.
@@ -208,7 +207,7 @@ impl Default for Connections {
         Self {
             replica: Uuid::new_v4(),
             state: Mutex::default(),
-            unproved: Semaphore::new(UNPROVED),
+            unproved: Unproved::default(),
             registry: OnceLock::new(),
             peers: Peers::default(),
             inform: Notify::new(),
@@ -322,6 +321,23 @@ impl Connections {
         }
     }
 
+    /// Lets connections on which nobody has proved a key be at most this many.
+    pub fn limit_unproved(&self, limit: usize) {
+        self.unproved.limit_strangers(limit);
+    }
+
+    /// Whether any cluster has an agent. If none has, nobody has a reason to connect.
+    pub fn expects_agents(&self) -> bool {
+        self.state().has_clusters()
+    }
+
+    /// The key of an introduction, if it is known.
+    pub fn known_key(&self, introduction: &Introduction) -> Option<AgentKey> {
+        let is_known = self.state().is_known(introduction.key());
+        // Only known keys are worth a signature's check.
+        (is_known && introduction.is_valid(Timestamp::now())).then(|| *introduction.key())
+    }
+
     /// Serves the connection of an agent until it ends. The WebSocket's handshake is done.
     ///
     /// - `closing`: when the connection is to end.
@@ -337,12 +353,43 @@ impl Connections {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        self.serve_introduced(io, (address, None), closing).await
+    }
+
+    /// As [`Connections::serve`].
+    ///
+    /// - `introduced`: the known key with which it introduced itself, if it did.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn serve_introduced<I>(
+        &self,
+        io: I,
+        (address, introduced): (IpAddr, Option<AgentKey>),
+        closing: impl Future<Output = ()>,
+    ) -> Result<(), ConnectionError>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let ended = self.serve_counted(io, (address, introduced), closing).await;
+        if let Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) = &ended {
+            self.registry().count_refusal(error.reason());
+        }
+        ended
+    }
+
+    async fn serve_counted<I>(
+        &self,
+        io: I,
+        (address, introduced): (IpAddr, Option<AgentKey>),
+        closing: impl Future<Output = ()>,
+    ) -> Result<(), ConnectionError>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let mut closing = std::pin::pin!(closing);
-        let queued = tokio::select! {
-            () = closing.as_mut() => return Ok(()),
-            queued = timeout(QUEUE, self.unproved.acquire()) => queued,
-        };
-        let permit = queued.ok().and_then(Result::ok).ok_or(ConnectionError::TooMany)?;
+        let room = self.unproved.enter(address, introduced);
+        let within = introduced.map_or(STRANGER_WITHIN, |_| ANSWER_WITHIN);
         let end = CancellationToken::new();
         // However this ends, everything on the connection ends with it.
         let _ending = end.clone().drop_guard();
@@ -355,10 +402,11 @@ impl Connections {
         let asked = Instant::now();
         let (key, proof) = tokio::select! {
             () = closing.as_mut() => return Ok(()),
+            () = room.gives_way() => return Err(ConnectionError::TooMany),
             ended = driver.as_mut() => return Err(ended.err().map_or(ConnectionError::Slow, ConnectionError::Broken)),
-            proved = timeout(ANSWER_WITHIN, self.hello(&mut sender)) => proved.map_err(|_| ConnectionError::Slow)??,
+            proved = timeout(within, self.hello(&mut sender)) => proved.map_err(|_| ConnectionError::Slow)??,
         };
-        drop(permit);
+        drop(room);
         let latency = asked.elapsed();
         let identity = AgentIdentity {
             key,
@@ -379,7 +427,9 @@ impl Connections {
         let open = match admitted {
             Ok(open) => open,
             Err(error) => {
-                let told = self.refuse(&error, &mut sender, identity);
+                let token = proof.join_token.as_ref().map(token::hash);
+                let server = self.state().claimed_server(&key, token.as_ref());
+                let told = self.refuse(&error, &mut sender, AgentIdentity { server, ..identity });
                 tokio::select! {
                     _ = driver.as_mut() => {}
                     () = told => {}

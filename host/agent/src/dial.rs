@@ -1,6 +1,7 @@
 //! How the agent reaches the gateway: TCP, perhaps through an HTTP proxy, TLS, and the WebSocket's handshake.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tower::ServiceExt as _;
 use url::Url;
 
+use crate::hello::Introduction;
 use crate::settings::Settings;
 use crate::{CONNECT_PATH, SUBPROTOCOL, api_server, websocket};
 
@@ -48,6 +50,8 @@ pub(crate) enum Error {
     Timeout,
     #[error("the URL has no host")]
     Host,
+    #[error("`certificateAuthority`: {0}")]
+    Authorities(#[source] api_server::Error),
 }
 
 #[derive(derive_more::Debug)]
@@ -55,7 +59,9 @@ pub(crate) enum Error {
 pub(crate) struct Gateway {
     url: Url,
     proxy: Option<Url>,
-    tls: TlsConnector,
+    /// PEM of the authorities; the system's when absent. Read for each connection, because the gateway's
+    /// certificate may have a new authority by then.
+    authorities: Option<PathBuf>,
 }
 
 impl fmt::Display for Gateway {
@@ -66,28 +72,35 @@ impl fmt::Display for Gateway {
 
 impl Gateway {
     pub(crate) fn new(settings: &Settings) -> Result<Self, api_server::Error> {
-        // Without ALPN, which means HTTP/1.1.
-        let config = api_server::client_config(settings.certificate_authority.as_deref())?;
+        api_server::client_config(settings.certificate_authority.as_deref())?;
         Ok(Self {
             url: settings.gateway.clone(),
             proxy: settings.proxy.clone(),
-            tls: TlsConnector::from(Arc::new(config)),
+            authorities: settings.certificate_authority.clone(),
         })
     }
 
     /// Connects. Cancel safe.
-    pub(crate) async fn connect(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
-        let connecting = timeout(CONNECT_WITHIN, self.connect_patiently());
+    pub(crate) async fn connect(
+        &self,
+        introduction: Option<Introduction>,
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+        let connecting = timeout(CONNECT_WITHIN, self.connect_patiently(introduction));
         connecting.await.map_err(|_| Error::Timeout)?
     }
 
-    async fn connect_patiently(&self) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+    async fn connect_patiently(
+        &self,
+        introduction: Option<Introduction>,
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
         let host = self.url.host_str().ok_or(Error::Host)?;
         // A literal IPv6 address has brackets in URLs.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let tcp = self.reach().await?;
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| Error::Host)?;
-        let tls = self.tls.connect(name, tcp).await?;
+        // Without ALPN, which means HTTP/1.1.
+        let config = api_server::client_config(self.authorities.as_deref()).map_err(Error::Authorities)?;
+        let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
         let path = format!("{}{CONNECT_PATH}", self.url.path().trim_end_matches('/'));
         let mut url = self.url.clone();
         url.set_path(&path);
@@ -99,6 +112,9 @@ impl Gateway {
         let mut request = address.into_client_request().map_err(failed)?;
         let protocol = HeaderValue::from_static(SUBPROTOCOL);
         request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        if let Some(value) = introduction.and_then(|introduction| introduction.to_value()) {
+            request.headers_mut().insert(Introduction::FIELD, value);
+        }
         let (socket, _) = client_async_with_config(request, tls, Some(websocket::config()))
             .await
             .map_err(failed)?;

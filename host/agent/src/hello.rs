@@ -13,6 +13,8 @@
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
@@ -30,8 +32,73 @@ const TEXT_BYTES: usize = 253;
 const TOKEN_BYTES: usize = 256;
 
 /// What a signature is for, so that it cannot be one for something else.
+const INTRODUCTION: &[u8] = b"tollgate agent introduction v1\0";
 const HELLO: &[u8] = b"tollgate agent hello v1\0";
 const NEW_KEY: &[u8] = b"tollgate agent new key v1\0";
+
+/// How far the clocks of both ends may be apart for an introduction.
+const INTRODUCTION_AGE: SignedDuration = SignedDuration::from_mins(5);
+
+/// What an agent says of itself in the request that opens its connection: its key, the time, and a signature
+/// of both.
+///
+/// Security: it spares an agent the crowd of strangers, and proves nothing else. The key is proved by the
+/// answer to the [`Challenge`]. One whose time is off is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    key: AgentKey,
+    at: i64,
+    signature: Vec<u8>,
+}
+
+impl Introduction {
+    /// The field that it is sent in.
+    pub(crate) const FIELD: HeaderName = HeaderName::from_static("tollgate-agent");
+
+    pub(crate) fn new(key: &SigningKey, now: Timestamp) -> Self {
+        let at = now.as_second();
+        Self {
+            key: key.public(),
+            at,
+            signature: key.sign(&Self::message(at)),
+        }
+    }
+
+    /// Reads the field; `None` if there is none, or it is malformed.
+    pub fn read(fields: &HeaderMap) -> Option<Self> {
+        let text = fields.get(Self::FIELD)?.to_str().ok()?;
+        let mut parts = text.split(' ');
+        let (Some(key), Some(at), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        Some(Self {
+            key: AgentKey::parse(key)?,
+            at: at.parse().ok()?,
+            signature: STANDARD.decode(signature).ok()?,
+        })
+    }
+
+    pub(crate) fn to_value(&self) -> Option<HeaderValue> {
+        let text = format!("{} {} {}", self.key, self.at, STANDARD.encode(&self.signature));
+        HeaderValue::from_str(&text).ok()
+    }
+
+    /// The key that it names.
+    pub fn key(&self) -> &AgentKey {
+        &self.key
+    }
+
+    /// Whether the key signed it a short while ago.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        let age = now.as_second().saturating_sub(self.at).saturating_abs();
+        age <= INTRODUCTION_AGE.as_secs() && is_signed(&self.key, &Self::message(self.at), &self.signature)
+    }
+
+    fn message(at: i64) -> Vec<u8> {
+        [INTRODUCTION, &at.to_be_bytes()].concat()
+    }
+}
 
 /// What the gateway sends first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -201,9 +268,11 @@ impl NewKey {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderValue};
+    use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
-    use super::{Challenge, NewKey, Proof, ProofError, Status};
+    use super::{Challenge, Introduction, NewKey, Proof, ProofError, Status};
     use crate::key::SigningKey;
 
     fn key() -> SigningKey {
@@ -236,6 +305,35 @@ mod tests {
             ..proof
         };
         assert_eq!(loud.verify(&challenge), Err(ProofError::Malformed));
+    }
+
+    #[test]
+    fn an_introduction_is_signed_and_fresh() {
+        let (own, now) = (key(), Timestamp::from_second(1_000_000).unwrap());
+        let made = Introduction::new(&own, now);
+        let mut fields = HeaderMap::new();
+        fields.insert(Introduction::FIELD, made.to_value().unwrap());
+        let read = Introduction::read(&fields).unwrap();
+        assert_eq!(read, made);
+        assert!(read.is_valid(now));
+        for off in [-301, 301] {
+            let later = now.checked_add(SignedDuration::from_secs(off)).unwrap();
+            assert!(!read.is_valid(later), "{off}");
+        }
+        let claimed = Introduction {
+            key: key().public(),
+            ..made.clone()
+        };
+        assert!(!claimed.is_valid(now));
+        let older = Introduction {
+            at: made.at - 1,
+            ..made
+        };
+        assert!(!older.is_valid(now));
+        for text in ["", "a b c", "1 2", "a b c d"] {
+            fields.insert(Introduction::FIELD, HeaderValue::from_str(text).unwrap());
+            assert_eq!(Introduction::read(&fields), None, "{text}");
+        }
     }
 
     #[test]

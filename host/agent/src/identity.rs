@@ -22,7 +22,7 @@ use uuid::Uuid;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::api_server::ApiServer;
-use crate::hello::{Challenge, NewKey, Proof, Status, StatusAnswer};
+use crate::hello::{Challenge, Introduction, NewKey, Proof, Status, StatusAnswer};
 use crate::key::{NoKey, SigningKey};
 use crate::secret;
 use crate::settings::SecretName;
@@ -136,6 +136,18 @@ impl Identity {
         }
         *keys = Some(Box::new(read));
         Ok(())
+    }
+
+    /// Introduces the agent to the gateway. `None` if no key was read.
+    pub(crate) async fn introduction(&self) -> Option<Introduction> {
+        let now = Timestamp::now();
+        match &self.source {
+            Source::Fixed(key) => Some(Introduction::new(key, now)),
+            Source::Secret { keys, .. } => {
+                let keys = keys.lock().await;
+                Some(Introduction::new(&keys.as_ref()?.key, now))
+            }
+        }
     }
 
     /// Answers the gateway's challenge. `None` if no key was read.

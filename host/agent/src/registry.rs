@@ -83,6 +83,9 @@ pub trait Registry: Debug + Send + Sync {
     /// [`RegistryError`].
     fn replace(&self, agent: AgentIdentity, new: AgentKey) -> BoxFuture<'_, Result<(), RegistryError>>;
 
+    /// Counts a connection that ended before anybody proved a key.
+    fn count_refusal(&self, reason: &'static str);
+
     /// Records what happened.
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()>;
 }
@@ -99,6 +102,8 @@ impl Registry for NoRegistry {
     fn replace(&self, _: AgentIdentity, _: AgentKey) -> BoxFuture<'_, Result<(), RegistryError>> {
         Box::pin(std::future::ready(Err(RegistryError::Closed)))
     }
+
+    fn count_refusal(&self, _: &'static str) {}
 
     fn record(&self, _: AgentEvent, _: AgentIdentity) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))

@@ -221,7 +221,8 @@ impl Agent {
         &self,
     ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Box<dyn std::error::Error + Send + Sync>> {
         self.identity.load(&self.api_server).await?;
-        Ok(self.gateway.connect().await?)
+        let introduction = self.identity.introduction().await;
+        Ok(self.gateway.connect(introduction).await?)
     }
 
     /// Serves one connection until it ends, and says in the log why.

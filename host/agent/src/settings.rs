@@ -164,6 +164,9 @@ struct RawImpersonate {
     groups: Vec<String>,
     #[serde(default)]
     service_accounts: Vec<String>,
+    #[serde(default)]
+    uids: Vec<String>,
+    extras: Option<Vec<String>>,
 }
 
 impl Settings {
@@ -185,7 +188,10 @@ impl Settings {
             users,
             groups,
             service_accounts,
+            uids,
+            extras,
         } = raw.impersonate;
+        let extras = extras.unwrap_or_else(|| vec![EXTRAS.to_owned()]);
         Ok(Self {
             gateway: https("gateway", &raw.gateway)?,
             certificate_authority: raw.certificate_authority.map(in_folder),
@@ -211,11 +217,17 @@ impl Settings {
                 users: patterns("users", users)?,
                 groups: patterns("groups", groups)?,
                 service_accounts: patterns("serviceAccounts", service_accounts)?,
+                uids: patterns("uids", uids)?,
+                extras: patterns("extras", extras)?,
                 own_account: raw.own_account,
             },
         })
     }
 }
+
+/// The keys by which the gateway says which agent a request came through and who asked, if the settings do
+/// not say.
+const EXTRAS: &str = "agent.gitlab.com/*";
 
 /// The age at which a key is replaced, if the settings do not say.
 const ROTATE_EVERY: Duration = Duration::from_hours(30 * 24);

@@ -238,6 +238,10 @@ impl Registry for Memory {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn count_refusal(&self, reason: &'static str) {
+        self.refusals.lock().unwrap().push(reason);
+    }
+
     fn record(&self, event: AgentEvent, _: AgentIdentity) -> BoxFuture<'_, ()> {
         if let AgentEvent::Refused { reason } = event {
             self.refusals.lock().unwrap().push(reason);

@@ -250,6 +250,15 @@ fn address(ways: &Value, proof: &Proof, port: u16) -> Result<Url, Failure> {
     let console = text_at(ways, "/console");
     let url = Url::parse(&console).and_then(|console| console.join("/console/login"));
     let mut url = url.map_err(|_| Failure::new("gateway.answer", "the gateway names no console"))?;
+    // SECURITY: a browser, or what the system opens URLs with, runs what some schemes name.
+    if !(url.scheme() == "https" || (url.scheme() == "http" && tollgate_config::is_loopback(&url))) {
+        return Err(Failure::new(
+            "gateway.answer",
+            format_args!(
+                "the gateway names the console `{url}`, which is neither https nor http to a loopback address"
+            ),
+        ));
+    }
     url.query_pairs_mut()
         .append_pair("client", &client_name())
         .append_pair("code_challenge", &proof.challenge())

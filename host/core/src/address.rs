@@ -46,6 +46,15 @@ const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::n
 /// fd00:ec2::/32) and GCE.
 const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 
+/// The client that an address counts for, in every bound for each address. In IPv6 it is a /64 network,
+/// because one machine may have all of its addresses.
+pub fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
 impl SpecialPurposeRange {
     /// The special-purpose range of an address; `None` for global unicast.
     pub fn classify(address: IpAddr) -> Option<Self> {

@@ -45,7 +45,11 @@ const OVERLAP: SignedDuration = SignedDuration::from_hours(24);
 /// Most writes to the store at a time; it commits those together.
 const WRITES: usize = 64;
 
-/// Rows in the audit log about one agent in a minute, and about all that are not known.
+/// Connections on which nobody has proved a key are at most this fraction of `limits.connections`.
+const UNPROVED_DIVISOR: usize = 4;
+
+/// Rows in the audit log in a minute about one agent, about the strangers who have a token of one cluster, and
+/// about all others.
 const ROWS_PER_KEY: u32 = 20;
 const ROWS_OF_STRANGERS: u32 = 60;
 const ROWS_PERIOD: Duration = Duration::from_secs(60);
@@ -65,18 +69,32 @@ pub(crate) struct AgentRegistry {
 #[derive(Debug)]
 struct RowLimit {
     since: Instant,
-    rows: HashMap<Option<AgentKey>, u32>,
+    rows: HashMap<RowOwner, u32>,
+}
+
+/// Whom rows are counted for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum RowOwner {
+    /// An agent that is known.
+    Agent(AgentKey),
+    /// Those who were refused with a key or a token of the cluster with this server.
+    RefusedFor(Arc<str>),
+    /// Everybody else.
+    Strangers,
 }
 
 impl RowLimit {
-    /// - `key`: `None` for an agent that is not known.
-    fn try_take(&mut self, key: Option<AgentKey>) -> bool {
+    fn try_take(&mut self, owner: RowOwner) -> bool {
         if self.since.elapsed() > ROWS_PERIOD {
             self.since = Instant::now();
             self.rows.clear();
         }
-        let most = key.map_or(ROWS_OF_STRANGERS, |_| ROWS_PER_KEY);
-        let rows = self.rows.entry(key).or_default();
+        let most = match owner {
+            RowOwner::Agent(_) => ROWS_PER_KEY,
+            // Clusters are as many as the operator has.
+            RowOwner::RefusedFor(_) | RowOwner::Strangers => ROWS_OF_STRANGERS,
+        };
+        let rows = self.rows.entry(owner).or_default();
         *rows = rows.saturating_add(1);
         *rows <= most
     }
@@ -89,7 +107,7 @@ fn details(agent: &AgentIdentity, more: Option<(&str, String)>) -> serde_json::V
     let mut details = json!({
         "key": agent.key.to_string(),
         "server": agent.server,
-        "cluster": agent.cluster,
+        "claimed_cluster": agent.cluster,
         "version": agent.version,
         "client": agent.address,
     });
@@ -143,6 +161,10 @@ impl Registry for AgentRegistry {
         })
     }
 
+    fn count_refusal(&self, reason: &'static str) {
+        self.metrics.count_agent_event("agent.refused", reason);
+    }
+
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (action, reason) = match event {
@@ -153,8 +175,12 @@ impl Registry for AgentRegistry {
             self.metrics.count_agent_event(action, reason.unwrap_or("ok"));
             self.changed.notify_one();
             let Some(store) = &self.store else { return };
-            let key = agent.server.as_ref().map(|_| agent.key);
-            let has_row = self.rows.lock().unwrap_or_else(PoisonError::into_inner).try_take(key);
+            let owner = match (event, &agent.server) {
+                (AgentEvent::Refused { .. }, Some(server)) => RowOwner::RefusedFor(Arc::clone(server)),
+                (_, Some(_)) => RowOwner::Agent(agent.key),
+                (_, None) => RowOwner::Strangers,
+            };
+            let has_row = self.rows.lock().unwrap_or_else(PoisonError::into_inner).try_take(owner);
             if !has_row {
                 return;
             }
@@ -198,6 +224,8 @@ pub(crate) async fn start(
     (connections, metrics, clock): (&Arc<Connections>, &Arc<Metrics>, &Clock),
     helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<SocketAddr>> {
+    // Strangers never hold more than a share of the connections.
+    connections.limit_unproved(config.limits.connections / UNPROVED_DIVISOR);
     let store = store.filter(|_| config.agents.is_some());
     let changed = Arc::<Notify>::default();
     connections.set_registry(Arc::new(AgentRegistry {
@@ -488,5 +516,33 @@ impl AgentKeyView {
             expires_at: stored.expires_at,
             revoked_at: stored.revoked_at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::{ROWS_OF_STRANGERS, RowLimit, RowOwner};
+    use tollgate_core::agent::AgentKey;
+
+    #[test]
+    fn strangers_displace_no_row_about_a_known_token_or_agent() {
+        let mut limit = RowLimit {
+            since: Instant::now(),
+            rows: HashMap::new(),
+        };
+        let taken = (0..1_000).filter(|_| limit.try_take(RowOwner::Strangers)).count();
+        assert_eq!(u32::try_from(taken), Ok(ROWS_OF_STRANGERS));
+        let cluster = |name: &str| RowOwner::RefusedFor(Arc::from(name));
+        assert!(limit.try_take(cluster("https://prod")));
+        // Whoever has the token of one cluster displaces that cluster's rows alone.
+        let taken = (0..1_000).filter(|_| limit.try_take(cluster("https://prod"))).count();
+        assert_eq!(u32::try_from(taken), Ok(ROWS_OF_STRANGERS - 1));
+        assert!(limit.try_take(cluster("https://other")));
+        assert!(limit.try_take(RowOwner::Agent(AgentKey::new([1; 32]))));
     }
 }

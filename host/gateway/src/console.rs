@@ -131,7 +131,11 @@ fn status(status: StatusCode) -> Response<Bytes> {
 /// A path of the console to return to; its start if the text is anything else.
 // SECURITY: `//host` and its like would lead to another site.
 pub fn local_path(text: &str) -> &str {
-    let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\');
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    // Browsers read an encoded dot as a dot.
+    let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    let leaves = path.split('/').any(is_dots);
+    let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\') && !leaves;
     match is_local && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => text,
         false => HOME,
@@ -152,6 +156,10 @@ mod tests {
             assert_eq!(local_path(path), path);
         }
         for other in [
+            "/console/../x",
+            "/console/%2e%2e/x",
+            "/console/.%2E/x",
+            "/console/a/./../../x",
             "",
             "//evil.example",
             "/console//evil.example",

@@ -173,6 +173,8 @@ async fn finish(
             filter.filter_response(&context, status, response.headers_mut()).await?;
         }
     }
+    // SECURITY: a plugin is the operator's, and its response is on the origin of the session cookie.
+    headers::clean_plugin_response(response.headers_mut(), permit.extension().name());
     Ok(response)
 }
 

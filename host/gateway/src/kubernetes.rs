@@ -156,6 +156,7 @@ impl AuditContext {
         Some(SessionHolder {
             session: &bearer.session,
             user: &bearer.user,
+            names: None,
             agent: self.agent?,
             expires_at: None,
         })

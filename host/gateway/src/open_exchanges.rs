@@ -250,12 +250,12 @@ impl Exchange {
     /// Why the exchange must end, if its caller's login ended or the caller was locked.
     fn withdrawal(&self, now: &Snapshot, sessions: &SessionRegistry) -> Option<EndReason> {
         let principal = self.reauthorization.principal()?;
-        let login = principal.login().map(|login| login.login.session());
-        match login {
-            Some(_) if sessions.is_store_unavailable() => Some(EndReason::StoreUnavailable),
-            Some(session) if sessions.is_revoked(&session) => Some(EndReason::Revoked),
-            Some(_) | None => now.authenticator.is_locked(principal).then_some(EndReason::Revoked),
+        if now.authenticator.is_lock_unknown(principal) {
+            return Some(EndReason::StoreUnavailable);
         }
+        let login = principal.login().map(|login| login.login.session());
+        let is_over = login.is_some_and(|session| sessions.is_revoked(&session));
+        (is_over || now.authenticator.is_locked(principal)).then_some(EndReason::Revoked)
     }
 
     /// Why the exchange must end, if Argo CD revoked its token or may have.

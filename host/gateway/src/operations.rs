@@ -29,6 +29,7 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
+use tollgate_identity::person::is_same_entry;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, Record};
 
@@ -248,7 +249,7 @@ impl<'a> Asker<'a> {
             .as_ref()
             .and_then(|note| Some((note.user.as_ref()?, note)));
         let is_person = of_agent.is_some_and(|(user, note)| match &self.person {
-            Some(person) => user.id == person.id,
+            Some(person) => is_same_entry(user, person),
             // Whom only an issuer knows, that issuer names.
             None => {
                 user.id == 0

@@ -220,6 +220,10 @@ impl Gateway {
             return Ok(json(self.public_keys.clone()));
         }
         if matches!(route, Route::Agent) {
+            // Without a cluster that has an agent, strangers would be the only ones who connect.
+            if !self.status.agents.expects_agents() {
+                return Err(Rejection::NotFound);
+            }
             // Whoever opens it proves who they are within.
             record.note(|record| record.front = "agents");
             return Ok(agents::accept(&mut head, client, &self.status.agents)?);

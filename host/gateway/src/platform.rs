@@ -66,7 +66,7 @@ pub(crate) struct PlatformHandler<'a> {
 struct ListRequest {
     query: Query,
     agent: Option<AgentId>,
-    user: Option<i64>,
+    user: Option<User>,
     is_mine: bool,
 }
 
@@ -200,12 +200,15 @@ impl<'a> PlatformHandler<'a> {
     fn list_request(&self, raw: Option<&str>, parameters: &'static [&'static str]) -> Result<ListRequest, Error> {
         let query = Query::read(raw, parameters)?;
         let (user, is_mine) = match &query.owner {
-            OwnerFilter::Mine => (Some(self.require_user()?.id), true),
+            OwnerFilter::Mine => (Some(self.require_user()?.clone()), true),
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.user {
-                Some(me) if me.username == *name => (Some(me.id), true),
+                Some(me) if me.username == *name => (Some(me.clone()), true),
                 Some(_) | None => (
-                    self.agents.people().person_by_username(name).map(|found| found.user.id),
+                    self.agents
+                        .people()
+                        .person_by_username(name)
+                        .map(|found| found.user.clone()),
                     false,
                 ),
             },
@@ -255,7 +258,7 @@ impl<'a> PlatformHandler<'a> {
             self.require(permission, list.object(), checks)?;
         }
         Ok(CredentialFilter {
-            user_id: list.user,
+            user_id: list.user.as_ref().map(|user| user.id),
             username: self.username(list),
             agents,
         })

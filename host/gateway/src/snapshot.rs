@@ -251,7 +251,18 @@ impl Loader {
             plugins: Arc::new(plugins),
             clusters,
         };
-        Loaded::new(self.snapshot((1, begun), state, parts), findings)
+        let first = self.snapshot((1, begun), state, parts);
+        self.link_directory(&first);
+        Loaded::new(first, findings)
+    }
+
+    /// Lets locks know whom the claims of a caller mean in the directory.
+    fn link_directory(&self, snapshot: &Snapshot) {
+        let sessions = self.state.registries.sessions.as_ref();
+        let front = snapshot.policies.kubernetes.as_ref();
+        if let (Some(sessions), Some(front), Some(settings)) = (sessions, front, &self.config.kubernetes) {
+            sessions.set_directory(Arc::clone(&front.agents), &settings.users);
+        }
     }
 
     /// Findings about grants for extensions that do not exist.
@@ -474,6 +485,7 @@ impl Loader {
             (false, true) => tracing::info!(part, generation, "configuration took effect"),
             (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
         }
+        self.link_directory(&next);
         let agents = next.agents();
         let configurations = agents.into_iter().flat_map(|agents| agents.configurations());
         self.metrics.identity.configurations(configurations);

@@ -22,6 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use crate::person::PersonNames;
 use jiff::Timestamp;
 use secrecy::SecretString;
 use tollgate_core::access::AccessFacts;
@@ -105,6 +106,19 @@ pub struct IdToken {
     pub mapped: Option<Identity>,
 }
 
+impl IdToken {
+    /// The names that the issuer gives.
+    fn names(&self) -> PersonNames {
+        names_of(&self.claims, self.mapped.as_ref())
+    }
+}
+
+/// The names that an issuer gives: the subject, and the user name of its claim mappings.
+fn names_of(claims: &serde_json::Map<String, serde_json::Value>, identity: Option<&Identity>) -> PersonNames {
+    let names = PersonNames::of(identity.map(|identity| identity.username.as_str()));
+    names.and_subject(claims)
+}
+
 /// Proof that a person may use an agent. Only [`crate::access`] makes one.
 #[derive(Debug)]
 pub struct AccessGrant {
@@ -112,6 +126,8 @@ pub struct AccessGrant {
     expires_at: Option<Timestamp>,
     /// The claims of the issuer by which the person was found.
     linked: Option<Arc<LinkedClaims>>,
+    /// The names by which the person can be locked.
+    names: PersonNames,
 }
 
 /// The claims that link an ID token or a login to a person of the directory.
@@ -147,10 +163,8 @@ impl AccessGrant {
     }
 
     /// The names by which the person can be locked.
-    fn names(&self) -> impl Iterator<Item = &str> {
-        let vouched = self.linked.as_ref().and_then(|linked| linked.identity.as_ref());
-        let vouched = vouched.map(|identity| identity.username.as_str());
-        std::iter::once(self.user().username.as_str()).chain(vouched)
+    pub fn names(&self) -> &PersonNames {
+        &self.names
     }
 
     /// The session; it can be revoked.
@@ -185,6 +199,7 @@ impl AccessGrant {
             facts,
             expires_at: self.expires_at,
             linked: self.linked.clone(),
+            names: self.names.clone(),
         }))
     }
 }
@@ -194,6 +209,7 @@ impl AccessGrant {
     /// For tests of later modules: access by a token that does not expire.
     pub fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
         Arc::new(Self {
+            names: PersonNames::of([user.username.as_str()]),
             facts: AccessFacts {
                 agent: Arc::new(agent),
                 user,

@@ -131,7 +131,7 @@ impl Authenticator {
     /// As there; [`Error::Scope`] for the bearer token of a login.
     pub async fn authenticate_by_token(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
         let bearer = request_token::bearer(&head.headers).ok().flatten();
-        if bearer.is_some_and(Logins::is_secret) {
+        if bearer.is_some_and(|token| Logins::is_secret(&token)) {
             return Err(Error::Scope("Argo CD knows no login of Tollgate; use `argocd login`"));
         }
         let principal = self.by_token(head, Safety::ByMethod).await?;

@@ -9,6 +9,7 @@
 //! | [`store`] | tokens, sessions, revocations and audit in SQLite or PostgreSQL |
 //! | [`audit`] | a row for everything that enters a cluster through an agent |
 //! | [`revoked_tokens`] | tokens that Argo CD revoked, as its Redis lists them |
+//! | [`person`] | whether two names are one person |
 //! | [`logins`] | people's logins at the gateway itself |
 //! | [`clock`] | the time that decides when credentials expire |
 
@@ -21,6 +22,7 @@ pub mod fuzz;
 mod http_client;
 pub mod logins;
 pub mod metrics;
+pub mod person;
 pub mod revoked_tokens;
 pub mod sessions;
 mod sharded;

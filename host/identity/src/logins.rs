@@ -19,7 +19,9 @@ use uuid::Uuid;
 use crate::access::secret::{self, KUBECTL_TOKEN_PREFIX, LOGIN_PREFIX, RandomError};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
-use crate::store::{self, Actor, Login, LoginKind, LoginToken, SecretHash, SessionOwner, Store};
+use crate::store::{
+    self, Actor, CredentialFilter, Login, LoginKind, LoginToken, Page, SecretHash, SessionOwner, Store,
+};
 use tollgate_config::Console;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{Identity, User};
@@ -29,6 +31,8 @@ const CACHE_TTL: Duration = Duration::from_mins(1);
 const MAX_CACHED: u64 = 20_000;
 /// How exactly it is known when a login was last used.
 const USE_PRECISION: Duration = Duration::from_mins(1);
+/// Logins that are read at a time, to find those of a person.
+const LOGIN_PAGE: u32 = 500;
 /// How long a token for kubectl lasts.
 pub const KUBECTL_TOKEN_LIFETIME: Duration = Duration::from_mins(15);
 
@@ -200,11 +204,8 @@ impl Logins {
         (identity, is_mapped): (Identity, bool),
     ) -> Result<(SecretString, Timestamp), CreateError> {
         let secret = secret::generate(KUBECTL_TOKEN_PREFIX)?;
-        let end = self
-            .clock
-            .now()
-            .checked_add(KUBECTL_TOKEN_LIFETIME)
-            .unwrap_or(Timestamp::MAX);
+        let now = self.clock.now();
+        let end = now.checked_add(KUBECTL_TOKEN_LIFETIME).unwrap_or(Timestamp::MAX);
         let token = LoginToken {
             login: login.id,
             agent,
@@ -212,7 +213,8 @@ impl Logins {
             is_mapped,
             expires_at: end.min(login.expires_at),
         };
-        self.store.create_login_token(&token, SecretHash::of(&secret)).await?;
+        let hash = SecretHash::of(&secret);
+        self.store.create_login_token(&token, hash, (login, now)).await?;
         Ok((secret, token.expires_at))
     }
 
@@ -309,16 +311,33 @@ impl Logins {
         self.sessions.revoke(&login.session(), &owner, by).await.map(drop)
     }
 
-    /// Ends the logins of everybody with this name, which is a username or a subject. Returns how many.
+    /// Ends the logins in force that are of a person. Returns how many.
     ///
     /// # Errors
     /// The store does not answer; some may have ended then.
-    pub async fn end_of_name(&self, name: &str, by: &Actor) -> Result<usize, store::Error> {
-        let logins = self.store.logins_of_name(name, self.clock.now()).await?;
-        for login in &logins {
-            self.end(login, by).await?;
+    pub async fn end_of(
+        &self,
+        is_theirs: impl Fn(&Login) -> bool + Send + Sync,
+        by: &Actor,
+    ) -> Result<usize, store::Error> {
+        let (filter, now) = (CredentialFilter::default(), self.clock.now());
+        let mut page = Page {
+            after: None,
+            limit: LOGIN_PAGE,
+        };
+        let mut ended = 0_usize;
+        loop {
+            let logins = self.store.logins(&filter, now, &page).await?;
+            for login in logins.iter().filter(|login| is_theirs(login)) {
+                self.end(login, by).await?;
+                ended = ended.saturating_add(1);
+            }
+            let is_full = u32::try_from(logins.len()).is_ok_and(|rows| rows >= page.limit);
+            page.after = logins.last().map(|login| (login.created_at, login.id));
+            if !is_full {
+                return Ok(ended);
+            }
         }
-        Ok(logins.len())
     }
 
     /// Whether a login was ended, or cannot be told to be in force.

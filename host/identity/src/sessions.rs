@@ -10,15 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::access::AccessGrant;
+use crate::access::{AccessGrant, Agents};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::person::PersonNames;
 use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store};
+use tollgate_config::UserClaimMapping;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
@@ -139,6 +141,8 @@ pub struct SessionHolder<'a> {
     pub session: &'a SessionId,
     /// The person whose session it is.
     pub user: &'a User,
+    /// Their names besides, as far as the credential tells.
+    pub names: Option<&'a PersonNames>,
     /// The agent it is used for.
     pub agent: AgentId,
     /// When the credential expires.
@@ -150,10 +154,25 @@ impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
         Self {
             session: access.session(),
             user: access.user(),
+            names: Some(access.names()),
             agent: access.agent().id,
             expires_at: access.expires_at(),
         }
     }
+}
+
+impl SessionHolder<'_> {
+    fn person_names(&self) -> PersonNames {
+        let names = self.names.cloned().unwrap_or_default();
+        names.and([self.user.username.as_str()])
+    }
+}
+
+/// The directory, and which claims of issuers link to it.
+#[derive(Debug)]
+struct LinkedDirectory {
+    agents: Arc<Agents>,
+    links: Arc<[UserClaimMapping]>,
 }
 
 type OnClosed = Box<dyn Fn(EndedExchange) + Send + Sync>;
@@ -175,6 +194,8 @@ pub struct SessionRegistry {
     is_store_unavailable: AtomicBool,
     /// The names of people who are locked.
     locked: ArcSwap<HashSet<String>>,
+    /// Whom the claims of a caller mean in the directory.
+    directory: ArcSwapOption<LinkedDirectory>,
     /// Held while locks are read and applied, so that an earlier list never replaces a later one.
     applying_locks: tokio::sync::Mutex<()>,
     /// Changes whenever a login may have ended, or a person may have been locked.
@@ -205,6 +226,7 @@ impl SessionRegistry {
             on_closed: OnceLock::new(),
             is_store_unavailable: AtomicBool::new(false),
             locked: ArcSwap::default(),
+            directory: ArcSwapOption::empty(),
             applying_locks: tokio::sync::Mutex::default(),
             withdrawals: watch::Sender::new(()),
         });
@@ -237,7 +259,8 @@ impl SessionRegistry {
         exchange: NewExchange,
     ) -> Result<ExchangeGuard, EndReason> {
         let holder = holder.into();
-        if self.is_locked(&holder.user.username) {
+        let names = holder.person_names();
+        if self.is_locked(&names) {
             return Err(EndReason::Revoked);
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
@@ -258,15 +281,49 @@ impl SessionRegistry {
             return Err(EndReason::StoreUnavailable);
         }
         // A lock that came meanwhile ended only what was in the table then.
-        if self.is_locked(&holder.user.username) {
+        if self.is_locked(&names) {
             return Err(EndReason::Revoked);
         }
         Ok(guard)
     }
 
-    /// Whether a person of this name is locked, as far as this process knows.
-    pub fn is_locked(&self, name: &str) -> bool {
-        self.locked.load().contains(name)
+    /// Whether a person is locked by any of their names, as far as this process knows.
+    pub fn is_locked(&self, names: &PersonNames) -> bool {
+        names.has_any(&self.locked.load())
+    }
+
+    /// Whether anybody is locked, as far as this process knows.
+    pub fn has_locks(&self) -> bool {
+        !self.locked.load().is_empty()
+    }
+
+    /// Sets the directory in force, and which claims of issuers link to it.
+    pub fn set_directory(&self, agents: Arc<Agents>, links: &[UserClaimMapping]) {
+        self.directory.store(Some(Arc::new(LinkedDirectory {
+            agents,
+            links: links.into(),
+        })));
+        // Somebody who is locked may have got another name.
+        if self.has_locks() {
+            self.withdrawals.send_replace(());
+        }
+    }
+
+    /// The same person, with the name in the directory that these claims of an issuer link to.
+    pub(crate) fn with_directory_name(
+        &self,
+        names: PersonNames,
+        (issuer, claims): (&str, &serde_json::Map<String, serde_json::Value>),
+    ) -> PersonNames {
+        let directory = self.directory.load();
+        let Some(LinkedDirectory { agents, links }) = directory.as_deref() else {
+            return names;
+        };
+        // An issuer's own claims are under `token` if it has claim mappings.
+        let own = claims.get("token").and_then(serde_json::Value::as_object);
+        let found = [Some(claims), own].into_iter().flatten();
+        let found = found.filter_map(|claims| agents.user_of(links, issuer, claims));
+        names.and(found.map(|person| person.user.username.as_str()))
     }
 
     /// Changes whenever a login may have ended, or a person may have been locked.
@@ -309,6 +366,12 @@ impl SessionRegistry {
     /// may have been revoked.
     pub fn is_store_unavailable(&self) -> bool {
         self.is_store_unavailable.load(Ordering::SeqCst)
+    }
+
+    /// For tests of later stages.
+    #[cfg(test)]
+    pub(crate) fn set_store_unavailable_for_test(&self, is_unavailable: bool) {
+        self.is_store_unavailable.store(is_unavailable, Ordering::SeqCst);
     }
 
     /// Ends everything that is open here, and refuses new exchanges.

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::forward::{Body, HANDOVER};
 use crate::server::Client;
 use tollgate_agent::connections::ConnectionError;
+use tollgate_agent::hello::Introduction;
 use tollgate_agent::{Connections, NotAnAgent};
 
 /// Answers the handshake of an agent, and serves it from then on. Whether it is served at all is decided when
@@ -21,6 +22,7 @@ pub fn accept(
     client: &Arc<Client>,
     connections: &Arc<Connections>,
 ) -> Result<Response<Body>, NotAnAgent> {
+    let introduction = Introduction::read(&head.headers);
     let (response, upgrade) = tollgate_agent::accept(head)?;
     let (client, connections) = (Arc::clone(client), Arc::clone(connections));
     tokio::spawn(async move {
@@ -29,9 +31,17 @@ pub fn accept(
         };
         let address = client.address();
         let closing = client.peer().closing().cancelled();
-        match connections.serve(TokioIo::new(io), address, closing).await {
+        let key = introduction.and_then(|introduction| connections.known_key(&introduction));
+        match connections
+            .serve_introduced(TokioIo::new(io), (address, key), closing)
+            .await
+        {
             Ok(()) => tracing::info!(%address, "an agent has disconnected"),
             Err(ConnectionError::Duplicate) => tracing::debug!(%address, "an agent looks for another replica"),
+            // Strangers cause as many of these as they like; the metric counts them.
+            Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) => {
+                tracing::debug!(%address, %error, "nobody proved a key");
+            }
             Err(error) => tracing::warn!(%address, %error, "an agent is not served"),
         }
     });

@@ -22,7 +22,7 @@ pub use kubernetes::client_impersonates;
 pub use resource::{ResourceHeaders, ResourceNames};
 pub(crate) use response::clean_response;
 pub(crate) use response::clean_trailers;
-pub use response::restrict_cluster_response;
+pub use response::{clean_plugin_response, restrict_cluster_response};
 pub use seal::{HeldValue, HostHeaders, Outbound};
 pub use upstream::Upstream;
 pub(crate) use upstream::{RequestHeader, Responder};

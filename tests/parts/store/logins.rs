@@ -15,6 +15,7 @@ on_both!(
     has_a_limit_for_those_made_at_once,
     is_requested_answered_and_taken_once,
     cannot_be_requested_without_limit,
+    of_people_is_not_kept_out_by_strangers,
     has_tokens_for_an_agent,
     ends_with_the_issuer_once,
     locks_are_kept_with_their_reason
@@ -208,12 +209,82 @@ async fn cannot_be_requested_without_limit(backend: Backend) {
         .create_login_request(&request("192.0.2.1", 601), hash("z"), None)
         .await
         .unwrap();
+    // A network of IPv6 is one client, however many addresses it has.
+    for number in 0..20 {
+        let one = request(&format!("2001:db8:0:7:{number:x}::1"), 601);
+        store
+            .create_login_request(&one, hash(format!("v6 {number}")), None)
+            .await
+            .unwrap();
+    }
+    let neighbor = request("2001:db8:0:7:ffff::1", 601);
+    let refused = store.create_login_request(&neighbor, hash("v6"), None).await;
+    assert!(
+        matches!(refused, Err(Error::LimitReached { allowed: 20, .. })),
+        "{refused:?}"
+    );
+    let elsewhere = request("2001:db8:0:8::1", 601);
+    store
+        .create_login_request(&elsewhere, hash("v6 elsewhere"), None)
+        .await
+        .unwrap();
+}
+
+/// Strangers who ask for as many device codes as there may be keep out other strangers only, and not for
+/// longer than a code is good.
+async fn of_people_is_not_kept_out_by_strangers(backend: Backend) {
+    let store = backend.open().await;
+    for first in (0..10_000).step_by(100) {
+        let codes = join_all((first..first + 100).map(|number: u32| {
+            let one = request(&format!("10.{}.{}.1", number / 256, number % 256), 0);
+            let store = &store;
+            async move {
+                let (code, typed) = (hash(format!("d{number}")), hash(format!("u{number}")));
+                store.create_login_request(&one, code, Some(typed)).await
+            }
+        }));
+        assert!(codes.await.into_iter().all(|made| made.is_ok()));
+    }
+    let refused = store
+        .create_login_request(&request("192.0.2.1", 1), hash("one more"), Some(hash("typed")))
+        .await;
+    assert!(
+        matches!(refused, Err(Error::LimitReached { allowed: 10_000, .. })),
+        "{refused:?}"
+    );
+    let approved = |login| LoginRequest {
+        login: Some(login),
+        state: LoginRequestState::Approved,
+        ..request("192.0.2.1", 1)
+    };
+    let own = Uuid::now_v7();
+    for number in 0..20 {
+        store
+            .create_login_request(&approved(own), hash(format!("own {number}")), None)
+            .await
+            .unwrap();
+    }
+    let refused = store.create_login_request(&approved(own), hash("own"), None).await;
+    assert!(
+        matches!(refused, Err(Error::LimitReached { allowed: 20, .. })),
+        "{refused:?}"
+    );
+    store
+        .create_login_request(&approved(Uuid::now_v7()), hash("another's"), None)
+        .await
+        .unwrap();
+    // Nothing has deleted those that are over.
+    store
+        .create_login_request(&request("192.0.2.1", 601), hash("later"), Some(hash("later")))
+        .await
+        .unwrap();
 }
 
 async fn has_tokens_for_an_agent(backend: Backend) {
     let store = backend.open().await;
+    let by = login(7, 0);
     let token = LoginToken {
-        login: Uuid::now_v7(),
+        login: by.id,
         agent: Some((agent(9), "prod/cluster".to_owned())),
         identity: Identity {
             username: "ann".to_owned(),
@@ -223,7 +294,10 @@ async fn has_tokens_for_an_agent(backend: Backend) {
         is_mapped: true,
         expires_at: at(900),
     };
-    store.create_login_token(&token, hash("token")).await.unwrap();
+    store
+        .create_login_token(&token, hash("token"), (&by, at(0)))
+        .await
+        .unwrap();
     assert_eq!(
         store.find_login_token(hash("token")).await.unwrap(),
         Some(token.clone())
@@ -231,8 +305,53 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     assert_eq!(store.find_login_token(hash("other")).await.unwrap(), None);
     assert_eq!(store.find_login(hash("token")).await.unwrap(), None);
     let by_name = LoginToken { agent: None, ..token };
-    store.create_login_token(&by_name, hash("by name")).await.unwrap();
-    assert_eq!(store.find_login_token(hash("by name")).await.unwrap(), Some(by_name));
+    store
+        .create_login_token(&by_name, hash("by name"), (&by, at(0)))
+        .await
+        .unwrap();
+    assert_eq!(
+        store.find_login_token(hash("by name")).await.unwrap(),
+        Some(by_name.clone())
+    );
+    // Each is an event of the person, with the login as its session.
+    let filter = AuditFilter {
+        action: Some("token.created".to_owned()),
+        limit: 10,
+        ..AuditFilter::default()
+    };
+    let events = store.audit(&filter).await.unwrap();
+    let session = by.session().to_string();
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event.session.as_deref() == Some(&*session)));
+    // One login has no more than a thousand that are in force.
+    for number in 2..1_000 {
+        store
+            .create_login_token(&by_name, hash(format!("{number}")), (&by, at(0)))
+            .await
+            .unwrap();
+    }
+    let refused = store.create_login_token(&by_name, hash("more"), (&by, at(0))).await;
+    assert!(
+        matches!(refused, Err(Error::LimitReached { allowed: 1_000, .. })),
+        "{refused:?}"
+    );
+    let later = LoginToken {
+        expires_at: at(1_800),
+        ..by_name.clone()
+    };
+    store
+        .create_login_token(&later, hash("later"), (&by, at(900)))
+        .await
+        .unwrap();
+    let other = LoginToken {
+        login: Uuid::now_v7(),
+        ..by_name
+    };
+    let another = login(8, 0);
+    store
+        .create_login_token(&other, hash("other login"), (&another, at(0)))
+        .await
+        .unwrap();
 }
 
 async fn ends_with_the_issuer_once(backend: Backend) {

@@ -138,7 +138,7 @@ impl Connections {
         session: Uuid,
     ) -> Option<Result<(SendRequest<RequestBody>, StreamPermit), RequestError>> {
         let state = self.state();
-        let connection = state.connections().find(|connection| connection.session == session)?;
+        let connection = state.of_session(session)?;
         let permit = StreamPermit::take(&connection.streams, limits::STREAMS);
         Some(permit.map(|permit| (connection.sender.clone(), permit)))
     }

@@ -31,6 +31,8 @@ pub(super) struct State {
     known: HashMap<AgentKey, Arc<str>>,
     /// Connections by the server of their cluster.
     open: HashMap<Arc<str>, Vec<Arc<Connection>>>,
+    /// The same, by their id.
+    sessions: HashMap<Uuid, Arc<Connection>>,
     pub(super) is_draining: bool,
     pub(super) is_registry_away: bool,
 }
@@ -71,8 +73,21 @@ impl State {
 
     pub(super) fn add_joined(&mut self, key: AgentKey, server: Arc<str>) {
         self.recent.push((key, Arc::clone(&server), Instant::now()));
-        self.joined.servers.insert(key, server);
-        self.refresh();
+        let before = self.joined.servers.insert(key, Arc::clone(&server));
+        let is_moved = before.is_some_and(|before| before != server);
+        match self.clusters.contains_key(&server) && !is_moved && !self.joined.revoked.contains(&key) {
+            // The others stay as they are. Thousands may join at once.
+            true => {
+                self.known.entry(key).or_insert(server);
+            }
+            false => self.refresh(),
+        }
+    }
+
+    /// The cluster that an agent which is refused claims to be of: by its key, else by its token.
+    pub(super) fn claimed_server(&self, key: &AgentKey, token: Option<&[u8; 32]>) -> Option<Arc<str>> {
+        let known = self.known.get(key).map(Arc::clone);
+        known.or_else(|| Some(self.find_token(token?)?.0))
     }
 
     /// Derives the known keys, and ends the connections of all others.
@@ -106,6 +121,12 @@ impl State {
             });
         }
         self.open.retain(|_, connections| !connections.is_empty());
+        let open = self.open.values().flatten();
+        self.sessions = open.map(|one| (one.session, Arc::clone(one))).collect();
+    }
+
+    pub(super) fn has_clusters(&self) -> bool {
+        !self.clusters.is_empty()
     }
 
     pub(super) fn is_known(&self, key: &AgentKey) -> bool {
@@ -131,6 +152,11 @@ impl State {
         self.open.iter().map(count).collect()
     }
 
+    /// The connection with this id.
+    pub(super) fn of_session(&self, session: Uuid) -> Option<&Arc<Connection>> {
+        self.sessions.get(&session)
+    }
+
     /// The connections of the cluster with this server.
     pub(super) fn of_server(&self, server: &str) -> &[Arc<Connection>] {
         self.open.get(server).map_or(&[], Vec::as_slice)
@@ -152,7 +178,11 @@ impl State {
                 // The agent came back before the gateway noticed that it was gone.
                 other.end();
             }
-            !is_same && !other.sender.is_closed()
+            let stays = !is_same && !other.sender.is_closed();
+            if !stays {
+                self.sessions.remove(&other.session);
+            }
+            stays
         });
         let mut processes: Vec<_> = others
             .iter()
@@ -172,10 +202,12 @@ impl State {
         connection.lock().server = Some(Arc::clone(server));
         let connection = Arc::new(connection);
         others.push(Arc::clone(&connection));
+        self.sessions.insert(connection.session, Arc::clone(&connection));
         Ok(connection)
     }
 
     pub(super) fn remove(&mut self, connection: &Arc<Connection>) {
+        self.sessions.remove(&connection.session);
         let Some(server) = connection.identity().server else {
             return;
         };

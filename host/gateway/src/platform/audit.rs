@@ -20,13 +20,14 @@ impl PlatformHandler<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         let agents = self.readable(list, checks)?;
-        let user_id = match &list.query.owner {
+        let user = match &list.query.owner {
             // A person who is not in the directory has no number to search for.
             OwnerFilter::User(name) if list.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
-            OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => list.user,
+            OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => list.user.as_ref(),
         };
         let filter = AuditFilter {
-            user_id,
+            user_id: user.map(|user| user.id),
+            username: user.map(|user| user.username.clone()),
             agents,
             action: list.query.action.clone(),
             session: list.query.session.clone(),

@@ -153,7 +153,10 @@ impl SignIn<'_> {
                     .await
                     .map_err(Error::from)?;
                 // From here on nothing of theirs is accepted, and none of their logins will be again.
-                let ended = self.state.logins.end_of_name(name, &by).await.map_err(Error::from)?;
+                let authenticator = &self.snapshot.authenticator;
+                let is_theirs = |login: &Login| authenticator.is_login_of(login, name);
+                let ended = self.state.logins.end_of(is_theirs, &by).await;
+                let ended = ended.map_err(Error::from)?;
                 Ok(answer(
                     StatusCode::OK,
                     &json!({ "locked": name, "new": is_new, "endedLogins": ended }),
@@ -235,7 +238,6 @@ impl SignIn<'_> {
                 "deviceCode": device_code.expose_secret(),
                 "userCode": user_code,
                 "verificationUri": page.as_str(),
-                "verificationUriComplete": format!("{page}?user_code={user_code}"),
                 "expiresIn": DEVICE_LIFETIME.as_secs(),
                 "interval": INTERVAL_SECONDS,
             }),

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode, request};
+use moka::Entry;
+use moka::ops::compute::{CompResult, Op};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::Url;
@@ -262,8 +264,15 @@ impl SignIn<'_> {
         typed: &str,
     ) -> Result<Option<(LoginRequest, String)>, Rejection> {
         let id = principal.login().ok_or(Error::NotALogin)?.login.id;
-        let tries = self.state.tries.get(&id).unwrap_or_default();
-        if tries >= MAX_TRIES {
+        // SECURITY: the try is taken before the code is looked up, so that a burst of them has no more.
+        let tries = &self.state.tries;
+        let taken = tries
+            .entry(id)
+            .and_compute_with(|entry| match entry.map_or(0, Entry::into_value) {
+                tries if tries >= MAX_TRIES => Op::Nop,
+                tries => Op::Put(tries.saturating_add(1)),
+            });
+        if matches!(taken, CompResult::Unchanged(_)) {
             return Err(Error::TooManyTries.into());
         }
         let logins = &self.state.logins;
@@ -278,8 +287,13 @@ impl SignIn<'_> {
         let now = logins.clock().now();
         let is_waiting = |one: &LoginRequest| one.state == LoginRequestState::Pending && one.expires_at > now;
         let found = found.filter(is_waiting).zip(code);
-        if found.is_none() {
-            self.state.tries.insert(id, tries.saturating_add(1));
+        if found.is_some() {
+            tries
+                .entry(id)
+                .and_compute_with(|entry| match entry.map_or(0, Entry::into_value) {
+                    0 => Op::Nop,
+                    tries => Op::Put(tries.saturating_sub(1)),
+                });
         }
         Ok(found)
     }

@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 
 use askama::Template;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, STRICT_TRANSPORT_SECURITY,
+};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -116,6 +118,8 @@ pub(crate) fn protect(fields: &mut http::HeaderMap) {
         (HeaderName::from_static("x-content-type-options"), "nosniff"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        // Browsers pass over it without TLS, and a console without TLS is on loopback.
+        (STRICT_TRANSPORT_SECURITY, "max-age=31536000"),
     ] {
         fields.insert(name, HeaderValue::from_static(value));
     }

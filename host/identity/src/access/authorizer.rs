@@ -128,7 +128,7 @@ impl Authorizer {
         // revocation.
         let reason = if self.sessions.is_revoked(access.session()) {
             AccessDenyReason::Revoked
-        } else if access.names().any(|name| self.sessions.is_locked(name)) {
+        } else if self.sessions.is_locked(access.names()) {
             AccessDenyReason::Locked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
             AccessDenyReason::Expired

@@ -16,8 +16,11 @@ use serde_json::{Map, Value};
 
 use super::agents::{Agents, CredentialSubject, issuer_only_user};
 use super::secret::KUBECTL_TOKEN_PREFIX;
-use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error, IdToken, LinkedClaims};
+use super::{
+    AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error, IdToken, LinkedClaims, names_of,
+};
 use crate::clock::Clock;
+use crate::person::PersonNames;
 use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::access::AccessFacts;
@@ -148,6 +151,7 @@ impl EmbeddedPlatform {
         });
         match result {
             Ok(facts) => Ok(AccessGrant {
+                names: PersonNames::of([facts.user.username.as_str()]),
                 facts,
                 expires_at: Some(found.expires_at),
                 linked: None,
@@ -169,6 +173,7 @@ impl EmbeddedPlatform {
             agents.grant(agent, subject, token.session.clone())
         });
         let linked = self.linked(&token.issuer, &token.claims, token.mapped.clone());
+        let linked = (linked, token.names());
         vouched_for(result, subject, (&token.session, token.expires_at, linked))
     }
 
@@ -198,6 +203,11 @@ impl EmbeddedPlatform {
             agents.grant(agent, subject, session.clone())
         });
         let linked = self.linked(&login.issuer, &login.claims, Some(token.identity.clone()));
+        let names = names_of(&login.claims, Some(&token.identity));
+        let linked = (
+            linked,
+            names.and([login.subject.as_str(), login.user.username.as_str()]),
+        );
         vouched_for(result, subject, (&session, expires_at, linked))
     }
 
@@ -270,12 +280,13 @@ impl EmbeddedPlatform {
 fn vouched_for(
     result: Result<AccessFacts, AccessDenyReason>,
     subject: CredentialSubject<'_>,
-    (session, expires_at, linked): (&SessionId, Timestamp, LinkedClaims),
+    (session, expires_at, (linked, names)): (&SessionId, Timestamp, (LinkedClaims, PersonNames)),
 ) -> Result<AccessGrant, Error> {
     let user = subject.person.map(|person| person.user.clone());
     let user = user.or_else(|| Some(issuer_only_user(subject.vouched?.1)));
     match (result, user) {
         (Ok(facts), _) => Ok(AccessGrant {
+            names: names.and([facts.user.username.as_str()]),
             facts,
             expires_at: Some(expires_at),
             linked: Some(Arc::new(linked)),

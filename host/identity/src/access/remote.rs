@@ -27,6 +27,7 @@ use super::gateway_token::{self, SharedSecret};
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
 use crate::http_client;
+use crate::person::PersonNames;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::diagnostic::with_causes;
@@ -138,9 +139,16 @@ impl RemotePlatform {
             }
         };
         let agent = agents.agent(query.agent).ok_or(AccessDenyReason::UnknownAgent)?;
+        let vouched = match &query.key {
+            AccessKey::OidcIdToken(token) => token.names(),
+            AccessKey::PersonalAccessToken(_) | AccessKey::SessionCookie { .. } | AccessKey::CiJobToken(_) => {
+                PersonNames::default()
+            }
+        };
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);
         Ok(AccessGrant {
+            names: vouched.and([answer.user.username.as_str()]),
             facts: AccessFacts {
                 agent: with_reported_project(agent, answer.config_project),
                 user: answer.user,

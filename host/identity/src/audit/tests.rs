@@ -58,6 +58,7 @@ impl Fixture {
         let holder = SessionHolder {
             session: &self.session,
             user: &self.bob,
+            names: None,
             agent: AgentId::new(9999).unwrap(),
             expires_at: None,
         };

@@ -231,7 +231,7 @@ impl Builder<'_> {
         let mut userinfo = None;
         if let Some((path, max_age)) = sso.userinfo {
             let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
-            let client = fetch::client(&url, sso.authority.as_deref(), None)?;
+            let client = fetch::client((&url, &fetch::OwnHosts::of(&[&url])), sso.authority.as_deref(), None)?;
             userinfo = Some(UserinfoClient::new(client, url, max_age));
         }
         Ok(OidcIssuer {

@@ -2,6 +2,7 @@
 //!
 //! Security: no message contains a token, a secret or a claim's value.
 
+use super::k8s_proxy::MalformedAgentCredential;
 use super::request_token::MAX_TOKEN_BYTES;
 use crate::sessions::EndReason;
 
@@ -91,8 +92,10 @@ pub enum MalformedCredential {
     SeveralAuthorizations(usize),
     #[error("`Authorization` must be `Bearer` and a token")]
     NotBearer,
-    #[error("cookie and `Authorization` hold different tokens, send one")]
+    #[error("cookie, `Authorization` and `Sec-WebSocket-Protocol` hold different tokens, send one")]
     Conflict,
+    #[error("{0}")]
+    Subprotocol(MalformedAgentCredential),
     /// A cookie name that occurs twice: a site in a parent domain may have
     /// planted one.
     #[error("cookie `{0}` occurs more than once")]
@@ -115,6 +118,7 @@ impl MalformedCredential {
         match self {
             Self::SeveralAuthorizations(_) | Self::NotBearer => "malformed_authorization",
             Self::Conflict => "conflicting_credentials",
+            Self::Subprotocol(_) => "malformed_subprotocol",
             Self::DuplicateCookie(_) | Self::ChunkCount(_) | Self::MissingChunk(_) => "malformed_cookie",
             Self::TooLong(_) => "token_too_long",
             Self::NotJwt | Self::Claim(_) => "malformed_token",
@@ -150,9 +154,6 @@ pub enum InvalidTokenReason {
     /// `aud` holds none of the configured audiences.
     #[error("`aud` holds none of the configured audiences")]
     Audience,
-    /// A token for several audiences was issued to somebody else.
-    #[error("`azp` is none of the configured audiences")]
-    AuthorizedParty,
     /// A required claim is missing.
     #[error("claim `{0}` is missing")]
     MissingClaim(String),
@@ -200,7 +201,7 @@ impl InvalidTokenReason {
             Self::Type(_) | Self::HeaderField(_) => "token_kind_refused",
             Self::UnknownKey => "unknown_key",
             Self::Signature => "bad_signature",
-            Self::Audience | Self::AuthorizedParty => "wrong_audience",
+            Self::Audience => "wrong_audience",
             Self::MissingClaim(_) => "missing_claim",
             Self::NotYetValid(_) => "token_not_yet_valid",
             Self::ClaimRule(_) => "claim_rule_refused",

@@ -2,6 +2,7 @@
 //!
 //! Security: no error contains text of the answer.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use zeroize::Zeroizing;
 use super::keys::ServerAddress;
 use crate::http_client;
 use tollgate_config::is_loopback;
+use tollgate_core::address::SpecialPurposeRange;
 
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
 /// An API server sends its keys as nothing but the second one.
@@ -46,6 +48,13 @@ pub(super) enum FetchError {
         observed: String,
         expected: String,
     },
+    #[error(
+        "`{url}` is at an address of the kind `{range}`: besides the hosts that the settings name, an issuer may \
+         name public ones, and private ones if its own is private"
+    )]
+    Address { url: String, range: &'static str },
+    #[error("`{url}` would get a secret without TLS: use https")]
+    PlainSecret { url: String },
     #[error("`{url}` is not at the issuer's own address, `{expected}`")]
     Elsewhere { url: String, expected: String },
     #[error("`{url}` lists no key that is usable here")]
@@ -56,15 +65,137 @@ pub(super) enum FetchError {
     Timeout(Duration),
 }
 
+/// The hosts that the settings name for an issuer. What the issuer itself names may be elsewhere, but not
+/// anywhere.
+///
+/// Security: an issuer must not make the gateway ask its own machine, or a network that the issuer is not in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnHosts {
+    hosts: Vec<String>,
+    has_loopback: bool,
+}
+
+impl OwnHosts {
+    pub(super) fn of(urls: &[&Url]) -> Self {
+        let hosts = urls.iter().filter_map(|url| url.host_str()).map(bare);
+        Self {
+            hosts: hosts.collect(),
+            has_loopback: urls.iter().any(|url| is_loopback(url)),
+        }
+    }
+
+    /// Checks a URL that the issuer names. The addresses of a host name are checked when it is resolved.
+    pub(super) async fn check(&self, url: &Url) -> Result<(), FetchError> {
+        let host = bare(url.host_str().unwrap_or_default());
+        if self.hosts.contains(&host) {
+            return Ok(());
+        }
+        let refused = |range: SpecialPurposeRange| FetchError::Address {
+            url: url.to_string(),
+            range: range.into(),
+        };
+        if is_loopback(url) && !self.has_loopback {
+            return Err(refused(SpecialPurposeRange::Loopback));
+        }
+        let Ok(address) = host.parse::<IpAddr>() else {
+            return Ok(());
+        };
+        let is_private = self.is_private().await;
+        self.refused_range(address, is_private)
+            .map_or(Ok(()), |range| Err(refused(range)))
+    }
+
+    /// Checks that no secret is sent without TLS, unless to the issuer itself.
+    pub(super) fn check_secret(&self, url: &Url) -> Result<(), FetchError> {
+        let is_own = url.host_str().is_some_and(|host| self.hosts.contains(&bare(host)));
+        match url.scheme() == "https" || is_own {
+            true => Ok(()),
+            false => Err(FetchError::PlainSecret { url: url.to_string() }),
+        }
+    }
+
+    /// Whether the issuer is in a private network.
+    async fn is_private(&self) -> bool {
+        for host in &self.hosts {
+            let Ok(mut found) = tokio::net::lookup_host((host.as_str(), 0)).await else {
+                continue;
+            };
+            if found.any(|address| is_private(address.ip())) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The range for which an address of another host is refused.
+    fn refused_range(&self, address: IpAddr, is_issuer_private: bool) -> Option<SpecialPurposeRange> {
+        match SpecialPurposeRange::classify(address)? {
+            SpecialPurposeRange::Loopback if self.has_loopback => None,
+            SpecialPurposeRange::Private | SpecialPurposeRange::SharedSpace
+                if is_issuer_private || self.has_loopback =>
+            {
+                None
+            }
+            range => Some(range),
+        }
+    }
+}
+
+fn is_private(address: IpAddr) -> bool {
+    matches!(
+        SpecialPurposeRange::classify(address),
+        Some(SpecialPurposeRange::Private | SpecialPurposeRange::SharedSpace)
+    )
+}
+
+fn bare(host: &str) -> String {
+    host.trim_matches(['[', ']']).to_ascii_lowercase()
+}
+
+impl Resolve for OwnHosts {
+    fn resolve(&self, name: Name) -> Resolving {
+        let own = self.clone();
+        Box::pin(async move {
+            let mut found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            if !own.hosts.contains(&bare(name.as_str())) {
+                let is_private = own.is_private().await;
+                let mut refused = None;
+                found.retain(|address| {
+                    let range = own.refused_range(address.ip(), is_private);
+                    refused = refused.or(range);
+                    range.is_none()
+                });
+                if let Some(range) = refused.filter(|_| found.is_empty()) {
+                    let error = FetchError::Address {
+                        url: name.as_str().to_owned(),
+                        range: range.into(),
+                    };
+                    return Err(error.into());
+                }
+            }
+            let addresses: Addrs = Box::new(found.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+/// - `own`: the hosts that the settings name.
 /// - `authority`: PEM of the only roots trusted; the system's when absent.
 /// - `via`: the only server that it connects to, if not that of `base`.
-pub(super) fn client(base: &Url, authority: Option<&str>, via: Option<&ServerAddress>) -> Result<Client, FetchError> {
+pub(super) fn client(
+    (base, own): (&Url, &OwnHosts),
+    authority: Option<&str>,
+    via: Option<&ServerAddress>,
+) -> Result<Client, FetchError> {
     let unusable = |reason: String| FetchError::Authority { reason };
     let mut builder = http_client::builder(authority, REQUEST_TIMEOUT)
         .map_err(unusable)?
         .pool_max_idle_per_host(1);
     if is_loopback(base) || via.is_some() {
         builder = builder.no_proxy();
+    }
+    if via.is_none() {
+        builder = builder.dns_resolver(Arc::new(own.clone()));
     }
     if let Some(server) = via {
         // argocd-server closes HTTP/2 connections that are not for gRPC.
@@ -162,4 +293,93 @@ pub(super) fn cause(error: &dyn std::error::Error) -> String {
         deepest = source;
     }
     deepest.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::dns::Resolve as _;
+    use url::Url;
+
+    use super::{FetchError, OwnHosts};
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    fn own(text: &str) -> OwnHosts {
+        OwnHosts::of(&[&url(text)])
+    }
+
+    async fn refusal(issuer: &str, named: &str) -> Option<&'static str> {
+        match own(issuer).check(&url(named)).await {
+            Ok(()) => None,
+            Err(FetchError::Address { range, .. }) => Some(range),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_issuer_names_no_address_of_the_gateways_own_machine_or_network() {
+        let public = "https://203.0.114.1/";
+        for (named, range) in [
+            ("http://127.0.0.1:15020/quitquitquit", "address-loopback"),
+            ("https://127.9.9.9/", "address-loopback"),
+            ("http://localhost:9000/", "address-loopback"),
+            ("https://[::1]/", "address-loopback"),
+            ("https://[::ffff:127.0.0.1]/", "address-embedded"),
+            ("https://169.254.169.254/latest", "address-metadata"),
+            ("https://10.0.0.1/", "address-private"),
+            ("https://0.0.0.0/", "address-unspecified"),
+        ] {
+            assert_eq!(refusal(public, named).await, Some(range), "{named}");
+        }
+        for named in [
+            "https://203.0.114.1:8443/keys",
+            "https://8.8.8.8/keys",
+            "https://keys.example/",
+        ] {
+            assert_eq!(refusal(public, named).await, None, "{named}");
+        }
+        // A private issuer may name its network, and one on loopback this machine.
+        assert_eq!(refusal("https://10.1.0.1/", "https://10.2.0.1/keys").await, None);
+        assert_eq!(
+            refusal("https://10.1.0.1/", "https://127.0.0.1/").await,
+            Some("address-loopback")
+        );
+        assert_eq!(refusal("http://127.0.0.1:1/", "http://127.0.0.1:2/keys").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_name_is_refused_by_its_addresses() {
+        let named = || "localhost".parse().unwrap();
+        assert!(own("https://203.0.114.1/").resolve(named()).await.is_err());
+        assert!(
+            own("http://127.0.0.1/")
+                .resolve(named())
+                .await
+                .unwrap()
+                .next()
+                .is_some()
+        );
+        assert!(
+            own("https://localhost/")
+                .resolve(named())
+                .await
+                .unwrap()
+                .next()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn no_secret_goes_elsewhere_without_tls() {
+        let own = own("http://127.0.0.1:1/");
+        assert_eq!(own.check_secret(&url("http://127.0.0.1:2/token")), Ok(()));
+        assert_eq!(own.check_secret(&url("https://127.0.0.2/token")), Ok(()));
+        let elsewhere = url("http://127.0.0.2/token");
+        assert!(matches!(
+            own.check_secret(&elsewhere),
+            Err(FetchError::PlainSecret { .. })
+        ));
+    }
 }

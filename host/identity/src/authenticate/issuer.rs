@@ -92,11 +92,10 @@ pub(super) enum MissingAudience {
 /// Which rules apply where the specification, Argo CD and Kubernetes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationProfile {
-    /// OpenID Connect Core: `azp` of a token for several audiences must be one of ours. Reserved
-    /// are names that start with `system:`, and usernames that Argo CD's policies reserve for
+    /// OpenID Connect Core. Reserved are names that start with `system:`, and usernames that Argo CD's policies reserve for
     /// subjects that are not people.
     OpenIdConnect,
-    /// kube-apiserver: any of our audiences is enough, and `nbf` may be a minute ahead. Reserved
+    /// kube-apiserver: `nbf` may be a minute ahead. Reserved
     /// are names that start with `system:`.
     Kubernetes,
 }
@@ -176,9 +175,8 @@ impl Verifier {
         Ok(token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?)
     }
 
-    /// Checks that `aud` has a configured audience (Kubernetes: `MatchAny`). For a token with
-    /// several audiences, `azp`, if present, must be a configured one as well (OpenID Connect
-    /// Core, section 3.1.3.7; Kubernetes does not check this).
+    /// Checks that `aud` has a configured audience, as Argo CD and Kubernetes (`MatchAny`) do. Neither looks
+    /// at `azp` here. A sign-in does, because its ID token must be for this client.
     fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), Error> {
         let audiences: Vec<&str> = match claims.get("aud") {
             None if self.missing_audience == MissingAudience::Accepted => return Ok(()),
@@ -193,13 +191,7 @@ impl Verifier {
         if !audiences.iter().any(|audience| ours(audience)) {
             return Err(InvalidTokenReason::Audience.into());
         }
-        let other_party = || claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours));
-        match self.profile {
-            ValidationProfile::OpenIdConnect if audiences.len() > 1 && other_party() => {
-                Err(InvalidTokenReason::AuthorizedParty.into())
-            }
-            ValidationProfile::OpenIdConnect | ValidationProfile::Kubernetes => Ok(()),
-        }
+        Ok(())
     }
 }
 

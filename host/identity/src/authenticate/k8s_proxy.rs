@@ -17,7 +17,7 @@ mod cookie;
 mod error;
 mod id_tokens;
 mod query;
-mod subprotocol;
+pub(super) mod subprotocol;
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ pub use query::{AGENT_PARAMETER, CSRF_PARAMETER, strip as strip_query};
 
 pub use cookie::is_present as has_cookie;
 pub use error::Error;
+pub(super) use error::MalformedAgentCredential;
 
-use self::error::MalformedAgentCredential;
 use crate::access::AccessQuery;
 
 /// Most bytes of a personal access token, a job token, a cookie or a CSRF token.

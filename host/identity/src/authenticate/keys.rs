@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use url::Url;
 
-use super::fetch::{self, FetchError};
+use super::fetch::{self, FetchError, OwnHosts};
 use crate::clock::Clock;
 use crate::sharded::lock;
 
@@ -68,6 +68,13 @@ impl KeySource {
             token_file: None,
             max_age: tollgate_config::DEFAULT_JWKS_MAX_AGE,
         })
+    }
+
+    /// The hosts that the settings name.
+    fn own_hosts(&self) -> OwnHosts {
+        let issuer = fetch::parse_url(&self.issuer).ok();
+        let urls: Vec<&Url> = issuer.iter().chain([&self.discovery]).collect();
+        OwnHosts::of(&urls)
     }
 
     /// Where to fetch a document of the issuer. With a server in between, only documents at the
@@ -143,7 +150,12 @@ enum Trigger {
 
 impl KeyCache {
     pub(super) fn new(source: KeySource, clock: Clock) -> Result<Self, FetchError> {
-        let client = fetch::client(&source.discovery, source.authority.as_deref(), source.via.as_ref())?;
+        let own = source.own_hosts();
+        let client = fetch::client(
+            (&source.discovery, &own),
+            source.authority.as_deref(),
+            source.via.as_ref(),
+        )?;
         Ok(Self {
             source,
             client,
@@ -267,7 +279,13 @@ impl KeyCache {
                 expected: source.issuer.clone(),
             });
         }
-        let url = source.address_of(&fetch::parse_url(&discovery.jwks_uri)?)?;
+        let named = fetch::parse_url(&discovery.jwks_uri)?;
+        let own = source.own_hosts();
+        own.check(&named).await?;
+        if token.is_some() {
+            own.check_secret(&named)?;
+        }
+        let url = source.address_of(&named)?;
         let set: RawKeySet = fetch::fetch_json(&self.client, &url, token).await?;
         let keys = set.keys.into_iter().take(MAX_KEYS);
         let keys: Vec<_> = keys.filter_map(VerificationKey::read).collect();

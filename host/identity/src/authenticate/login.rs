@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, Uri};
 use secrecy::SecretString;
@@ -19,8 +18,10 @@ use super::request_token::{PresentedToken, bearer, sole};
 use super::verified_tokens::sha256;
 use super::{Authenticator, Safety, argocd_token, origin};
 use crate::logins::{self, ActiveLogin, Logins};
-use crate::store::Login;
+use crate::person::PersonNames;
+use crate::store::{self, Login};
 use tollgate_config::Console;
+use tollgate_core::principal::Kind;
 
 /// Name of the console's cookie: browsers take it over https only, for this host alone and from no
 /// other.
@@ -108,8 +109,12 @@ impl Authenticator {
     /// A caller, unless they are locked.
     ///
     /// # Errors
-    /// [`Error::Locked`].
+    /// [`Error::Locked`]; [`Error::StoreUnavailable`] if that cannot be told.
     pub fn unlocked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
+        if self.is_lock_unknown(&principal) {
+            let silent = "it has been silent for too long, so nobody knows who is locked";
+            return Err(Error::StoreUnavailable(store::Error::Failed(silent.to_owned())));
+        }
         match self.is_locked(&principal) {
             true => Err(Error::Locked),
             false => Ok(principal),
@@ -132,10 +137,45 @@ impl Authenticator {
 
     /// Whether a caller is locked, by any of their names.
     pub fn is_locked(&self, principal: &Principal) -> bool {
-        // An anonymous caller has no name.
-        let names = [principal.user_id(), principal.username()];
-        let sessions = self.sessions.as_ref();
-        sessions.is_some_and(|sessions| names.iter().any(|name| !name.is_empty() && sessions.is_locked(name)))
+        let sessions = self.sessions.as_ref().filter(|sessions| sessions.has_locks());
+        sessions.is_some_and(|sessions| sessions.is_locked(&self.person_names(principal)))
+    }
+
+    /// Whether a caller may have been locked elsewhere, because the store has been silent for too long.
+    // SECURITY: a process that is cut off from the store never learns of a lock.
+    pub fn is_lock_unknown(&self, principal: &Principal) -> bool {
+        match principal.kind() {
+            // They have no name, or an API server vouches for them.
+            Kind::Anonymous | Kind::Kubernetes => false,
+            Kind::Local | Kind::Oidc | Kind::ProjectToken => {
+                let sessions = self.sessions.as_ref();
+                sessions.is_some_and(|sessions| sessions.is_store_unavailable())
+            }
+        }
+    }
+
+    /// Every name of a caller: the subject and the user name that their issuer gives, and the one in the
+    /// directory.
+    pub fn person_names(&self, principal: &Principal) -> PersonNames {
+        let names = PersonNames::of([principal.user_id(), principal.username()]).and_subject(principal.claims());
+        let login = principal.login().map(|active| &active.login);
+        let of_login = login.map(|login| [login.subject.as_str(), login.user.username.as_str()]);
+        let names = names.and(of_login.into_iter().flatten());
+        match &self.sessions {
+            Some(sessions) => sessions.with_directory_name(names, (principal.issuer(), principal.claims())),
+            None => names,
+        }
+    }
+
+    /// Whether a login is of somebody with this name.
+    pub fn is_login_of(&self, login: &Login, name: &str) -> bool {
+        let stored = PersonNames::of([login.subject.as_str(), login.user.username.as_str()]);
+        let vouched = || {
+            let identity = self.identity_of(login).ok()?;
+            let principal = Principal::new(identity, CredentialTransport::Bearer);
+            Some(self.person_names(&principal))
+        };
+        stored.has(name) || vouched().is_some_and(|names| names.has(name))
     }
 }
 
@@ -166,14 +206,14 @@ pub(super) fn key_hash(key: &str) -> String {
 }
 
 fn presented<'a>(head: &'a Parts, logins: &Logins) -> Result<Option<PresentedToken<'a>>, Error> {
-    if head.headers.contains_key(AUTHORIZATION) {
-        // Another form is another front's, or refused by the stage that reads it.
-        let token = bearer(&head.headers)
-            .ok()
-            .flatten()
-            .filter(|token| Logins::is_secret(token));
+    // A malformed one is refused by the stage that reads all other tokens.
+    let Ok(sent) = bearer(&head.headers) else {
+        return Ok(None);
+    };
+    if let Some(token) = sent {
+        let token = Some(token).filter(|token| Logins::is_secret(token));
         return Ok(token.map(|token| PresentedToken {
-            token: Cow::Borrowed(token),
+            token,
             transport: CredentialTransport::Bearer,
         }));
     }

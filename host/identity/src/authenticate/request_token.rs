@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE};
+use http::{HeaderMap, HeaderValue};
 
 use super::error::{Error, MalformedCredential};
+use super::k8s_proxy::subprotocol;
 use super::principal::CredentialTransport;
 
 /// Name of Argo CD's session cookie; chunks after the first are `argocd.token-1`…
@@ -26,7 +27,7 @@ pub(super) struct PresentedToken<'a> {
 /// Finds the only token of a request.
 ///
 /// If the cookie has the same token as `Authorization`, the request counts as bearer: no browser
-/// adds that field by itself.
+/// adds that field, or a subprotocol, by itself.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Error> {
     let bearer = bearer(headers)?;
     let cookie = cookie(headers)?;
@@ -34,7 +35,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
         (None, None) => return Ok(None),
         (None, Some(cookie)) => (cookie, CredentialTransport::Cookie),
         (Some(bearer), Some(cookie)) if bearer != cookie => return Err(MalformedCredential::Conflict.into()),
-        (Some(bearer), Some(_) | None) => (Cow::Borrowed(bearer), CredentialTransport::Bearer),
+        (Some(bearer), Some(_) | None) => (bearer, CredentialTransport::Bearer),
     };
     let observed = token.len();
     if observed > MAX_TOKEN_BYTES {
@@ -43,27 +44,46 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
     Ok(Some(PresentedToken { token, transport }))
 }
 
-/// The token of the only `Authorization` field (RFC 6750, section 2.1).
-pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, MalformedCredential> {
-    let mut fields = headers.get_all(AUTHORIZATION).iter();
-    let Some(field) = fields.next() else { return Ok(None) };
-    let more = fields.count();
+/// The only bearer token of a request: of `Authorization` (RFC 6750, section 2.1), or of a subprotocol of a
+/// WebSocket, where browsers cannot set that field.
+///
+/// A credential of another scheme is for a proxy in between, and is passed over as by Argo CD.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, MalformedCredential> {
+    let offered = subprotocol::read(headers).map_err(MalformedCredential::Subprotocol)?;
+    let mut tokens = headers.get_all(AUTHORIZATION).iter().filter_map(bearer_of);
+    let sent = tokens.next().transpose()?;
+    let more = tokens.count();
     if more > 0 {
         return Err(MalformedCredential::SeveralAuthorizations(more.saturating_add(1)));
     }
-    let text = std::str::from_utf8(field.as_bytes()).map_err(|_| MalformedCredential::NotBearer)?;
-    let (scheme, token) = text.split_once(' ').ok_or(MalformedCredential::NotBearer)?;
-    let token = token.trim_matches(' ');
-    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
-        return Err(MalformedCredential::NotBearer);
+    match (sent, offered) {
+        (sent, None) => Ok(sent.map(Cow::Borrowed)),
+        (None, Some(offered)) => Ok(Some(Cow::Owned(offered.as_str().to_owned()))),
+        (Some(sent), Some(offered)) if *sent == **offered => Ok(Some(Cow::Borrowed(sent))),
+        (Some(_), Some(_)) => Err(MalformedCredential::Conflict),
     }
-    Ok(Some(token))
+}
+
+/// The token of a field; `None` if its scheme is not `Bearer`.
+fn bearer_of(field: &HeaderValue) -> Option<Result<&str, MalformedCredential>> {
+    let text = field.as_bytes().trim_ascii_start();
+    let (scheme, token) = match memchr::memchr(b' ', text) {
+        Some(end) => text.split_at_checked(end)?,
+        None => (text, &b""[..]),
+    };
+    if !scheme.eq_ignore_ascii_case(b"bearer") {
+        return None;
+    }
+    let token = std::str::from_utf8(token).map(|token| token.trim_matches(' '));
+    let token = token.ok().filter(|token| !token.is_empty());
+    Some(token.ok_or(MalformedCredential::NotBearer))
 }
 
 /// The token of the session cookie, its chunks joined (Argo CD, `util/http` `JoinCookies`).
 /// Chunks beyond the announced count are leftovers of a longer token and are ignored.
 fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, MalformedCredential> {
-    let Some(first) = sole(headers, COOKIE_NAME)? else {
+    // Argo CD leaves an empty cookie after a sign-out.
+    let Some(first) = sole(headers, COOKIE_NAME)?.filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
     let Some((count, part)) = first.split_once(':') else {

@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use url::Url;
 
 use super::error::InvalidTokenReason;
-use super::fetch::{self, FetchError};
+use super::fetch::{self, FetchError, OwnHosts};
 use super::issuer::OidcIssuer;
 use super::keys::{KeyError, ProviderMetadata, ServerAddress};
 use super::principal::{CredentialTransport, Principal, string_claim};
@@ -48,6 +48,8 @@ pub const ARGOCD: &str = "argocd";
 pub(super) struct RelyingParty {
     settings: OidcClient,
     http: Client,
+    /// The hosts that the settings name for the issuer.
+    own: OwnHosts,
 }
 
 /// A way to sign in.
@@ -154,8 +156,11 @@ pub enum SignInError {
 impl RelyingParty {
     pub(super) fn new(settings: OidcClient, issuer: &Issuer) -> Result<Self, FetchError> {
         let base = fetch::parse_url(&issuer.url)?;
-        let http = fetch::client(&base, issuer.certificate_authority.as_deref(), None)?;
-        Ok(Self { settings, http })
+        let discovery = issuer.discovery_url.as_deref().map(fetch::parse_url).transpose()?;
+        let own: Vec<&Url> = [&base].into_iter().chain(&discovery).collect();
+        let own = OwnHosts::of(&own);
+        let http = fetch::client((&base, &own), issuer.certificate_authority.as_deref(), None)?;
+        Ok(Self { settings, http, own })
     }
 
     /// Whether a token with these claims is for this client.
@@ -443,7 +448,11 @@ impl ArgocdSignIn {
         let root = settings.root_path.as_deref().unwrap_or_default();
         url.set_path(&format!("{root}/api/v1/session"));
         Ok(Self {
-            http: fetch::client(&settings.server, authority.as_deref(), Some(&via))?,
+            http: fetch::client(
+                (&settings.server, &OwnHosts::of(&[&settings.server])),
+                authority.as_deref(),
+                Some(&via),
+            )?,
             url,
         })
     }

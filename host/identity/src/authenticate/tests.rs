@@ -18,6 +18,7 @@ mod id_tokens;
 mod issuer_double;
 mod issuers;
 mod key_cache;
+mod locks;
 mod logout_tokens;
 mod mappings;
 mod origins;

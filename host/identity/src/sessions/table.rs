@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::EndTrigger;
 use super::list::{LocalSession, ReportedUse};
 use super::{EndReason, ExchangeKind, NewExchange, SessionHolder};
+use crate::person::PersonNames;
 use crate::sharded::{Sharded, lock};
 use crate::store::{ActiveSession, CredentialFilter, SessionOwner};
 use tollgate_core::agent::AgentId;
@@ -39,6 +40,7 @@ pub(crate) struct OpenExchange {
 struct SessionUse {
     agent: AgentId,
     user: User,
+    names: PersonNames,
     first_at: Timestamp,
     last_at: Timestamp,
     client: IpAddr,
@@ -202,7 +204,7 @@ impl SessionTable {
     pub(super) fn end_people(&self, names: &HashSet<String>, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
         self.each(|id, session| {
-            if session.uses.iter().any(|one| names.contains(&one.user.username)) {
+            if session.uses.iter().any(|one| one.names.has_any(names)) {
                 ended.extend(session.end(id, EndReason::Revoked, now, |_| true));
             }
         });
@@ -337,6 +339,7 @@ impl Session {
             self.uses.push(SessionUse {
                 agent: holder.agent,
                 user: holder.user.clone(),
+                names: holder.person_names(),
                 first_at: now,
                 last_at: now,
                 client: exchange.client,
@@ -355,8 +358,9 @@ impl Session {
         one.expires_at = one.expires_at.max(holder.expires_at);
         one.changed = true;
         one.client = exchange.client;
-        if one.user != *holder.user {
+        if one.user != *holder.user || holder.names.is_some_and(|names| *names != one.names) {
             one.user = holder.user.clone();
+            one.names = holder.person_names();
         }
     }
 

@@ -65,6 +65,7 @@ impl Replica {
         let holder = SessionHolder {
             session,
             user: &user,
+            names: None,
             agent: AgentId::new(AGENT).unwrap(),
             expires_at: left.map(|left| self.clock.now() + left),
         };
@@ -164,6 +165,63 @@ async fn until(condition: impl AsyncFn() -> bool) {
     tokio::time::timeout(Duration::from_secs(20), waiting)
         .await
         .expect("the condition must hold in time");
+}
+
+/// Every kind of name that a credential tells means the person, here and at another replica.
+#[tokio::test]
+async fn a_lock_by_any_name_ends_what_is_open_and_refuses_what_comes() {
+    let (here, there) = {
+        let here = Replica::start().await;
+        let there = here.another_replica().await;
+        (here, there)
+    };
+    let names = PersonNames::of(["bob@corp.example", "u1-sub"]);
+    let user = bob();
+    let register = |replica: &Replica, session: &SessionId, names: Option<&PersonNames>| {
+        let holder = SessionHolder {
+            session,
+            user: &user,
+            names,
+            agent: AgentId::new(AGENT).unwrap(),
+            expires_at: None,
+        };
+        let attributes = Arc::new(request_attributes("watch"));
+        let exchange = NewExchange::new(attributes, Uuid::now_v7(), CLIENT);
+        replica.sessions.register(holder, exchange)
+    };
+    let other = PersonNames::of(["eve@corp.example", "u2-sub"]);
+    let eve = User {
+        id: 103,
+        username: "eve".to_owned(),
+    };
+    let twin_session = oidc("twin");
+    let twin = there.sessions.register(
+        SessionHolder {
+            session: &twin_session,
+            user: &eve,
+            names: Some(&other),
+            agent: AgentId::new(AGENT).unwrap(),
+            expires_at: None,
+        },
+        NewExchange::new(Arc::new(request_attributes("watch")), Uuid::now_v7(), CLIENT),
+    );
+    let twin = twin.unwrap();
+    for (number, name) in ["bob", "bob@corp.example", "u1-sub"].into_iter().enumerate() {
+        let session = oidc(&format!("{number}"));
+        let open = [&here, &there].map(|replica| register(replica, &session, Some(&names)).unwrap());
+        here.sessions.lock_person(name, "", &actor()).await.unwrap();
+        for guard in &open {
+            assert_eq!(guard.end_signal().ended().await, EndReason::Revoked, "{name}");
+        }
+        for replica in [&here, &there] {
+            let refused = register(replica, &session, Some(&names)).unwrap_err();
+            assert_eq!(refused, EndReason::Revoked, "{name}");
+        }
+        here.sessions.unlock_person(name, &actor()).await.unwrap();
+        until(async || !there.sessions.has_locks()).await;
+        register(&there, &session, Some(&names)).unwrap();
+    }
+    assert_eq!(twin.end_signal().end_reason(), None);
 }
 
 #[tokio::test]

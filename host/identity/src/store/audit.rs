@@ -15,7 +15,10 @@ use uuid::Uuid;
 use super::change::Change;
 use super::database::Purpose;
 use super::query::{ROWS, SelectQuery, Value, agent_id, arguments, invalid_column, read, time, uuid};
-use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, Login, SessionOwner, Store, Token, bounds, export};
+use super::{
+    Actor, AuditEvent, AuditFilter, BrowserSession, Error, Login, LoginToken, SessionOwner, Store, Token, bounds,
+    export,
+};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
@@ -169,7 +172,7 @@ impl Store {
 }
 
 fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
-    let query = SelectQuery::new("")
+    let mut query = SelectQuery::new("")
         .and_one_of("agent_id", filter.agents.as_deref())
         .and("action =", filter.action.as_deref())
         .and("session =", filter.session.as_deref())
@@ -185,18 +188,31 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
         .and("first_at <", filter.until)
         .and("id <", filter.until.map(|until| first_id(until, LATEST)))
         .and("id <", filter.before);
+    // SECURITY: the number alone may have been somebody else's. What an event is about has the name in its
+    // details only, where no text can look like another member, because JSON escapes its quotes.
+    let (is_own, is_about) = match (&filter.username, filter.user_id) {
+        (Some(name), Some(_)) => {
+            let member = format!("\"owner\":{}", serde_json::Value::from(name.as_str()));
+            let (name, member) = (query.bind(name.as_str()), query.bind(member.as_str()));
+            (
+                format!(" AND username = {name}"),
+                format!(" AND REPLACE(details, {member}, '') <> details"),
+            )
+        }
+        (_, _) => (String::new(), String::new()),
+    };
     query.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
         None => format!("{EVENTS}{conditions}"),
         // Each half stops after its first rows in an index. One condition with OR would make
         // the database scan everybody's events.
         Some(user) => {
-            let half = |column: &str| {
+            let half = |column: &str, named: &str| {
                 format!(
-                    "SELECT id FROM (SELECT id FROM audit{conditions} AND {column} = {user} \
+                    "SELECT id FROM (SELECT id FROM audit{conditions} AND {column} = {user}{named} \
                      ORDER BY id DESC LIMIT {limit}) AS {column}s"
                 )
             };
-            let (own, about) = (half("user_id"), half("owner_id"));
+            let (own, about) = (half("user_id", &is_own), half("owner_id", &is_about));
             format!("{EVENTS} WHERE id IN ({own} UNION {about})")
         }
     })
@@ -278,6 +294,18 @@ pub(super) fn login_created(login: &Login) -> Result<AuditRow, Error> {
     event_row("login.created", (login.created_at, Some(&by)), about, details)
 }
 
+pub(super) fn login_token_created(token: &LoginToken, login: &Login, at: Timestamp) -> Result<AuditRow, Error> {
+    let details = json!({
+        "owner": login.user.username,
+        (OWNER): login.user.id,
+        "login": login.id,
+        "expires_at": token.expires_at,
+    });
+    let by = Actor::from(&login.user);
+    let about = (Some(&login.session()), token.agent.as_ref().map(|(id, _)| *id));
+    event_row("token.created", (at, Some(&by)), about, details)
+}
+
 /// An event about a person whom somebody locked or unlocked.
 pub(super) fn person_event(
     action: &str,
@@ -352,6 +380,11 @@ mod tests {
             assert!(text.contains(index), "no {index}:\n{text}");
         }
         assert!(!text.contains("SCAN audit"), "{text}");
+        filter.username = Some("ann".to_owned());
+        let text = plan(&filter).await;
+        for index in ["audit_user_action (user_id=? AND action=?)", "audit_owner (owner_id=?)"] {
+            assert!(text.contains(index), "no {index}:\n{text}");
+        }
         filter.action = None;
         let text = plan(&filter).await;
         assert!(text.contains("audit_user (user_id=?)"), "{text}");

@@ -37,9 +37,13 @@ pub const ISSUER: usize = 2048;
 pub const REASON: usize = 1024;
 /// Most people who are locked at once. This is a number, not a length.
 pub const LOCKS: usize = 1_000;
-/// Most logins of the command line that wait for a person, over all addresses and for one. These are
-/// numbers, not lengths.
-pub const LOGIN_REQUESTS: (u32, u32) = (10_000, 20);
+/// Most device codes that wait for a person, over all clients and for one address (in IPv6 one /64). These
+/// are numbers, not lengths.
+pub const DEVICE_CODES: (u32, u32) = (10_000, 20);
+/// Most codes of one login that wait for `tollgate login`. This is a number, not a length.
+pub const APPROVED_CODES: u32 = 20;
+/// Most unexpired tokens that one login made for kubectl. This is a number, not a length.
+pub const LOGIN_TOKENS: u32 = 1_000;
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;
 

@@ -22,6 +22,8 @@ pub(super) enum Change {
     Creation {
         /// What is created, for errors.
         what: &'static str,
+        /// Deletes some that have expired.
+        expired: Option<Statement>,
         insert: Statement,
         limits: Vec<Limit>,
         event: Option<AuditRow>,
@@ -65,6 +67,7 @@ impl Change {
         match self {
             Self::Creation {
                 what,
+                expired,
                 insert,
                 limits,
                 event,
@@ -78,6 +81,9 @@ impl Change {
                             allowed,
                         }));
                     }
+                }
+                if let Some(expired) = expired {
+                    expired.execute(connection).await?;
                 }
                 outcome.rows = insert.execute(connection).await?;
                 events.extend(event);

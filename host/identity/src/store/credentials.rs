@@ -116,6 +116,7 @@ impl Store {
         });
         let creation = Change::Creation {
             what: "token",
+            expired: None,
             insert,
             limits: limit.into_iter().collect(),
             event: by.map(|by| token_created(token, by)).transpose()?,
@@ -178,6 +179,7 @@ impl Store {
         };
         let creation = Change::Creation {
             what: "session",
+            expired: None,
             insert,
             limits: vec![limit],
             event: Some(session_created(session, by)?),

@@ -455,6 +455,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("logins", include_str!("migrations/sqlite/0005_logins.sql")),
             ("audit", include_str!("migrations/sqlite/0006_audit.sql")),
             ("requests", include_str!("migrations/sqlite/0007_requests.sql")),
+            ("networks", include_str!("migrations/sqlite/0008_networks.sql")),
         ],
         DatabaseKind::Postgres => [
             ("store", include_str!("migrations/postgres/0001_store.sql")),
@@ -464,6 +465,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("logins", include_str!("migrations/postgres/0005_logins.sql")),
             ("audit", include_str!("migrations/postgres/0006_audit.sql")),
             ("requests", include_str!("migrations/postgres/0007_requests.sql")),
+            ("networks", include_str!("migrations/postgres/0008_networks.sql")),
         ],
     };
     let migrations = (1..).zip(migrations).map(|(version, (name, text))| {

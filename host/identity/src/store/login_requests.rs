@@ -11,8 +11,12 @@ use super::change::{Change, Limit};
 use super::database::Purpose;
 use super::query::{SelectQuery, Statement, invalid_column, read, time, uuid};
 use super::{Error, SecretHash, Store, bounds};
+use tollgate_core::address::client_network;
 
 const SELECT: &str = "SELECT id, challenge, client, address, login, state, created_at, expires_at FROM login_requests";
+
+/// Expired requests that each new one deletes, at most: more than come in.
+const EXPIRED_ROWS: i64 = 100;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::EnumString)]
@@ -67,20 +71,49 @@ impl Store {
             request.challenge.as_deref().unwrap_or_default(),
             bounds::CLIENT_NAME,
         )?;
-        let (all, of_address) = bounds::LOGIN_REQUESTS;
-        let limit = |count, allowed| Limit {
-            count,
-            owner: "login requests".to_owned(),
-            allowed,
+        let network = match request.address.parse() {
+            Ok(address) => client_network(address).to_string(),
+            Err(_) => request.address.clone(),
         };
-        let total = Statement::new("SELECT COUNT(*) FROM login_requests", []);
-        let here = Statement::new(
-            "SELECT COUNT(*) FROM login_requests WHERE address = $1 AND expires_at > $2",
-            [request.address.as_str().into(), request.created_at.into()],
+        let now = request.created_at;
+        // SECURITY: what strangers ask for never counts against people who are signed in. What has expired
+        // counts for nothing, whenever it is deleted.
+        let limits = match request.login {
+            Some(login) => vec![Limit {
+                count: Statement::new(
+                    "SELECT COUNT(*) FROM login_requests WHERE login = $1 AND state = 'approved' \
+                     AND user_code IS NULL AND expires_at > $2",
+                    [login.into(), now.into()],
+                ),
+                owner: format!("login requests {login}"),
+                allowed: bounds::APPROVED_CODES,
+            }],
+            None => {
+                let (all, of_network) = bounds::DEVICE_CODES;
+                let limit = |count, allowed| Limit {
+                    count,
+                    owner: "login requests".to_owned(),
+                    allowed,
+                };
+                let here = Statement::new(
+                    "SELECT COUNT(*) FROM login_requests WHERE network = $1 AND login IS NULL AND expires_at > $2",
+                    [network.as_str().into(), now.into()],
+                );
+                let total = Statement::new(
+                    "SELECT COUNT(*) FROM login_requests WHERE login IS NULL AND expires_at > $1",
+                    [now.into()],
+                );
+                vec![limit(here, of_network), limit(total, all)]
+            }
+        };
+        let expired = Statement::new(
+            "DELETE FROM login_requests WHERE id IN \
+             (SELECT id FROM login_requests WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)",
+            [now.into(), EXPIRED_ROWS.into()],
         );
         let insert = Statement::new(
             "INSERT INTO login_requests (id, code, user_code, challenge, client, address, login, state, created_at, \
-             expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+             expires_at, network) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             [
                 request.id.into(),
                 code.into(),
@@ -92,12 +125,14 @@ impl Store {
                 request.state.as_ref().into(),
                 request.created_at.into(),
                 request.expires_at.into(),
+                network.as_str().into(),
             ],
         );
         let creation = Change::Creation {
             what: "login request",
+            expired: Some(expired),
             insert,
-            limits: vec![limit(total, all), limit(here, of_address)],
+            limits,
             event: None,
         };
         self.writer.change(creation).await.map(drop)

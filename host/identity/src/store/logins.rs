@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use uuid::Uuid;
 
-use super::audit::login_created;
+use super::audit::{login_created, login_token_created};
 use super::change::{Change, Limit};
 use super::database::Purpose;
 use super::query::{
@@ -135,6 +135,7 @@ impl Store {
         };
         let creation = Change::Creation {
             what: "login",
+            expired: None,
             insert,
             limits: vec![limit],
             event: Some(login_created(login)?),
@@ -199,11 +200,19 @@ impl Store {
         self.execute(sql, [id.into(), at.into()]).await.map(drop)
     }
 
-    /// Adds a token of a login.
+    /// Adds a token of a login together with the audit event `token.created`.
+    ///
+    /// - `login`: the login that `token` names. `at`: now.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::TooLong`].
-    pub async fn create_login_token(&self, token: &LoginToken, hash: SecretHash) -> Result<(), Error> {
+    /// [`Error::LimitReached`] if the login has [`bounds::LOGIN_TOKENS`] unexpired ones, [`Error::Exists`],
+    /// [`Error::TooLong`].
+    pub async fn create_login_token(
+        &self,
+        token: &LoginToken,
+        hash: SecretHash,
+        (login, at): (&Login, Timestamp),
+    ) -> Result<(), Error> {
         let (id, agent) = token.agent.clone().unzip();
         let identity = serde_json::to_string(&token.identity)
             .map_err(|_| Error::Failed("an identity cannot be written as JSON".to_owned()))?;
@@ -222,11 +231,20 @@ impl Store {
                 token.expires_at.into(),
             ],
         );
+        let limit = Limit {
+            count: Statement::new(
+                "SELECT COUNT(*) FROM login_tokens WHERE login = $1 AND expires_at > $2",
+                [token.login.into(), at.into()],
+            ),
+            owner: format!("login tokens {}", token.login),
+            allowed: bounds::LOGIN_TOKENS,
+        };
         let creation = Change::Creation {
             what: "token",
+            expired: None,
             insert,
-            limits: Vec::new(),
-            event: None,
+            limits: vec![limit],
+            event: Some(login_token_created(token, login, at)?),
         };
         self.writer.change(creation).await.map(drop)
     }
@@ -250,6 +268,15 @@ impl Store {
             })
         };
         rows.first().map(token).transpose()
+    }
+
+    /// Whether a logout token of an issuer was used.
+    ///
+    /// - `id`: hash of the issuer and `jti`.
+    pub async fn is_logout_token_used(&self, id: SecretHash) -> Result<bool, Error> {
+        let query = SelectQuery::new("SELECT until FROM logout_tokens").and("id =", Some(id));
+        let rows = query.fetch((&self.database, Purpose::Lookup), "until", 1).await?;
+        Ok(!rows.is_empty())
     }
 
     /// Notes a logout token of an issuer. Returns whether it is new.

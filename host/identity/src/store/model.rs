@@ -120,6 +120,8 @@ pub struct AuditEvent {
 pub struct AuditFilter {
     /// By this person, or about a token or session of theirs.
     pub user_id: Option<i64>,
+    /// Their user name. With it, events of somebody else who had the number before are left out.
+    pub username: Option<String>,
     /// About one of these agents, when set.
     pub agents: Option<Vec<AgentId>>,
     /// With this action.

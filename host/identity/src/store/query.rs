@@ -160,6 +160,12 @@ impl SelectQuery {
         self
     }
 
+    /// Binds a value. Returns its place, for the text that [`SelectQuery::wrap`] adds.
+    pub(super) fn bind(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        format!("${}", self.values.len())
+    }
+
     /// Puts the conditions into a larger query.
     ///
     /// - `is_persistent`: whether its text stays the same between uses.

@@ -7,7 +7,7 @@
 //! fields except [`ORIGIN_WIDE`]. Behind a cluster, anybody may answer, so only
 //! [`CLUSTER_RESPONSE_FIELDS`] pass.
 
-use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::clean::{joined, remove_named_by_connection};
@@ -152,6 +152,18 @@ pub(crate) fn clean_response(fields: &mut HeaderMap, responder: &Responder) {
         Responder::Cluster => drop(fields.remove(SET_COOKIE)),
         Responder::Extension(extension) => retain_cookies(fields, |cookie| is_cookie_of(extension, cookie)),
     }
+}
+
+/// Removes what a plugin may not add to the response of an extension: cookies that are not the extension's
+/// own, and fields that change what a browser does with other responses of the origin. A plugin may ask for
+/// TLS (`strict-transport-security`), as operators do by one.
+///
+/// Call it after the plugins. What the response had before was cleaned by the same rules.
+pub fn clean_plugin_response(fields: &mut HeaderMap, extension: &str) {
+    retain(fields, |name| {
+        *name == STRICT_TRANSPORT_SECURITY || (!is_own(name) && !is_origin_wide(name))
+    });
+    retain_cookies(fields, |cookie| is_cookie_of(extension, cookie));
 }
 
 /// Removes the same fields from trailers, because proxies merge trailers into the fields. Cookies

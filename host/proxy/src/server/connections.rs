@@ -8,12 +8,13 @@
 //! the others. Connections on which a caller was authenticated are closed last.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
+use tollgate_core::address::client_network;
 
 /// When the limit is reached, this fraction of it is evicted at once, because finding the longest
 /// idle connection means scanning all.
@@ -67,7 +68,7 @@ impl Connections {
     /// Returns the permit of one more connection of `address`. `None` if the limit of the address
     /// is reached and none of its connections is idle.
     pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
-        let client = client(address);
+        let client = client_network(address);
         let mut table = self.lock();
         let count = table.by_client.get(&client).copied().unwrap_or(0);
         if count >= self.limit_per_address && table.evict(self.limit_per_address, Some(client)) == 0 {
@@ -96,7 +97,7 @@ impl Connections {
             evict: evict.clone(),
         };
         table.registered.insert(id, connection);
-        let of_client = table.registered_by_client.entry(client(peer.address().ip()));
+        let of_client = table.registered_by_client.entry(client_network(peer.address().ip()));
         of_client.or_default().insert(id);
         drop(table);
         Registration { connections: self, id }
@@ -162,7 +163,7 @@ impl Drop for Registration<'_> {
         let mut table = self.connections.lock();
         let connection = table.registered.remove(&self.id);
         if let Some(connection) = &connection {
-            let client = client(connection.peer.address().ip());
+            let client = client_network(connection.peer.address().ip());
             if let Some(of_client) = table.registered_by_client.get_mut(&client) {
                 of_client.remove(&self.id);
                 if of_client.is_empty() {
@@ -172,15 +173,6 @@ impl Drop for Registration<'_> {
         }
         drop(table);
         drop(connection);
-    }
-}
-
-/// The client that an address counts for. In IPv6 it is a /64 network, because one machine may have
-/// all of its addresses.
-fn client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
     }
 }
 

@@ -12,6 +12,13 @@ use crate::client::Failure;
 /// have an agent each.
 const NAME: &str = "tollgate-agent";
 
+/// Keys by which the gateway says which agent a request came through, and who asked.
+const EXTRAS: [&str; 5] = ["access_type", "config_project_id", "id", "project_id", "username"];
+
+/// Prefix of the names of what is in no namespace. Without it, a namespace `edit` would replace a role of
+/// Kubernetes.
+const CLUSTER_PREFIX: &str = "tollgate-agent";
+
 /// Where the settings are mounted.
 const DIRECTORY: &str = "/etc/tollgate-agent";
 
@@ -44,6 +51,7 @@ impl AgentManifests<'_> {
 
     fn objects(&self, token: &SecretString) -> Result<Vec<Value>, serde_saphyr::ser::Error> {
         let Self { namespace, image, .. } = self;
+        let role = format!("{CLUSTER_PREFIX}:{namespace}");
         let labels = json!({ "app.kubernetes.io/name": NAME });
         let metadata = json!({ "name": NAME, "namespace": namespace, "labels": labels });
         let subject = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": namespace }]);
@@ -55,14 +63,14 @@ impl AgentManifests<'_> {
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
-                "metadata": { "name": namespace, "labels": labels },
+                "metadata": { "name": role, "labels": labels },
                 "rules": self.impersonation_rules(),
             }),
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRoleBinding",
-                "metadata": { "name": namespace, "labels": labels },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace },
+                "metadata": { "name": role, "labels": labels },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
                 "subjects": subject,
             }),
             // The agent keeps its key in its Secret.
@@ -166,8 +174,12 @@ impl AgentManifests<'_> {
             rules.push(rule("", "serviceaccounts", names(accounts.map(|(_, name)| name))));
         }
         if !self.users.is_empty() {
-            // What the gateway says about people beside their names.
-            rules.push(rule("authentication.k8s.io", "*", None));
+            // What the gateway says about people beside their names, as the agent's own list has it.
+            rules.push(json!({
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": EXTRAS.map(|key| format!("userextras/agent.gitlab.com/{key}")),
+                "verbs": ["impersonate"],
+            }));
         }
         rules
     }

@@ -69,6 +69,26 @@ fn the_account_may_act_as_no_more_than_is_needed() {
     let pattern = rules(&["--user", "ann@corp.example", "--user", "*@other.example"]);
     assert_eq!(pattern[0]["resources"], serde_json::json!(["users"]));
     assert!(pattern[0].get("resourceNames").is_none());
+    let about = pattern[1]["resources"].as_array().unwrap();
+    assert!(about.contains(&serde_json::json!("userextras/agent.gitlab.com/username")));
+    assert!(
+        about
+            .iter()
+            .all(|one| one.as_str().unwrap().starts_with("userextras/agent.gitlab.com/"))
+    );
+    // Nothing in no namespace has a name of Kubernetes.
+    let (documents, _) = join(&["--namespace", "edit"]);
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        assert_eq!(
+            of_kind(&documents, kind)["metadata"]["name"],
+            "tollgate-agent:edit",
+            "{kind}"
+        );
+    }
+    assert_eq!(
+        of_kind(&documents, "ClusterRoleBinding")["roleRef"]["name"],
+        "tollgate-agent:edit"
+    );
     assert_eq!(rules(&[]), serde_json::json!([]));
 }
 

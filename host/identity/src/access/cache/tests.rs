@@ -10,6 +10,7 @@ use super::{AccessCache, AccessResult, CacheKey};
 use crate::access::tests::fixture::id;
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
+use crate::person::PersonNames;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
@@ -41,6 +42,7 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
         },
         expires_at,
         linked: None,
+        names: PersonNames::default(),
     })
 }
 

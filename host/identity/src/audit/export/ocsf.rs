@@ -255,8 +255,9 @@ fn entity(event: &AuditEvent, details: &mut Map<String, Value>, agent: Option<&s
         });
         return without_null(token);
     }
-    let cluster = take(details, "cluster");
-    let name = if cluster.is_null() { agent.into() } else { cluster };
+    // The name that an agent gives itself proves nothing; it stays among the details.
+    let server = take(details, "server");
+    let name = if server.is_null() { agent.into() } else { server };
     let name = if name.is_null() { "unknown".into() } else { name };
     json!({"type": "Agent", "name": name})
 }

@@ -18,7 +18,7 @@ const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
 
 /// Returns the decoded token; only WebSocket requests have one.
-pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, MalformedAgentCredential> {
+pub(in crate::authenticate) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, MalformedAgentCredential> {
     let part = "the token in `Sec-WebSocket-Protocol`";
     if !is_websocket(fields) {
         return Ok(None);

@@ -48,6 +48,10 @@ pub(super) async fn redeem(
         ),
         None => None,
     };
+    let failed = |error: fetch::FetchError| wrong(format!("its `token_endpoint`: {error}"));
+    client.own.check(&url).await.map_err(failed)?;
+    // The code is worth a login, too.
+    client.own.check_secret(&url).map_err(failed)?;
     let mut form = vec![
         ("grant_type", "authorization_code"),
         ("code", code.expose_secret()),

@@ -122,8 +122,7 @@ impl Logins {
     /// [`LogoutTokenError::Replayed`], [`LogoutTokenError::Store`].
     pub async fn end_with_issuer(&self, ended: &EndedAtIssuer) -> Result<usize, LogoutTokenError> {
         let now = self.clock().now();
-        let until = now.checked_add(MAX_AGE * 2).unwrap_or(Timestamp::MAX);
-        if !self.store().use_logout_token(ended.id, until).await? {
+        if self.store().is_logout_token_used(ended.id).await? {
             return Err(LogoutTokenError::Replayed);
         }
         let logins: Vec<Login> = match (&ended.sid, &ended.subject) {
@@ -142,6 +141,10 @@ impl Logins {
         for login in &logins {
             self.end(login, &by).await?;
         }
+        // INVARIANT: the token counts as used once everything has ended. If the store fails before that, the
+        // issuer sends it again; ending a login twice does nothing.
+        let until = now.checked_add(MAX_AGE * 2).unwrap_or(Timestamp::MAX);
+        self.store().use_logout_token(ended.id, until).await?;
         Ok(logins.len())
     }
 }

@@ -81,15 +81,18 @@ fn only_the_first_colon_ends_the_chunk_count() {
 
 #[test]
 fn bearer_tokens() {
-    let found_bearer = Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)));
+    let found_bearer: Found = Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)));
+    let found_bearer_again = found_bearer.clone();
     let cases: &[(&[&str], Found)] = &[
         (&["Bearer abc"], found_bearer.clone()),
         (&["bearer abc"], found_bearer.clone()),
-        (&["BEARER   abc"], found_bearer),
-        (&["abc"], malformed(MalformedCredential::NotBearer)),
+        (&["BEARER   abc"], found_bearer.clone()),
+        // Credentials of another scheme are for a proxy in between.
+        (&["abc"], Ok(None)),
+        (&["Basic YTpi", "Bearer abc"], found_bearer_again),
         (&["Bearer"], malformed(MalformedCredential::NotBearer)),
         (&["Bearer "], malformed(MalformedCredential::NotBearer)),
-        (&["Basic YTpi"], malformed(MalformedCredential::NotBearer)),
+        (&["Basic YTpi"], Ok(None)),
         // A single token, which is not a JWT.
         (
             &["Bearer abc, Bearer def"],
@@ -119,8 +122,47 @@ fn header_and_cookie_must_agree() {
     );
     assert_eq!(
         both("Basic abc", "argocd.token=abc"),
+        cookie("abc"),
+        "a password for a proxy in between"
+    );
+    assert_eq!(
+        both("Bearer ", "argocd.token=abc"),
         malformed(MalformedCredential::NotBearer)
     );
+}
+
+/// Argo CD leaves the cookie with an empty value when somebody signs out.
+#[test]
+fn an_empty_cookie_is_none() {
+    assert_eq!(found(&[("cookie", "argocd.token=")]), Ok(None));
+    assert_eq!(found(&[("cookie", "argocd.token=; argocd.token-1=x")]), Ok(None));
+    let bearer = found(&[("authorization", "Bearer abc"), ("cookie", "argocd.token=")]);
+    assert_eq!(bearer, Ok(Some(("abc".to_owned(), CredentialTransport::Bearer))));
+}
+
+/// Browsers cannot set `Authorization` on a WebSocket.
+#[test]
+fn a_websocket_has_the_token_among_its_subprotocols() {
+    let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
+    let offer = (
+        "sec-websocket-protocol",
+        "base64url.bearer.authorization.k8s.io.YWJj, chat",
+    );
+    let with = |more: &[(&str, &str)]| found(&[&upgrade[..], &[offer], more].concat());
+    let bearer = || Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)));
+    assert_eq!(with(&[]), bearer());
+    assert_eq!(with(&[("authorization", "Bearer abc")]), bearer());
+    assert_eq!(with(&[("authorization", "Basic abc")]), bearer());
+    for other in [("authorization", "Bearer abd"), ("cookie", "argocd.token=abd")] {
+        assert_eq!(with(&[other]), malformed(MalformedCredential::Conflict), "{other:?}");
+    }
+    assert_eq!(found(&[offer]), Ok(None), "only a WebSocket has subprotocols");
+    let alone = ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YWJj");
+    let refused = found(&[&upgrade[..], &[alone]].concat());
+    assert!(matches!(
+        refused,
+        Err(Error::Malformed(MalformedCredential::Subprotocol(_)))
+    ));
 }
 
 #[test]

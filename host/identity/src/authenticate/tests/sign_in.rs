@@ -119,7 +119,6 @@ async fn a_claim_that_is_wrong_is_refused() {
     let (issuer, nonce) = (fixture.issuer.url.clone(), "another-nonce-of-this-issuer");
     let other_issuer = "invalid token: no configured issuer matches `iss`";
     let other_audience = "invalid token: `aud` holds none of the configured audiences";
-    let other_party = "invalid token: `azp` is none of the configured audiences";
     let wrong = |claim: &str| format!("malformed credential: claim `{claim}` has the wrong type");
     let missing = |claim: &str| format!("invalid token: claim `{claim}` is missing");
     let early = |claim: &str| format!("invalid token: claim `{claim}` is in the future");
@@ -181,10 +180,10 @@ async fn a_claim_that_is_wrong_is_refused() {
         let refused = reason(fixture.sign_in_with(claim, value.clone()).await);
         assert_eq!(refused, expected, "`{claim}`: {value:?}");
     }
-    for (party, expected) in [("other", other_party), ("cli", "`azp` is not this client")] {
+    for party in ["other", "cli"] {
         let changes = [("aud", json!(["gate", "other"])), ("azp", json!(party))];
         let refused = reason(fixture.sign_in(|claims| signed(&with(claims, &changes))).await);
-        assert_eq!(refused, expected, "several audiences, `azp` {party}");
+        assert_eq!(refused, "`azp` is not this client", "several audiences, `azp` {party}");
     }
 }
 

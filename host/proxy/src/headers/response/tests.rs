@@ -1,7 +1,10 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::upstream::Responder;
-use super::{CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_response, clean_trailers, restrict_cluster_response};
+use super::{
+    CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_plugin_response, clean_response, clean_trailers,
+    restrict_cluster_response,
+};
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
@@ -177,6 +180,31 @@ fn a_cluster_response_keeps_only_listed_fields() {
         ("x-content-type-options", "nosniff"),
     ];
     assert_eq!(sorted(&none), always);
+}
+
+#[test]
+fn a_plugin_sets_no_session_and_nothing_for_the_origin() {
+    let harmless = [
+        ("connection", "upgrade"),
+        ("content-security-policy", "default-src 'self'"),
+        ("set-cookie", "metrics.view=1; Path=/extensions/metrics"),
+        ("strict-transport-security", "max-age=31536000"),
+        ("x-frame-options", "DENY"),
+    ];
+    let mut fields = map(&harmless);
+    for name in ORIGIN_WIDE.iter().filter(|name| **name != "strict-transport-security") {
+        fields.append(HeaderName::from_static(name), HeaderValue::from_static("x"));
+    }
+    for cookie in [
+        "argocd.token=stolen; Path=/",
+        "argocd.token=; Path=/; Max-Age=0",
+        "metrics=1; Path=/",
+        "other=1; Path=/extensions/metrics",
+    ] {
+        fields.append("set-cookie", HeaderValue::from_static(cookie));
+    }
+    clean_plugin_response(&mut fields, "metrics");
+    assert_eq!(sorted(&fields), harmless);
 }
 
 #[test]
