@@ -12,6 +12,7 @@ on_both!(
     are_counted_by_their_id,
     the_last_event_with_an_id_in_a_call_counts,
     are_filtered_by_every_part,
+    are_not_of_whoever_got_the_number_later,
     are_found_by_what_they_are_about,
     are_found_by_their_time,
     of_the_version_before_stay,
@@ -103,6 +104,31 @@ async fn are_filtered_by_every_part(backend: Backend) {
     // More agents than a statement can bind.
     let many: Vec<_> = (1..=70_000).collect();
     assert_eq!(ids(&store, filter(None, Some(&many), None)).await, [c, b, a]);
+}
+
+/// A number of the directory may be given to somebody else.
+async fn are_not_of_whoever_got_the_number_later(backend: Backend) {
+    let store = backend.open().await;
+    let of = |name: &str, second| {
+        let mut own = event("access.allowed", 7, second);
+        own.user = name.to_owned();
+        let mut about = event("token.revoked", 9, second + 1);
+        let details = json!({"owner": name, "owner_id": 7, "name": format!("x\",\"owner\":\"{name}'s")});
+        about.details = serde_json::from_value(details).unwrap();
+        [own, about]
+    };
+    let [before, after] = [of("ann", 0), of("b\"o\\b", 10)];
+    store.record(&[before.clone(), after.clone()].concat()).await.unwrap();
+    let filter = |username: Option<&str>| AuditFilter {
+        user_id: Some(7),
+        username: username.map(str::to_owned),
+        ..AuditFilter::default()
+    };
+    let newest_first = |[own, about]: &[AuditEvent; 2]| [about.id, own.id];
+    assert_eq!(ids(&store, filter(Some("ann"))).await, newest_first(&before));
+    assert_eq!(ids(&store, filter(Some("b\"o\\b"))).await, newest_first(&after));
+    assert_eq!(ids(&store, filter(Some("an"))).await, [] as [Uuid; 0]);
+    assert_eq!(ids(&store, filter(None)).await.len(), 4);
 }
 
 async fn are_found_by_what_they_are_about(backend: Backend) {
