@@ -108,7 +108,7 @@ fn accounts_that_are_kept_are_those_of_a_new_index() {
                     .insert("b".to_owned(), Arc::new(permitting("b", servers)));
             }
             2 => state.clusters[1].project = ["", "a", "b"][usize::try_from(next(3)).unwrap()].to_owned(),
-            3 | 4 | 5 => {
+            3..=5 => {
                 let name = ObjectName {
                     namespace: "argocd".to_owned(),
                     name: format!("app{}", next(40)),
