@@ -1,9 +1,19 @@
 //! A workflow of one person with a real kubectl: objects, watches, discovery, refusals, logs and
-//! pods.
+//! pods. Then what other clients send.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use super::fixture::{AccessAs, CredentialKind, Fixture};
 use crate::kubelet::{assert_protocol, use_pod};
@@ -302,4 +312,82 @@ pub(super) async fn idle_watch() {
     fixture.cluster.audit().find(|event| is(event)).await;
     let events = fixture.cluster.audit().events();
     assert_eq!(events.iter().filter(|event| is(event) && stage(event)).count(), 1);
+}
+
+/// A connection to the gateway by HTTP/1.1.
+async fn connect(fixture: &Fixture) -> TlsStream<TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(fixture.gateway.authority().unwrap().as_bytes()) {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let address = fixture.gateway.address();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::IpAddress(address.ip().into());
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap()
+}
+
+/// Python's `kubernetes` and Java's fabric8 open WebSockets with an `Origin` that no page has: that of
+/// the server they call. Their handshakes, field by field.
+#[tokio::test]
+async fn clients_that_send_an_origin_execute_and_watch() {
+    let fixture = Fixture::start().await;
+    let token = fixture.token(AccessAs::User).await;
+    let home = &fixture.home;
+    let base = fixture.gateway.url().replacen("http", "ws", 1);
+    let host = base.split_once("://").unwrap().1.to_owned();
+    let open = async |path: &str, fields: &[(&'static str, &str)]| {
+        let url = format!("{base}/k8s-proxy{path}");
+        let mut request = url.into_client_request().unwrap();
+        let bearer = format!("Bearer {}", token.bearer);
+        for (name, value) in fields.iter().chain(&[("authorization", bearer.as_str())]) {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        client_async(request, connect(&fixture).await).await
+    };
+    // websocket-client: `Origin` has the scheme, host and port of the URL.
+    let exec = format!(
+        "/api/v1/namespaces/{home}/pods/pod/exec?command=echo&command=hello&stderr=True&stdin=False&stdout=True&tty=False"
+    );
+    let origin = format!("https://{host}");
+    let fields = [
+        ("origin", origin.as_str()),
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+    ];
+    let (mut socket, answer) = open(&exec, &fields).await.unwrap();
+    assert_eq!(answer.headers().get("access-control-allow-origin"), None);
+    let mut output = Vec::new();
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message
+            && bytes.first() == Some(&1)
+        {
+            output.extend_from_slice(&bytes[1..]);
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&output), "hello\n");
+    // fabric8 6: no port is written as -1.
+    let watch = format!("/api/v1/namespaces/{home}/configmaps?allowWatchBookmarks=true&watch=true");
+    let name = host.split(':').next().unwrap();
+    for origin in [
+        format!("https://{name}:-1"),
+        format!("https://{host}"),
+        "http://localhost:8001".to_owned(),
+    ] {
+        let (mut socket, _) = open(&watch, &[("origin", &origin)]).await.unwrap();
+        let event = socket.next().await.unwrap().unwrap().into_text().unwrap();
+        let event: Value = serde_json::from_str(&event).unwrap();
+        assert_eq!(event["type"], "ADDED", "{origin}: {event}");
+    }
+    // With the cookie of a page, the origin counts.
+    let cookie = ("cookie", "_gitlab_kas=x");
+    let refused = open(&watch, &[("origin", "https://evil.test"), cookie]).await;
+    assert!(refused.is_err(), "{refused:?}");
 }

@@ -1,9 +1,11 @@
 //! Decides which pages of other origins may call (CORS:
 //! <https://fetch.spec.whatwg.org/#http-cors-protocol>), and makes [`Cors`], the header fields
-//! that every response gets. Other origins get 403.
+//! that every response gets. Other origins get 403, unless the caller sends a token.
 //!
-//! Security: an origin must equal an allowed one. `Access-Control-*` fields of the cluster are
-//! not passed on.
+//! Security: `Origin` protects the credential that a browser adds by itself, which is the cookie.
+//! It decides nothing for a request whose only credential is a token: a page can send one only if
+//! it knows it. An origin must equal an allowed one to get `Access-Control-*` fields; those of the
+//! cluster are not passed on.
 
 use bytes::Bytes;
 use http::header::{
@@ -49,16 +51,29 @@ pub(crate) struct Cors {
     varies: bool,
 }
 
-/// Lets requests of allowed origins pass, and those without an origin.
+/// Lets requests of allowed origins pass, those without an origin, and those whose only
+/// credential is a token. Clients other than browsers send `Origin`, too: WebSocket libraries
+/// write the host that they call, and proxies pass on that of a page.
 ///
 /// SECURITY: the same-origin policy does not hold for WebSockets, and browsers add
-/// the cookie to them: there, a cookie needs an allowed `Origin` beside it.
+/// the cookie to them: there, a cookie needs an allowed `Origin` beside it. A request with both a
+/// cookie and a token is judged as one with the cookie.
 ///
 /// - `allowed`: compared byte by byte with the one `Origin` field.
 ///
 /// # Errors
 /// Every [`Forbidden`] is a 403 without CORS fields.
 pub(crate) fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
+    match judge(head, allowed) {
+        Err(_) if k8s_proxy::has_only_token(&head.headers) => Ok(Cors {
+            origin: None,
+            varies: !allowed.is_empty(),
+        }),
+        judged => judged,
+    }
+}
+
+fn judge(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next();
     let observed = origins.count().saturating_add(1);

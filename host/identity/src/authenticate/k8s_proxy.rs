@@ -79,6 +79,14 @@ pub fn read(head: &Parts, ci: CiTokenSupport) -> Result<PresentedCredential, Err
     }
 }
 
+/// Whether a request carries a token, in `Authorization` or a subprotocol, and no cookie of the
+/// front. A browser adds neither of the two by itself.
+#[must_use]
+pub fn has_only_token(fields: &HeaderMap) -> bool {
+    let has_token = fields.contains_key(AUTHORIZATION) || subprotocol::is_present(fields);
+    has_token && !cookie::is_present(fields)
+}
+
 /// The only one of these; `name` must not occur twice.
 fn sole<T>(found: impl IntoIterator<Item = T>, name: &'static str) -> Result<Option<T>, MalformedAgentCredential> {
     let mut found = found.into_iter();

@@ -63,6 +63,62 @@ fn a_websocket_with_the_session_cookie_needs_an_origin() {
     assert!(checked(&[cookie]).is_ok());
 }
 
+/// What clients send that are no browsers: Python's WebSocket library names the server it calls,
+/// fabric8 does too, and old releases of it write no port as `-1`; a proxy passes on a page's.
+#[test]
+fn an_origin_decides_nothing_for_a_token() {
+    let token = ("authorization", "Bearer pat:1:t");
+    let subprotocol = (
+        "sec-websocket-protocol",
+        "base64url.bearer.authorization.k8s.io.cGF0OjE6dA, v4.channel.k8s.io",
+    );
+    let socket = ("upgrade", "websocket");
+    let cookie = ("cookie", "_gitlab_kas=s");
+    for origin in [
+        "https://gate.example:8443",
+        "https://gate.example:-1",
+        "http://localhost:8001",
+        "https://evil.test",
+        "null",
+        "",
+    ] {
+        let origin = ("origin", origin);
+        for fields in [
+            &[origin, token][..],
+            &[origin, token, socket],
+            &[origin, subprotocol, socket],
+            &[origin, origin, token],
+            &[origin, token, ("cookie", "theme=dark")],
+        ] {
+            let cors = checked(fields).unwrap_or_else(|error| panic!("{fields:?}: {error}"));
+            let mut answer = fields_of(&[("access-control-allow-origin", "*"), ("audit-id", "1")]);
+            cors.apply(&mut answer);
+            assert_eq!(
+                answer,
+                fields_of(&[("audit-id", "1"), ("vary", "Origin")]),
+                "{fields:?}"
+            );
+        }
+        // With the cookie, whatever else is there, and without any credential.
+        for fields in [
+            &[origin, cookie][..],
+            &[origin, cookie, token],
+            &[origin, cookie, token, socket],
+            &[origin, cookie, subprotocol, socket],
+            // Only a WebSocket has a token there.
+            &[origin, subprotocol],
+            &[origin],
+        ] {
+            assert!(checked(fields).is_err(), "{fields:?}");
+        }
+    }
+    // A listed origin gets its fields, whatever the credential.
+    let mut answer = HeaderMap::new();
+    checked(&[("origin", ALLOWED), token]).unwrap().apply(&mut answer);
+    assert_eq!(answer["access-control-allow-origin"], ALLOWED);
+    assert_eq!(checked(&[cookie, token, socket]), Err(Forbidden::NoOrigin));
+}
+
 #[test]
 fn a_preflight_is_answered_without_a_credential() {
     let preflight_fields = [

@@ -36,3 +36,8 @@ pub(in crate::authenticate) fn read(fields: &HeaderMap) -> Result<Option<Zeroizi
     }
     Ok(Some(Zeroizing::new(token.to_owned())))
 }
+
+/// Whether a WebSocket offers a token as a subprotocol, of any form.
+pub(super) fn is_present(fields: &HeaderMap) -> bool {
+    is_websocket(fields) && offered(fields).any(|offer| offer.starts_with(PREFIX))
+}
