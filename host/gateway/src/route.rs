@@ -23,7 +23,7 @@ use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, CredentialTransport, Principal};
 use tollgate_identity::logins::LoginScope;
 use tollgate_proxy::forward::ArgocdProtocol;
-use tollgate_proxy::target::{self, Error, authority, check_path};
+use tollgate_proxy::target::{self, Error, authority, check_backend_path};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -259,7 +259,7 @@ pub(crate) fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
     }) else {
         return Ok(None);
     };
-    check_path(path)?;
+    check_backend_path(path)?;
     let tail = tail.strip_prefix('/').unwrap_or_default();
     let (name, rest) = tail
         .find('/')
@@ -268,6 +268,10 @@ pub(crate) fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if name.is_empty() || name.len() > EXTENSION_NAME_BYTES || !name.bytes().all(valid) {
         return Err(Error::ExtensionName);
+    }
+    // The first segment of a backend's path is no encoded slash.
+    if rest.starts_with("/%") {
+        check_backend_path(rest)?;
     }
     Ok(Some(ExtensionPath {
         name,

@@ -11,6 +11,8 @@ use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri};
 use rustls::pki_types::ServerName;
 
+use tollgate_core::attributes::Attributes;
+
 /// Longest target of a `CONNECT`.
 const CONNECT_TARGET_BYTES: usize = 255;
 
@@ -204,13 +206,17 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// How encoded slashes are read.
+/// Whose reading of encoded slashes and percent signs counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum EncodedSlashes {
-    /// As separators: no segment between them is empty.
-    Separators,
-    /// As text: a segment may be a whole URL, such as `https:%2F%2Fa.example`.
-    Text,
+enum Reader {
+    /// Encoded slashes are separators: no segment between them is empty.
+    Gateway,
+    /// As [`Self::Gateway`], except that an encoded slash may be a whole segment, as the names of
+    /// some backends are.
+    Backend,
+    /// Encoded slashes are text: a segment may be a whole URL, such as `https:%2F%2Fa.example`,
+    /// also encoded once more.
+    Argocd,
 }
 
 /// Checks a raw path for everything that two readers could read differently.
@@ -223,20 +229,53 @@ enum EncodedSlashes {
 /// # Errors
 /// [`Error`], for the first byte that breaks a rule.
 pub fn check_path(path: &str) -> Result<(), Error> {
-    check(path, EncodedSlashes::Separators)
+    check(path, Reader::Gateway)
+}
+
+/// As [`check_path`], for the path of a backend, where an encoded slash may be a whole segment
+/// after the first one: the default virtual host of a message broker is named `/`.
+///
+/// # Errors
+/// [`Error`], for the first byte that breaks a rule.
+pub fn check_backend_path(path: &str) -> Result<(), Error> {
+    check(path, Reader::Backend)
+}
+
+/// As [`check_path`], for the path of an API server. What follows the subresource `proxy` is the
+/// path of a backend, and is judged by [`check_backend_path`].
+///
+/// # Errors
+/// [`Error`], for the first byte that breaks a rule.
+pub fn check_cluster_path(path: &str) -> Result<(), Error> {
+    // SECURITY: before `proxy`, an API server's router and its authorizer need not agree on what
+    // an empty segment stands for.
+    let mut slashes = path.match_indices("/%2").map(|(at, _)| path.split_at(at));
+    let first = slashes.find(|(_, rest)| whole_encoded_slash(rest.as_bytes().get(1..).unwrap_or_default()).is_some());
+    let reader = match first {
+        Some((head, _)) if is_proxied(head) => Reader::Backend,
+        Some(_) | None => Reader::Gateway,
+    };
+    check(path, reader)
+}
+
+/// Whether a path is one below the subresource `proxy`.
+fn is_proxied(path: &str) -> bool {
+    let is_subresource = Attributes::read(&Method::GET, path, None, None).subresource.as_deref() == Some("proxy");
+    is_subresource && !path.ends_with("/proxy")
 }
 
 /// As [`check_path`], for a path of argocd-server, whose segments may be URLs: encoded slashes may
-/// be next to each other. In turn, nothing may be encoded that needs no encoding, so that a
-/// decoded path is under the same prefixes as the raw one.
+/// be next to each other, and a percent sign may be encoded. argocd-server decodes a path once to
+/// find the handler; some handlers decode a name again. In turn, nothing may be encoded that
+/// needs no encoding, so that a decoded path is under the same prefixes as the raw one.
 ///
 /// # Errors
 /// [`Error`], for the first byte that breaks a rule.
 pub fn check_argocd_path(path: &str) -> Result<(), Error> {
-    check(path, EncodedSlashes::Text)
+    check(path, Reader::Argocd)
 }
 
-fn check(path: &str, slashes: EncodedSlashes) -> Result<(), Error> {
+fn check(path: &str, reader: Reader) -> Result<(), Error> {
     let mut bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') {
         return Err(Error::Target);
@@ -248,16 +287,26 @@ fn check(path: &str, slashes: EncodedSlashes) -> Result<(), Error> {
     let mut encoded_slash = false;
     while let Some((&byte, rest)) = bytes.split_first() {
         bytes = rest;
+        if let Some(rest) = whole_encoded_slash(bytes).filter(|_| reader == Reader::Backend && byte == b'/' && !first) {
+            segment.end()?;
+            bytes = rest;
+            segment = Segment::default();
+            segment.push(b'%');
+            continue;
+        }
         let decoded = match byte {
             b'%' => {
                 let (value, rest) = parse_hex_pair(bytes)?;
                 bytes = rest;
                 encoded_high |= value >= 0x80;
-                check_encoded(value, bytes)?;
-                if slashes == EncodedSlashes::Text && is_unreserved(value) {
+                check_encoded(value)?;
+                if reader == Reader::Argocd && is_unreserved(value) {
                     return Err(Error::NeedlessEncoding);
                 }
-                value
+                match value {
+                    b'%' => encoded_percent(&mut bytes, reader)?,
+                    value => value,
+                }
             }
             b'\\' => return Err(Error::Backslash),
             0..=0x20 | 0x7f => return Err(Error::Control),
@@ -265,10 +314,11 @@ fn check(path: &str, slashes: EncodedSlashes) -> Result<(), Error> {
             plain => plain,
         };
         if decoded == b'/' {
+            let is_encoded = byte == b'%';
             // Of text, only what is between two raw slashes must not be empty.
-            let may_be_empty = slashes == EncodedSlashes::Text && (byte == b'%' || encoded_slash);
+            let may_be_empty = reader == Reader::Argocd && (is_encoded || encoded_slash);
             let is_checked = !first && (segment.length > 0 || !may_be_empty);
-            (first, encoded_slash) = (false, byte == b'%');
+            (first, encoded_slash) = (false, is_encoded);
             if is_checked {
                 segment.end()?;
             }
@@ -284,6 +334,28 @@ fn check(path: &str, slashes: EncodedSlashes) -> Result<(), Error> {
     if utf8 { Ok(()) } else { Err(Error::NotUtf8) }
 }
 
+/// What follows an encoded slash that is a whole segment.
+fn whole_encoded_slash(bytes: &[u8]) -> Option<&[u8]> {
+    let rest = bytes.strip_prefix(b"%2F").or_else(|| bytes.strip_prefix(b"%2f"))?;
+    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+}
+
+/// The value of an encoded percent sign and what follows it.
+// SECURITY: argocd-server decodes once to find the handler. What further readers would make of the
+// rest is judged as if it stood there: it is no dot, and no separator of a dot segment.
+fn encoded_percent(bytes: &mut &[u8], reader: Reader) -> Result<u8, Error> {
+    let mut value = b'%';
+    while value == b'%'
+        && let Ok((next, rest)) = parse_hex_pair(bytes)
+    {
+        if reader != Reader::Argocd || check_encoded(next).is_err() {
+            return Err(Error::DoubleEncoding);
+        }
+        (value, *bytes) = (next, rest);
+    }
+    Ok(value)
+}
+
 /// The value of two hexadecimal digits and what follows them.
 pub fn parse_hex_pair(bytes: &[u8]) -> Result<(u8, &[u8]), Error> {
     let Some(([high, low], rest)) = bytes.split_first_chunk::<2>() else {
@@ -296,12 +368,11 @@ pub fn parse_hex_pair(bytes: &[u8]) -> Result<(u8, &[u8]), Error> {
 }
 
 /// Refuses encoded bytes that need no encoding or mean something once decoded.
-fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
+fn check_encoded(value: u8) -> Result<(), Error> {
     match value {
         b'.' => Err(Error::EncodedDot),
         b'\\' => Err(Error::Backslash),
         0..0x20 | 0x7f => Err(Error::Control),
-        b'%' if parse_hex_pair(rest).is_ok() => Err(Error::DoubleEncoding),
         _ => Ok(()),
     }
 }

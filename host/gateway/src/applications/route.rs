@@ -6,7 +6,7 @@
 use http::Uri;
 
 use tollgate_core::dns::{is_label, is_subdomain};
-use tollgate_proxy::target::{Error, check_path};
+use tollgate_proxy::target::{Error, check_cluster_path};
 
 /// Prefix of paths to the clusters of Applications: `/applications/{namespace}/{name}/k8s`.
 const APPLICATIONS: &str = "/applications/";
@@ -35,7 +35,7 @@ pub(crate) fn application(uri: &Uri) -> Result<Option<ApplicationPath<'_>>, Erro
         return Err(Error::ApplicationName);
     }
     if !rest.is_empty() {
-        check_path(rest)?;
+        check_cluster_path(rest)?;
     }
     Ok(Some(ApplicationPath {
         namespace,

@@ -145,7 +145,8 @@ fn check_segments(path: &str) -> Result<(), Error> {
     }
     let whole = percent_decode_str(path).decode_utf8_lossy();
     let is_api = is_below(&whole, "/api/v1") && !is_below(&whole, "/api/v1/session");
-    match is_api && (whole.contains("//") && is_decoded(path) || whole.ends_with('/')) {
+    let read = if is_decoded(path) { whole.as_ref() } else { path };
+    match is_api && (read.contains("//") || read.ends_with('/')) {
         true => Err(Error::EmptySegment),
         false => Ok(()),
     }
@@ -345,6 +346,27 @@ mod tests {
             of(&Method::GET, "/api/v1/clusters/https:%2F%2Fa:6443", None),
             Ok("session")
         );
+        // A name of a repository may end with a slash: argocd-server takes the path apart first.
+        assert_eq!(
+            of(
+                &Method::DELETE,
+                "/api/v1/repositories/https%3A%2F%2Fcharts.example%2F",
+                None
+            ),
+            Ok("session")
+        );
+        assert_eq!(
+            of(&Method::GET, "/api/v1/repositories/", None),
+            Err(Error::EmptySegment)
+        );
+        // Encoded twice, Tollgate's own paths are one segment that no server has.
+        for path in [
+            "/api/v1%252Fapplicationsets",
+            "/api%252Fv1%252Fapplicationsets",
+            "/k8s-proxy%252Fapi",
+        ] {
+            assert_ne!(of(&Method::GET, path, None), Ok("own"), "{path}");
+        }
         assert_eq!(
             of(&Method::GET, "/api/v1/%61pplicationsets", None),
             Err(Error::NeedlessEncoding)

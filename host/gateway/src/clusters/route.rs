@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 
 use tollgate_core::agent::AgentKey;
-use tollgate_proxy::target::{Error, check_path, parse_hex_pair};
+use tollgate_proxy::target::{Error, check_cluster_path, parse_hex_pair};
 
 const CLUSTERS: &str = "/clusters/";
 
@@ -68,7 +68,7 @@ pub(crate) fn forwarded(uri: &Uri) -> Result<Option<ClusterPath<'_>>, Error> {
     };
     let name = decode(name)?;
     if !rest.is_empty() {
-        check_path(rest)?;
+        check_cluster_path(rest)?;
     }
     let query = uri.query();
     Ok(Some(ClusterPath { name, rest, query }))

@@ -6,7 +6,7 @@
 use http::Uri;
 use http::uri::Authority;
 
-use tollgate_proxy::target::{Error, check_path};
+use tollgate_proxy::target::{Error, check_cluster_path};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ControlPlanePath<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct ControlPlanePath<'a> {
 
 impl<'a> ControlPlanePath<'a> {
     pub(crate) fn read(authority: &'a Authority, uri: &'a Uri) -> Result<Self, Error> {
-        check_path(uri.path())?;
+        check_cluster_path(uri.path())?;
         Ok(Self {
             authority,
             path: uri.path(),

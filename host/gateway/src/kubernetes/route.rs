@@ -4,7 +4,7 @@
 
 use http::Uri;
 
-use tollgate_proxy::target::{Error, check_path};
+use tollgate_proxy::target::{Error, check_cluster_path};
 
 /// Prefix under which people reach the API servers of agents. The credential names the agent.
 pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
@@ -31,7 +31,7 @@ pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error>
         .strip_prefix(KUBERNETES_PREFIX.trim_end_matches('/'))
         .filter(|rest| rest.starts_with('/'));
     let Some(rest) = rest else { return Ok(None) };
-    check_path(rest)?;
+    check_cluster_path(rest)?;
     Ok(Some(KubernetesPath {
         rest,
         query: uri.query(),

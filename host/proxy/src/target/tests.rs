@@ -35,6 +35,35 @@ fn urls_are_segments_of_argocd_servers_paths() {
     ] {
         assert_eq!(check_argocd_path(path), Ok(()), "{path}");
     }
+    // The UI encodes names of clusters once more, and repositories may have encodings in their URLs.
+    for path in [
+        "/api/v1/clusters/https%253A%252F%252Fkubernetes.default.svc/invalidate-cache",
+        "/api/v1/clusters/a%2520b",
+        "/api/v1/repositories/https%3A%2F%2Fdev.azure.com%2Fa%2FMy%2520Project%2F_git%2Fb/refs",
+        "/api/v1/repositories/https%3A%2F%2Fa.example%2F100%252525",
+        "/api/v1/repositories/https%3A%2F%2Fcharts.example%2F",
+        "/api/v1/repositories/https%3A%2F%2Fa.example%2Fcaf%25C3%25A9",
+    ] {
+        assert_eq!(check_argocd_path(path), Ok(()), "{path}");
+    }
+    for path in [
+        "/api/v1/%252e%252e/applicationsets",
+        "/api/v1/clusters/x%252F%252e%252e%252Fy",
+        "/api/v1/clusters/x%25252e",
+        "/api/v1/clusters/x%255Cy",
+        "/api/v1/clusters/x%2500",
+        "/api/v1/clusters/x%250d%250a",
+        "/api/v1/clusters/x%25250a",
+    ] {
+        assert_eq!(check_argocd_path(path), Err(Error::DoubleEncoding), "{path}");
+    }
+    for path in [
+        "/api/v1/clusters/x%252F..%252Fy",
+        "/api/v1/clusters/x%25252F..",
+        "/api/v1/clusters/..%252Fy",
+    ] {
+        assert_eq!(check_argocd_path(path), Err(Error::DotSegment), "{path}");
+    }
     for (path, error) in [
         ("//api/v1/applicationsets", Error::EmptySegment),
         ("/api//v1/applicationsets", Error::EmptySegment),
@@ -95,6 +124,61 @@ fn ambiguous_paths_are_refused() {
         ("/a%FF", Error::NotUtf8),
     ] {
         assert_eq!(check_path(path), Err(error), "{path}");
+    }
+}
+
+#[test]
+fn an_encoded_slash_may_be_a_segment_of_a_backend() {
+    for path in [
+        "/api/queues/%2F/orders",
+        "/api/vhosts/%2f",
+        "/a/%2F/%2F/b",
+        "/a/%2F/",
+        "/a/b%2Fc",
+    ] {
+        assert_eq!(check_backend_path(path), Ok(()), "{path}");
+    }
+    for (path, error) in [
+        ("/%2F/a", Error::EmptySegment),
+        ("/%2F", Error::EmptySegment),
+        ("/a/%2Fb", Error::EmptySegment),
+        ("/a/b%2F/c", Error::EmptySegment),
+        ("/a/%2F%2F/c", Error::EmptySegment),
+        ("/a//%2F/c", Error::EmptySegment),
+        ("/a/%252F/c", Error::DoubleEncoding),
+        ("/a/../%2F/c", Error::DotSegment),
+        ("/a/%2F/../c", Error::DotSegment),
+        ("/a/%2F/%2e%2e/c", Error::EncodedDot),
+        ("/a/%5C/c", Error::Backslash),
+    ] {
+        assert_eq!(check_backend_path(path), Err(error), "{path}");
+    }
+}
+
+#[test]
+fn only_behind_proxy_is_a_path_a_backends() {
+    let of_service = "/api/v1/namespaces/shop/services/broker:15672/proxy";
+    for path in [
+        format!("{of_service}/api/queues/%2F/orders"),
+        format!("{of_service}/api/vhosts/%2F"),
+        "/api/v1/namespaces/shop/pods/broker-0/proxy/api/queues/%2F".to_owned(),
+        "/api/v1/nodes/a/proxy/x/%2F".to_owned(),
+        of_service.to_owned(),
+    ] {
+        assert_eq!(check_cluster_path(&path), Ok(()), "{path}");
+        assert_eq!(check_path(&path).is_ok(), !path.contains("%2F"), "{path}");
+    }
+    for path in [
+        format!("{of_service}/%2F/x"),
+        "/api/v1/namespaces/%2F/pods".to_owned(),
+        "/api/v1/namespaces/shop/%2F/pods".to_owned(),
+        "/api/v1/namespaces/shop/services/%2F/proxy/x/%2F".to_owned(),
+        "/api/v1/namespaces/%2F/services/a/proxy/x/%2F".to_owned(),
+        "/api/v1/proxy/namespaces/shop/services/a/x/%2F".to_owned(),
+        "/apis/proxy/v1/a/b/%2F".to_owned(),
+        "/proxy/x/%2F/y".to_owned(),
+    ] {
+        assert_eq!(check_cluster_path(&path), Err(Error::EmptySegment), "{path}");
     }
 }
 
