@@ -228,7 +228,11 @@ impl Clusters {
     }
 
     /// The cluster that Argo CD reaches through the gateway at this host and port, and the part of
-    /// `path` below its server. Of several there, the one with the longest path decides.
+    /// `path` below its server. Of several there, the one with the longest path decides, among
+    /// those that have a Secret of the gateway's if there are any.
+    ///
+    /// SECURITY: a project's owners may add clusters to Argo CD by themselves, at any server. Such a
+    /// cluster takes no request that is for one that an operator enrolled.
     ///
     /// - `authority`: host and port, the host in lower case.
     /// - `path`: encoded, beginning with `/`. It is compared byte for byte.
@@ -239,7 +243,8 @@ impl Clusters {
         };
         let at_authority = self.enrolled.get(authority).map_or(&[][..], Vec::as_slice).iter();
         let matching = at_authority.filter_map(|cluster| Some((cluster, rest_of(cluster)?)));
-        let (cluster, rest) = matching.max_by_key(|(cluster, _)| cluster.path.len())?;
+        let (cluster, rest) =
+            matching.max_by_key(|(cluster, _)| (cluster.access.config.has_own_secret, cluster.path.len()))?;
         Some((&cluster.access, rest))
     }
 
@@ -338,6 +343,7 @@ impl ClusterAccess {
                 resource_version: None,
                 location: None,
                 is_enrolled: false,
+                has_own_secret: false,
             }),
             label: "prod".into(),
             provider: "anonymous".into(),
@@ -571,3 +577,6 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
         policy: "",
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,9 @@ pub struct ClusterConfig {
     /// else is in `config` there is for the gateway; the cluster's own credential is in a Secret of
     /// the gateway's.
     pub is_enrolled: bool,
+    /// Whether a Secret of the gateway's says how the gateway reaches it. Those who may write Argo CD's
+    /// cluster Secrets cannot write that one.
+    pub has_own_secret: bool,
 }
 
 impl ClusterConfig {

@@ -114,6 +114,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
         resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion")),
         location: Some(secret.location.clone()),
         is_enrolled,
+        has_own_secret: false,
     }
 }
 
@@ -155,6 +156,7 @@ pub(super) fn with_own_credential(enrolled: &ClusterConfig, own: Option<&Cluster
         values: own.values.clone(),
         resource_version: own.resource_version.clone(),
         location: own.location.clone(),
+        has_own_secret: true,
         ..enrolled.clone()
     }
 }

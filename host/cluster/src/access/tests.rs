@@ -1,0 +1,78 @@
+//! Which cluster takes a request that comes in a tunnel.
+
+use std::sync::Arc;
+
+use super::{ClusterAccess, Clusters, unusable_source};
+use tollgate_state::ClusterConfig;
+
+/// A cluster that Argo CD reaches through the gateway.
+fn enrolled(server: &str, has_own_secret: bool) -> ClusterAccess {
+    let access = ClusterAccess::at(server, unusable_source("test", "none"));
+    let config = ClusterConfig {
+        is_enrolled: true,
+        has_own_secret,
+        ..ClusterConfig::clone(&access.config)
+    };
+    ClusterAccess {
+        config: Arc::new(config),
+        ..ClusterAccess::clone(&access)
+    }
+}
+
+fn clusters(all: &[(&str, bool)]) -> Clusters {
+    let mut clusters = Clusters::default();
+    for (server, has_own_secret) in all {
+        clusters.add(enrolled(server, *has_own_secret));
+    }
+    clusters
+}
+
+fn found<'c>(clusters: &'c Clusters, authority: &str, path: &'c str) -> Option<(&'c str, &'c str)> {
+    let (access, rest) = clusters.find_enrolled(authority, path)?;
+    Some((access.cluster().server.as_str(), rest))
+}
+
+#[test]
+fn a_cluster_that_a_project_adds_takes_no_request_of_an_enrolled_one() {
+    let prod = ("https://prod.example:6443", true);
+    let at = "prod.example:6443";
+    for theirs in [
+        "https://prod.example:6443/api",
+        "https://prod.example:6443/api/v1",
+        "https://PROD.example:6443",
+        "http://prod.example:6443",
+    ] {
+        for all in [[prod, (theirs, false)], [(theirs, false), prod]] {
+            let clusters = clusters(&all);
+            for path in ["/api/v1/pods", "/api", "/apis/apps/v1", "/"] {
+                assert_eq!(found(&clusters, at, path), Some((prod.0, path)), "{theirs} {path}");
+            }
+        }
+    }
+    let default_port = clusters(&[("https://b.example", true), ("https://b.example:443", false)]);
+    assert_eq!(
+        found(&default_port, "b.example:443", "/api"),
+        Some(("https://b.example", "/api"))
+    );
+}
+
+#[test]
+fn several_clusters_of_an_operator_share_a_host_by_path() {
+    let clusters = clusters(&[
+        ("https://many.example/a", true),
+        ("https://many.example/a/b", true),
+        ("https://many.example/theirs", false),
+    ]);
+    let at = "many.example:443";
+    assert_eq!(found(&clusters, at, "/a/api"), Some(("https://many.example/a", "/api")));
+    assert_eq!(
+        found(&clusters, at, "/a/b/api"),
+        Some(("https://many.example/a/b", "/api"))
+    );
+    assert_eq!(found(&clusters, at, "/ab/api"), None);
+    // Nothing else is there.
+    assert_eq!(
+        found(&clusters, at, "/theirs/api"),
+        Some(("https://many.example/theirs", "/api"))
+    );
+}
