@@ -277,6 +277,61 @@ async fn content_that_the_gateway_cannot_read_is_refused() {
     assert_eq!(scene.writes().len(), 1);
 }
 
+/// A controller's stolen token names an account of one Application, and tries to reach the objects
+/// of others by requests that name no object, or whose content claims what is not stored.
+#[tokio::test]
+async fn collections_and_content_of_subresources_reach_no_object_of_others() {
+    let scene = Scene::start().await;
+    let administrator = scene.cluster.admin();
+    administrator.apply(&scene.tracked("theirs", "cart")).await;
+    let home = &scene.home;
+    administrator
+        .apply(
+            &json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "theirs", "namespace": home, "annotations": {
+                    "argocd.argoproj.io/tracking-id": format!("cart:/Service:{home}/theirs"),
+                }},
+                "spec": {"ports": [{"port": 80}]},
+            })
+            .to_string(),
+        )
+        .await;
+    let account = format!("--as={}", Scene::account(home, "deployer"));
+    let path = format!("/api/v1/namespaces/{home}/configmaps");
+    for path in [
+        path.clone(),
+        format!("{path}?fieldSelector=metadata.name%3Dtheirs"),
+        format!("{path}?labelSelector=a%3Db"),
+        format!("{path}?dryRun=All"),
+    ] {
+        let arguments = ["delete", "--raw", &path, &account];
+        scene
+            .refused((&arguments, ""), ("deletecollection", "object_unknown"))
+            .await;
+    }
+    let claims = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "theirs", "namespace": home, "annotations": {
+            "argocd.argoproj.io/tracking-id": format!("shop:/Service:{home}/theirs"),
+        }},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    })
+    .to_string();
+    let status = format!("/api/v1/namespaces/{home}/services/theirs/status");
+    let arguments = ["replace", "--raw", &status, &account, "--filename=-"];
+    scene
+        .refused((&arguments, &claims), ("update", "object_of_another_application"))
+        .await;
+    assert!(scene.writes().is_empty(), "{:?}", scene.writes());
+    // Its own objects one by one, and the subresource of its own.
+    administrator.apply(&scene.tracked("mine", "shop")).await;
+    scene
+        .run(&["delete", "configmap", "mine", "--wait=false", &account], "")
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn what_is_sent_without_impersonation_acts_as_the_account_of_its_application() {
     let scene = Scene::start().await;

@@ -3,6 +3,7 @@
 //!
 //! An object belongs to the Application that its tracking metadata names. That of the content
 //! counts, as Argo CD writes it; else that of the object in the cluster, or of its topmost owner.
+//! The content of a subresource does not count: the API server stores no tracking metadata of it.
 //!
 //! Security: content that another reader could take for something else is refused.
 
@@ -125,7 +126,8 @@ impl ObjectSearch<'_> {
                 (Some(BodyName::Unreadable), Owner::Unknown(reason))
             }
             Ok(metadata) => {
-                let owner = match self.tracking.claim(&metadata) {
+                let claim = self.tracking.claim(&metadata);
+                let owner = match claim.filter(|_| attributes.subresource.is_none()) {
                     Some(tracked) => tracked.into(),
                     None => self.find_in_cluster(attributes, &kind).await,
                 };

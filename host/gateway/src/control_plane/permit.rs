@@ -62,6 +62,8 @@ const WITHOUT_IMPERSONATION: &str = "without impersonation Argo CD's own compone
                                      set `application.sync.impersonation.enabled` in argocd-cm";
 const OF_NO_APPLICATION: &str = "it is sent without impersonation, and its object belongs to no Application that has \
                                  an account here";
+const OF_COLLECTION: &str = "it deletes or changes objects without naming one, and each may belong to another \
+    Application; name one object";
 const OF_ANOTHER_APPLICATION: &str = "the object belongs to an Application that does not act as that account here";
 
 /// Why a component of Argo CD may not send a request. Each text is a `Status` message.
@@ -354,6 +356,11 @@ impl<'a> ControlPlaneAccess<'a> {
         let text = |reason: &str| status_message::forbidden(principal.username(), &self.attributes, reason);
         let decided = match (&self.actor, object) {
             (Actor::Reads(identity), _) => Ok((Arc::clone(identity), None)),
+            // SECURITY: which Application the objects of a collection belong to is not looked up, and a
+            // selector may name any of them.
+            (Actor::Writes(_), _) if is_of_collection(&self.attributes) => {
+                Err(Refusal::UnknownObject(OF_COLLECTION.to_owned()))
+            }
             (Actor::Writes(account), Some(object)) => self.judge_write((policies, restrictions), account, object),
             (Actor::OwnerOfObject, Some(object)) => self.judge_owner((policies, restrictions), object),
             (Actor::Writes(_) | Actor::OwnerOfObject, None) => Err(Refusal::UnknownObject(
@@ -598,6 +605,11 @@ fn is_diff(request: &ControlPlaneRequest<'_>, attributes: &Attributes) -> bool {
         && request.format == ContentFormat::Apply
         && attributes.verb == "patch"
         && !attributes.has_verb_in_path()
+}
+
+/// Whether it changes objects of a collection, and names none.
+fn is_of_collection(attributes: &Attributes) -> bool {
+    attributes.resource_request && attributes.name.is_none() && attributes.verb != "create"
 }
 
 /// Whether it deletes one object.
