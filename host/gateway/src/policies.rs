@@ -16,7 +16,7 @@ use tollgate_core::user::Identity;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_identity::authenticate::{AuthorKey, Principal};
-use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::Bundle;
@@ -45,6 +45,8 @@ pub struct Policies {
     pub(crate) application_sets: Option<Arc<Bundle>>,
     /// The ApplicationSets; empty while their front is closed.
     pub(crate) sets: Arc<SetList>,
+    /// What each project permits: every decision about a project takes it from here.
+    pub(crate) projects: Arc<Projects>,
     pub(crate) argocd: Option<Arc<Bundle>>,
     /// The digest of `argocd`, for records.
     pub(crate) argocd_digest: Option<Arc<str>>,
@@ -105,6 +107,10 @@ impl Policies {
             sets: sets.unwrap_or_default(),
             config: Arc::clone(config),
             author_key: author_key.map(Arc::new),
+            projects: Arc::new(match &fronts.applications {
+                Some(front) => front.index.projects(),
+                None => Projects::build(&resources).0,
+            }),
             resources,
             rbac,
             extensions_digest: Arc::from(fronts.extensions.digest()),

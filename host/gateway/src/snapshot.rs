@@ -26,7 +26,7 @@ use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
-use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Counted, Metrics};
 use tollgate_state::Resources;
@@ -226,6 +226,7 @@ impl Loader {
                 policy,
             });
         let applications = match &bundles.applications {
+            None if !usable_projects(&state.resources, &mut findings) => return Loaded::refused(findings),
             None => None,
             Some(policy) => match self.applications((&state.resources, policy), None, &mut findings) {
                 None => return Loaded::refused(findings),
@@ -430,7 +431,7 @@ impl Loader {
         let mut parts = OtherParts::of(old);
         self.rebuild_changed(&old.policies.resources, resources, &mut parts);
         let Some(front) = &mut parts.fronts.applications else {
-            return (parts, true);
+            return (parts, usable_projects(resources, findings));
         };
         let index = self.applications((resources, &front.policy), Some(front), findings);
         let is_good = index.is_some();
@@ -595,6 +596,14 @@ impl Loader {
     }
 }
 
+/// Whether projects can be put together, without an index of Applications that would say it.
+fn usable_projects(resources: &Resources, findings: &mut Vec<Diagnostic>) -> bool {
+    let (_, found) = Projects::build(resources);
+    let usable = !found.iter().any(Diagnostic::is_error);
+    findings.extend(found);
+    usable
+}
+
 /// Whether two snapshots with the same policies and plugins are made of the same objects, as far
 /// as decisions depend on them.
 fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
@@ -606,6 +615,7 @@ fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
         && one.policies.resources.argocd_cm == other.policies.resources.argocd_cm
         && one.policies.resources.clusters == other.policies.resources.clusters
         && same_pointers(&one.policies.resources.projects, &other.policies.resources.projects)
+        && one.policies.projects.is_same(&other.policies.projects)
         && same_pointers(
             &one.policies.resources.applications,
             &other.policies.resources.applications,

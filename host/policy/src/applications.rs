@@ -19,19 +19,21 @@ use tollgate_config::{GatewayIdentity, ImpersonationMode, ServiceAccountSemantic
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::source_permitted;
 use tollgate_state::destination::{self, CompiledDestinations};
-use tollgate_state::{Application, Cluster, ObjectName, Project};
+use tollgate_state::{Application, Cluster, ObjectName, Project, ScopedObjects};
 
 mod accounts;
 mod build;
 mod global;
 mod merge;
 mod preview;
+mod projects;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod tracking;
 
 pub use accounts::ActingAccount;
+pub use projects::Projects;
 pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance, OWN_ENABLED_KEY};
 pub use tracking::{ResourceKey, TrackedBy, Tracking};
 
@@ -64,7 +66,7 @@ pub struct ApplicationIndex {
 pub struct IndexedApplication {
     /// The Application.
     pub application: Arc<Application>,
-    /// Its project, merged with its global projects. `None` if the project does not exist or does
+    /// Its project, as [`Projects`] has it. `None` if the project does not exist or does
     /// not take Applications of that namespace.
     pub project: Option<Arc<Project>>,
     /// The destination cluster.
@@ -81,6 +83,7 @@ pub struct IndexedApplication {
 struct MergedProject {
     own: Arc<Project>,
     globals: Vec<Arc<Project>>,
+    scoped: ScopedObjects,
     merged: Arc<Project>,
     /// The destinations of `merged`.
     destinations: CompiledDestinations,
@@ -159,9 +162,15 @@ impl ApplicationIndex {
         self.by_namespace.values().map(|members| members.0.len()).sum()
     }
 
-    /// The project of this name, merged with its global projects.
+    /// The project of this name, as [`Projects`] has it.
     pub fn project(&self, name: &str) -> Option<&Arc<Project>> {
         self.projects.get(name).map(|merged_project| &merged_project.merged)
+    }
+
+    /// All projects, as they are in the index.
+    pub fn projects(&self) -> Projects {
+        let merged = |(name, project): (&String, &Arc<MergedProject>)| (name.clone(), Arc::clone(&project.merged));
+        self.projects.iter().map(merged).collect()
     }
 
     /// Findings about `argocd-cm`, service accounts and sync windows, with locations.

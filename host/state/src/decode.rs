@@ -246,7 +246,10 @@ impl<'p> Collector<'p> {
                 resources.network_policies.insert(name.name.clone(), Arc::clone(policy));
             }
             ObjectContent::Agent(agent) => self.agents.add(agent.clone()),
-            ObjectContent::People(part) => self.people.push(Arc::clone(part)),
+            ObjectContent::People(part) => {
+                resources.user_directories.insert(name.name.clone());
+                self.people.push(Arc::clone(part));
+            }
         }
     }
 

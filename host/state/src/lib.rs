@@ -4,7 +4,7 @@
 //!
 //! Security: `Debug` shows no secret.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ pub mod kubernetes;
 pub mod network;
 pub mod people;
 mod repository;
+mod scoped_objects;
 pub mod source;
 pub mod watch;
 pub mod write;
@@ -34,6 +35,7 @@ pub mod write;
 pub use application_set_status::{ApplicationSetStatus, ApplicationSetStatuses};
 pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
+pub use scoped_objects::ScopedObjects;
 
 /// A text value and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -333,6 +335,8 @@ pub struct Resources {
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.
     pub people: Arc<people::UserDirectory>,
+    /// Names of the `UserDirectory` objects that they are in.
+    pub user_directories: BTreeSet<String>,
     /// Objects of tenants that have mistakes, in no order.
     pub invalid_objects: Vec<InvalidObject>,
 }

@@ -92,6 +92,11 @@ impl UserDirectory {
         self.person(*self.by_name.get(username)?)
     }
 
+    /// The name of each person.
+    pub fn usernames(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
     /// A group by its path in lower case.
     pub fn group(&self, path: &str) -> Option<&GitLabNamespace> {
         self.groups.get(path)

@@ -23,6 +23,7 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_identity::authenticate::Principal;
+use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
 use tollgate_proxy::record::CheckRecord;
@@ -125,6 +126,7 @@ pub struct SetRequest<'a> {
 pub struct SetAuthorizer<'a> {
     rbac: &'a Rbac,
     resources: &'a Resources,
+    projects: &'a Projects,
     settings: &'a ApplicationSets,
     policy: &'a Bundle,
     control_plane_namespace: &'a str,
@@ -199,6 +201,7 @@ impl<'a> SetAuthorizer<'a> {
         Some(Self {
             rbac: &policies.rbac,
             resources: &policies.resources,
+            projects: &policies.projects,
             settings: policies.config.application_sets.as_ref()?,
             policy: policies.application_sets.as_deref()?,
             control_plane_namespace: &policies.config.control_plane_namespace,

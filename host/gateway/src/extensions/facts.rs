@@ -326,7 +326,7 @@ impl<'a> NamedObjects<'a> {
             } => resources.applications.get(application).map(|found| &*found.project),
             CallObject::Application { .. } | CallObject::Project(_) | CallObject::Global => object.project(),
         };
-        let project = project_name.and_then(|name| resources.projects.get(name));
+        let project = project_name.and_then(|name| policies.projects.find(name));
         let application = project
             .zip(object.application())
             .and_then(|(project, name)| application(policies, project, name));

@@ -14,13 +14,13 @@ use super::accounts::Changes;
 use super::global::GlobalProjects;
 use super::{
     ApplicationIndex, ApplicationsByName, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted,
-    merge, settings, target,
+    projects, settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use crate::sync_windows::SyncWindows;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_state::destination::{self, ClustersByProject, CompiledDestinations};
-use tollgate_state::{Application, Cluster, Destination, Project, Resources};
+use tollgate_state::{Application, Cluster, Destination, Project, Resources, ScopedObjects};
 
 impl ApplicationIndex {
     /// Determines project, cluster and account of each Application of `resources`.
@@ -128,13 +128,15 @@ fn prepare(
     semantics: ServiceAccountSemantics,
     previous: Option<&ApplicationIndex>,
 ) -> BTreeMap<String, Arc<MergedProject>> {
+    let mut scoped = resources.scoped_objects();
     let mut projects = BTreeMap::new();
     for (name, own) in &resources.projects {
         let globals = globals.projects_for(own, &resources.projects);
+        let scoped = scoped.remove(name.as_str()).unwrap_or_default();
         let before = previous.and_then(|before| before.projects.get(name));
         let merged_project = match before {
-            Some(before) if before.is_unchanged(own, &globals) => Arc::clone(before),
-            Some(_) | None => Arc::new(MergedProject::new(own, globals, semantics)),
+            Some(before) if before.is_unchanged(own, &globals, &scoped) => Arc::clone(before),
+            Some(_) | None => Arc::new(MergedProject::new(own, globals, scoped, semantics)),
         };
         projects.insert(name.clone(), merged_project);
     }
@@ -142,8 +144,13 @@ fn prepare(
 }
 
 impl MergedProject {
-    fn new(own: &Arc<Project>, globals: Vec<Arc<Project>>, semantics: ServiceAccountSemantics) -> Self {
-        let merged = merge::merge(own, &globals);
+    fn new(
+        own: &Arc<Project>,
+        globals: Vec<Arc<Project>>,
+        scoped: ScopedObjects,
+        semantics: ServiceAccountSemantics,
+    ) -> Self {
+        let merged = projects::merged(own, &scoped, &globals);
         let accounts = DestinationServiceAccounts::compile(&merged.destination_service_accounts, semantics);
         let sync_windows = SyncWindows::compile(&merged.sync_windows);
         let mut findings = accounts.findings(own.destination_service_accounts.len());
@@ -155,13 +162,15 @@ impl MergedProject {
             sync_windows: Arc::new(sync_windows),
             own: Arc::clone(own),
             globals,
+            scoped,
             merged,
         }
     }
 
-    fn is_unchanged(&self, own: &Arc<Project>, globals: &[Arc<Project>]) -> bool {
+    fn is_unchanged(&self, own: &Arc<Project>, globals: &[Arc<Project>], scoped: &ScopedObjects) -> bool {
         let mut pairs = self.globals.iter().zip(globals);
         Arc::ptr_eq(&self.own, own)
+            && self.scoped == *scoped
             && self.globals.len() == globals.len()
             && pairs.all(|(before, now)| Arc::ptr_eq(before, now))
     }

@@ -37,6 +37,9 @@ impl ApplicationIndex {
                 .map(|(name, application)| (name.clone(), Arc::clone(application)))
                 .collect(),
             clusters: resources.clusters.clone(),
+            // Repositories and clusters that belong to projects are read from these.
+            cluster_configs: resources.cluster_configs.clone(),
+            secrets: resources.secrets.clone(),
             ..Resources::default()
         };
         Some(Self::build(&candidate, rules, Some(self.mode), Some(self)))

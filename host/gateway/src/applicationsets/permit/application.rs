@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
+use tollgate_policy::applications::Projects;
 use tollgate_state::{Destination, Resources};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,7 +169,8 @@ pub(super) fn duplicate(set: &str, name: &str) -> String {
 /// Source: Argo CD, `validateGeneratedApplications`.
 pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
     let mut seen = BTreeSet::new();
-    let placement = PlacementChecker::new(resources, "");
+    let (projects, _) = Projects::build(resources);
+    let placement = PlacementChecker::new((resources, &projects), "");
     let mut judge = |application: &Value| {
         let name = application.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.unwrap_or_default();

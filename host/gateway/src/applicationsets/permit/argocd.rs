@@ -75,10 +75,10 @@ impl SetAuthorizer<'_> {
     /// Argo CD looks up the project as written, even an empty one.
     fn check_project_exists(&self, sent: &Value) -> Result<(), Error> {
         let project = project_text(sent);
-        match self.resources.projects.contains_key(project) {
-            true => Ok(()),
-            false => Err(Error::UnknownProject(project.to_owned())),
-        }
+        let stored = self.projects.find(project);
+        stored
+            .map(|_| ())
+            .ok_or_else(|| Error::UnknownProject(project.to_owned()))
     }
 
     fn check_update(

@@ -184,7 +184,7 @@ impl SetAuthorizer<'_> {
             Operation::Create | Operation::Upsert | Operation::Update | Operation::Preview => {}
         }
         for name in &facts.sent {
-            let Some(project) = self.resources.projects.get(name) else {
+            let Some(project) = self.projects.find(name) else {
                 return Err(Error::UnknownProject(name.clone()));
             };
             if let Some(finding) = refused_namespace(project, self.control_plane_namespace, namespace) {

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::application::ApplicationFields;
 use crate::applicationsets::permit::finding::Finding;
 use tollgate_core::glob::{redact_credentials, source_permitted};
-use tollgate_policy::applications::is_app_namespace_permitted;
+use tollgate_policy::applications::{Projects, is_app_namespace_permitted};
 use tollgate_policy::rego::{CheckedFact, PlacementChecks};
 use tollgate_state::destination::{self, CompiledDestinations};
 use tollgate_state::{Cluster, Destination, Project, Resources};
@@ -41,6 +41,7 @@ struct ProjectChecks {
 #[derive(Debug)]
 pub(super) struct PlacementChecker<'a> {
     resources: &'a Resources,
+    all_projects: &'a Projects,
     namespace: &'a str,
     by_name: FxHashMap<&'a str, Vec<&'a Cluster>>,
     by_server: FxHashMap<&'a str, Vec<&'a Cluster>>,
@@ -49,7 +50,7 @@ pub(super) struct PlacementChecker<'a> {
 
 impl<'a> PlacementChecker<'a> {
     /// - `namespace`: namespace of the Applications.
-    pub(super) fn new(resources: &'a Resources, namespace: &'a str) -> Self {
+    pub(super) fn new((resources, all_projects): (&'a Resources, &'a Projects), namespace: &'a str) -> Self {
         let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         for cluster in &resources.clusters {
@@ -59,6 +60,7 @@ impl<'a> PlacementChecker<'a> {
         }
         Self {
             resources,
+            all_projects,
             namespace,
             by_name,
             by_server,
@@ -68,11 +70,13 @@ impl<'a> PlacementChecker<'a> {
 
     pub(super) fn judge(&mut self, application: &ApplicationFields<'_>) -> PlacementVerdict {
         let resolved = self.resolve(&application.destination);
-        let (resources, namespace) = (self.resources, self.namespace);
+        let resources = self.resources;
         let project_checks = match self.projects.get_mut(application.project) {
             Some(project_checks) => project_checks,
             None => {
-                let fresh = ProjectChecks::new(resources, namespace, application.project);
+                let stored = self.all_projects.find(application.project);
+                let control_plane = &resources.control_plane_namespace;
+                let fresh = ProjectChecks::new((application.project, stored), (control_plane, self.namespace));
                 self.projects.entry(application.project.to_owned()).or_insert(fresh)
             }
         };
@@ -100,7 +104,7 @@ impl<'a> PlacementChecker<'a> {
     }
 
     pub(super) fn missing_project(&self, project: &str) -> Option<String> {
-        let exists = self.resources.projects.contains_key(project);
+        let exists = self.all_projects.find(project).is_some();
         (!exists).then(|| no_project(project))
     }
 
@@ -120,12 +124,10 @@ impl<'a> PlacementChecker<'a> {
 }
 
 impl ProjectChecks {
-    fn new(resources: &Resources, namespace: &str, name: &str) -> Self {
-        let project = resources.projects.get(name);
+    fn new((name, project): (&str, Option<&Arc<Project>>), (control_plane, namespace): (&str, &str)) -> Self {
         let missing = project
             .is_none()
             .then(|| Finding::invalid(&no_project(name)).by(format!("project `{name}`")));
-        let control_plane = &resources.control_plane_namespace;
         let not_permitted = project.and_then(|project| refused_namespace(project, control_plane, namespace));
         Self {
             exists: CheckResult::new(missing, |refused| {

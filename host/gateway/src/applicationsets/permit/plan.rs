@@ -78,7 +78,7 @@ impl SetAuthorizer<'_> {
         }
         let stored = plan.set.before.as_ref();
         let mut context = PlanContext {
-            placement: PlacementChecker::new(self.resources, &permit.name.namespace),
+            placement: PlacementChecker::new((self.resources, self.projects), &permit.name.namespace),
             owner: stored.map(|stored| Owner::of(&permit.name.name, stored)),
             rules: FxHashMap::default(),
             yes: CheckedFact::new(None),

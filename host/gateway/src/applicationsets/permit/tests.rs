@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy,
 use tollgate_config::GenerationLimits;
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GitCache, GitLimits};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
 use tollgate_state::write::batch::Propagation;
@@ -37,6 +38,7 @@ const REPOSITORY: &str = "https://git.example.org/guestbook";
 /// What a snapshot contains.
 struct Fixture {
     resources: Resources,
+    projects: OnceLock<Projects>,
     rbac: Rbac,
     policy: Arc<Bundle>,
     settings: ApplicationSets,
@@ -82,8 +84,10 @@ impl Fixture {
                 git_cache: GitCache::default(),
                 concurrency: 1,
                 controller_timeout: std::time::Duration::MAX,
+                unknown_fields: tollgate_config::UnknownFields::Refuse,
                 max_deletions: 10,
             },
+            projects: OnceLock::new(),
             callers: CallerCache::default(),
             later: LaterApplications::Unjudged,
         }
@@ -103,6 +107,7 @@ impl Fixture {
         SetAuthorizer {
             rbac: &self.rbac,
             resources: &self.resources,
+            projects: self.projects.get_or_init(|| Projects::build(&self.resources).0),
             settings: &self.settings,
             policy: &self.policy,
             control_plane_namespace: "argocd",

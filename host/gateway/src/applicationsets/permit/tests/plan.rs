@@ -413,3 +413,109 @@ fn validation_errors_of_generated_applications_match_argo_cd() {
     ];
     assert_eq!(found, expected.map(|text| text.map(str::to_owned)));
 }
+
+/// Projects that `argocd-cm` makes global, and Secrets that belong to projects.
+const SHARED: &str = r#"
+---
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: everybody, namespace: argocd}
+spec:
+  sourceRepos: ["https://shared.example.org/*", "!https://git.example.org/forbidden"]
+  destinations: [{name: eu, namespace: shared}, {server: "https://eu.example.org", namespace: "!kube-system"}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: chart, namespace: argocd, labels: {argocd.argoproj.io/secret-type: repository}}
+stringData: {type: helm, url: "https://charts.example.org/dev", project: dev}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: registry, namespace: argocd, labels: {argocd.argoproj.io/secret-type: repository}}
+stringData: {type: oci, url: "oci://registry.example.org/dev", project: dev}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: creds, namespace: argocd, labels: {argocd.argoproj.io/secret-type: repo-creds}}
+stringData: {url: "https://creds.example.org/dev", project: dev}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: own, namespace: argocd, labels: {argocd.argoproj.io/secret-type: cluster}}
+stringData: {name: own, server: "https://own.example.org", config: "{}", project: dev}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: partly, namespace: argocd, labels: {argocd.argoproj.io/secret-type: cluster}}
+stringData: {name: partly, server: "https://partly.example.org", config: "{}", project: dev, namespaces: "a, b"}
+"#;
+
+fn shared() -> Fixture {
+    let global = "data: {globalProjects: \"[{projectName: everybody, labelSelector: {}}]\"}";
+    let rows: String = ALL.lines().map(|row| format!("    {row}\n")).collect();
+    let state = STATE.replace("data: {}", global).replace("    # rows\n", &rows);
+    Fixture::of(&format!("{state}{SHARED}"))
+}
+
+#[test]
+fn a_project_permits_what_argocd_puts_together_for_it() {
+    let fixture = shared();
+    let create = |application: Value| {
+        let (set, stored) = (set("dev"), StoredState::default());
+        fixture.authorize(Operation::Create, &set, &stored, vec![application])
+    };
+    let from = |url: &str| with(application("a", "dev"), "source", json!({"repoURL": url, "path": "."}));
+    let to = |name: &str, namespace: &str| {
+        let destination = json!({"name": name, "namespace": namespace});
+        with(application("a", "dev"), "destination", destination)
+    };
+    for permitted in [
+        from("https://shared.example.org/x"),
+        from("https://charts.example.org/dev"),
+        from("oci://registry.example.org/dev"),
+        to("eu", "shared"),
+        to("own", "anything"),
+        to("partly", "b"),
+    ] {
+        let outcome = create(permitted.clone());
+        assert!(outcome.is_ok(), "{permitted}: {outcome:?}");
+    }
+    for (refused_one, expected) in [
+        (
+            from("https://git.example.org/forbidden"),
+            "is not permitted in project 'dev'",
+        ),
+        (to("eu", "kube-system"), "do not match any of the allowed destinations"),
+        (to("partly", "c"), "do not match any of the allowed destinations"),
+    ] {
+        refused(create(refused_one), expected);
+    }
+    // What belongs to `dev` is nothing to another project.
+    let mut foreign = to("own", "anything");
+    foreign["spec"]["project"] = json!("prod");
+    let outcome = fixture.authorize(Operation::Create, &set("prod"), &StoredState::default(), vec![foreign]);
+    refused(outcome, "project 'prod'");
+}
+
+/// The index of Applications and the fronts without it read the same projects.
+#[test]
+fn projects_are_the_same_with_and_without_an_index() {
+    let fixture = shared();
+    let rules = tollgate_policy::impersonate::service_account::ImpersonationRules::default();
+    let index = tollgate_policy::applications::ApplicationIndex::build(&fixture.resources, &rules, None, None);
+    let (projects, findings) = Projects::build(&fixture.resources);
+    assert_eq!(findings, []);
+    assert!(projects.is_same(&index.projects()));
+    let dev = projects.find("dev").unwrap();
+    assert_eq!(index.project("dev"), Some(dev));
+    // Its own, the two that belong to it (credentials are no repository), and those of the global one.
+    let expected = [
+        "https://git.example.org/*",
+        "https://charts.example.org/dev",
+        "oci://registry.example.org/dev",
+        "https://shared.example.org/*",
+        "!https://git.example.org/forbidden",
+    ];
+    assert_eq!(dev.source_repos, expected);
+    assert_eq!(projects.find("prod").unwrap().source_repos.len(), 3);
+}
