@@ -306,3 +306,136 @@ async fn a_service_can_be_switched_off() {
     let keys = head("GET", "/api/v1/gpgkeys", "alice", "");
     assert_eq!(send(&world, &keys).await.status, 200);
 }
+
+/// argocd-server updates an object that exists, if the caller says `upsert`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upsert_is_decided_as_an_update_too() {
+    let backend = Backend::start(|_| Reply::ok("{}")).await;
+    let rule = "deny contains \"no changes today\" if input.request.action == \"update\"";
+    let world = world(&backend, rule).await;
+    let content = r#"{"metadata":{"name":"cart"},"spec":{"project":"shop"}}"#;
+    let create = |query: &str| {
+        let fields = format!(
+            "content-type: application/json\r\ncontent-length: {}\r\n",
+            content.len()
+        );
+        let path = format!("/api/v1/applications{query}");
+        [&head("POST", &path, "alice", &fields), content.as_bytes()].concat()
+    };
+    for query in ["?upsert=true", "?upsert=1", "?upsert=T", "?validate=false&upsert=TRUE"] {
+        let answer = send(&world, &create(query)).await;
+        assert_eq!(answer.status, 403, "{query}");
+        let body: Value = serde_json::from_slice(&answer.content).unwrap();
+        assert_eq!(body["message"], "no changes today", "{query}");
+    }
+    let project = r#"{"project":{"metadata":{"name":"shop"}},"upsert":true}"#;
+    let fields = format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n",
+        project.len()
+    );
+    let request = [&head("POST", "/api/v1/projects", "alice", &fields), project.as_bytes()].concat();
+    assert_eq!(send(&world, &request).await.status, 403);
+    // By gRPC: field 2 is true.
+    let mut call = framed(&[]);
+    call.extend_from_slice(&[0x10, 0x01]);
+    call[4] = 2;
+    for path in [
+        "/application.ApplicationService/Create",
+        "/cluster.ClusterService/Create",
+        "/repository.RepositoryService/CreateRepository",
+    ] {
+        let answer = send(&world, &web_call(path, "alice", &call)).await;
+        assert!(grpc_status(&answer).contains("no changes today"), "{path}");
+    }
+    assert!(backend.seen().is_empty());
+    for query in ["", "?upsert=false", "?upsert=0"] {
+        assert_eq!(send(&world, &create(query)).await.status, 200, "{query}");
+    }
+    // A policy that allows updates and not creates refuses both.
+    change(
+        &world,
+        "deny contains \"no new ones\" if input.request.action == \"create\"",
+    )
+    .await;
+    assert_eq!(send(&world, &create("?upsert=true")).await.status, 403);
+}
+
+/// What argocd-server checks of a diff are the live objects; what it dry-runs are the manifests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_diff_reads_no_object_but_those_that_argocd_server_checks() {
+    let backend = Backend::start(|_| Reply::ok("")).await;
+    let world = world(&backend, "").await;
+    let live = "\x12\x09ConfigMap\x1a\x04shop\x22\x04mine";
+    let manifest = |namespace: &str, name: &str| {
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"{namespace}","name":"{name}"}}}}"#)
+    };
+    let path = "/application.ApplicationService/ServerSideDiff";
+    let call = |targets: &[&str]| {
+        let fields: Vec<(u8, &str)> = [(1, "cart"), (4, live)]
+            .into_iter()
+            .chain(targets.iter().map(|target| (5, *target)))
+            .collect();
+        web_call(path, "alice", &framed(&fields))
+    };
+    for target in [manifest("shop", "theirs"), manifest("cart", "mine"), "{}".to_owned()] {
+        let answer = send(&world, &call(&[&target])).await;
+        let status = grpc_status(&answer);
+        assert!(
+            status.contains('3') && status.contains("targetManifests[0]"),
+            "{target}: {status}"
+        );
+    }
+    let answer = send(&world, &call(&[&manifest("shop", "mine"), &manifest("shop", "theirs")])).await;
+    assert!(
+        grpc_status(&answer).contains("2 `targetManifests`"),
+        "{}",
+        grpc_status(&answer)
+    );
+    let rest = "/api/v1/applications/cart/server-side-diff?targetManifests=%7B%7D";
+    assert_eq!(send(&world, &head("GET", rest, "alice", "")).await.status, 400);
+    assert!(backend.seen().is_empty());
+    let own = call(&[&manifest("shop", "mine")]);
+    assert_eq!(send(&world, &own).await.status, 200);
+    assert_eq!(backend.seen().len(), 1);
+}
+
+/// Argo CD's UI opens a stream again as soon as it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_refusal_of_a_stream_is_held_for_a_moment() {
+    let backend = Backend::start(|_| Reply::ok("{}")).await;
+    let rule = "deny contains \"no streams\" if input.request.method in {\"Watch\", \"PodLogs\", \"Get\"}";
+    let world = world(&backend, rule).await;
+    for path in [
+        "/api/v1/stream/applications",
+        "/api/v1/applications/cart/logs?follow=true",
+        "/api/v1/applications/cart/pods/a/logs",
+    ] {
+        let began = std::time::Instant::now();
+        let mut stream = Client::connect(world.address()).await;
+        stream.send(&head("GET", path, "alice", "")).await;
+        // Meanwhile the person's other requests are served.
+        assert_eq!(
+            send(&world, &head("GET", "/api/v1/gpgkeys", "alice", "")).await.status,
+            200
+        );
+        assert_eq!(stream.head().await.unwrap().status, 403, "{path}");
+        assert!(
+            began.elapsed() >= Duration::from_secs(2),
+            "{path}: {:?}",
+            began.elapsed()
+        );
+    }
+    // A request that is no stream is refused at once: before a stream that began earlier.
+    let mut stream = Client::connect(world.address()).await;
+    stream
+        .send(&head("GET", "/api/v1/stream/applications", "alice", ""))
+        .await;
+    assert_eq!(
+        send(&world, &head("GET", "/api/v1/applications/cart", "alice", ""))
+            .await
+            .status,
+        403
+    );
+    let waiting = tokio::time::timeout(Duration::from_millis(1), stream.head()).await;
+    assert!(waiting.is_err(), "the stream was refused at once");
+}

@@ -6,10 +6,12 @@
 //! that `policies/argocd` judges, is the one that argocd-server sees.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, Version, request};
+use tokio::time::sleep;
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::front::{RequestContext, RouteHandler};
@@ -35,7 +37,6 @@ pub mod permit;
 pub(crate) mod route;
 
 pub(crate) use api_request::Error as RequestError;
-#[cfg(any(test, feature = "fuzz"))]
 pub(crate) use api_request::Operation;
 pub(crate) use methods::MethodIndex;
 
@@ -71,6 +72,10 @@ pub(crate) fn asks_for_page(head: &request::Parts, path: &str) -> bool {
     let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
     reads && is_html && !path.starts_with("/api/")
 }
+
+/// How long the refusal of a stream is held. A browser with one page open makes a request in this time,
+/// instead of a hundred in a second.
+const REFUSED_STREAM_DELAY: Duration = Duration::from_secs(2);
 
 /// Path at which argocd-server revokes the caller's session.
 const SIGN_OUT: &str = "/auth/logout";
@@ -136,7 +141,15 @@ impl RouteHandler<()> for ArgocdRoute {
             .transpose()?;
         let request = (*self, &head, &mut body);
         let authenticated_by = snapshot.generation;
-        let (permit, snapshot) = permit::authorize(request, principal, (gateway, snapshot), record).await?;
+        let decided = permit::authorize(request, principal, (gateway, snapshot), record).await;
+        let (permit, snapshot) = match decided {
+            Err(error) if error.is_refusal() && self.is_stream((&head, gateway)) => {
+                // Argo CD's UI asks again at once. The person's slot is held meanwhile.
+                sleep(REFUSED_STREAM_DELAY).await;
+                return Err(error.into());
+            }
+            decided => decided?,
+        };
         record.finish_stage(Stage::Authorize);
         let reauthorization = permit.into_reauthorization(principal);
         if snapshot.generation != authenticated_by {
@@ -177,6 +190,11 @@ impl RouteHandler<()> for ArgocdRoute {
 }
 
 impl ArgocdRoute {
+    fn is_stream(self, (head, gateway): (&request::Parts, &Gateway)) -> bool {
+        let operation = Operation::of((self, head), &gateway.argocd_methods);
+        matches!(operation, Ok(Some(Operation::Known(method))) if method.is_stream())
+    }
+
     /// The caller; `None` where argocd-server needs no session.
     async fn authenticate(
         self,

@@ -75,7 +75,10 @@ pub(crate) enum Rejection {
     Origin(#[from] crate::kubernetes::origin::Forbidden),
     /// The path is not below the Kubernetes front's prefix, but the credential is only for that
     /// front.
-    #[error("the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`")]
+    #[error(
+        "the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`; `kubectl proxy` keeps it with \
+         `--append-server-path`"
+    )]
     WrongPrefix,
     #[error(transparent)]
     Agent(#[from] authenticate::k8s_proxy::Error),
@@ -445,6 +448,7 @@ fn argocd_error(error: &argocd::permit::Error) -> ErrorResponse {
         Error::Request(
             RequestError::Frame
             | RequestError::Compressed
+            | RequestError::Diff(_)
             | RequestError::Name(_)
             | RequestError::Parameter(_)
             | RequestError::Message(_),

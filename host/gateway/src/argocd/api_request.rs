@@ -11,13 +11,14 @@ use http::{HeaderMap, Method, request};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
-use super::message::{self, json_has_list, json_text, protobuf_has, protobuf_text};
+use super::message::{self, json_has_list, json_is_set, json_text, protobuf_has, protobuf_is_set, protobuf_text};
 use super::methods::{ApiMethod, FieldPath, MethodIndex, RestBody};
 use super::route::{ArgocdRoute, is_below, read_path};
 use crate::applicationsets::grpc::Transport;
 use tollgate_policy::rego::ArgocdRequest;
 use tollgate_proxy::forward::{self, Body};
 
+mod server_side_diff;
 mod terminal;
 
 use terminal::TERMINAL;
@@ -40,22 +41,27 @@ const READ_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Paths below `/api/` that are not part of the API: badges, Dex, and webhooks of git servers.
 const NOT_API: [&str; 3] = ["/api/badge", "/api/dex", "/api/webhook"];
 
+/// What Go's `strconv.ParseBool` takes for false.
+const GO_FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the content must be `application/json`")]
     ContentType,
     #[error("the content must begin with a whole message")]
     Frame,
-    #[error("compressed messages are not read, and a policy reads this one")]
+    #[error("compressed messages are not read, and the gateway has to read this one")]
     Compressed,
-    #[error("the message is longer than {allowed} bytes, and a policy reads it")]
+    #[error("the message is longer than {allowed} bytes, and the gateway has to read it")]
     TooLong { allowed: usize },
-    #[error("the message did not arrive within {READ_TIME_LIMIT:?}, and a policy reads it")]
+    #[error("the message did not arrive within {READ_TIME_LIMIT:?}, and the gateway has to read it")]
     Slow,
     #[error("`{0}` is longer than {MAX_NAME_BYTES} bytes")]
     Name(&'static str),
     #[error("parameter `{0}` must be given once, in plain form")]
     Parameter(&'static str),
+    #[error(transparent)]
+    Diff(#[from] server_side_diff::Error),
     #[error(transparent)]
     Message(#[from] message::Error),
     #[error(transparent)]
@@ -85,6 +91,8 @@ pub(crate) struct RequestFields {
     pub(crate) application: Option<String>,
     pub(crate) namespace: Option<String>,
     has_manifests: bool,
+    /// Whether it updates the object if there is one.
+    upserts: bool,
 }
 
 /// A request for Argo CD's API.
@@ -233,6 +241,12 @@ impl ApiRequest {
         }
     }
 
+    /// Whether argocd-server may check the permission to update instead of the one in
+    /// [`ApiRequest::as_input`].
+    pub(crate) fn upserts(&self) -> bool {
+        self.fields.upserts
+    }
+
     /// As policies see it.
     pub(crate) fn as_input(&self) -> ArgocdRequest<'_> {
         let fields = &self.fields;
@@ -275,6 +289,31 @@ impl ApiRequest {
             .zip(input.method)
             .map(|(service, method)| format!("{service}/{method}"))
     }
+}
+
+/// Whether the call is one of which [`check_diff`] reads the content.
+pub(crate) fn is_diff(operation: &Operation) -> bool {
+    matches!(operation, Operation::Known(method) if server_side_diff::is_method(method))
+}
+
+/// Refuses a diff that would read other objects than those that argocd-server checks. Whatever the
+/// policy reads, the content of such a call is read; it stays whole.
+///
+/// # Errors
+/// [`Error::Diff`], and those of content that cannot be read.
+pub(crate) async fn check_diff(
+    operation: &Operation,
+    (route, head): (ArgocdRoute, &request::Parts),
+    body: &mut Body,
+) -> Result<(), Error> {
+    if !is_diff(operation) {
+        return Ok(());
+    }
+    if route.transport.is_none() {
+        return Ok(server_side_diff::check_query(head.uri.query().unwrap_or_default())?);
+    }
+    let message = timeout(READ_TIME_LIMIT, first_message(body)).await;
+    Ok(server_side_diff::check(message.unwrap_or(Err(Error::Slow))?)?)
 }
 
 /// The first message of a call. argocd-server reads no other of a call with one message.
@@ -327,6 +366,10 @@ impl FieldReader<'_> {
                 None => false,
                 Some(field) => self.has(field)?,
             },
+            upserts: match self.method.fields.upsert {
+                None => false,
+                Some(field) => self.is_set(field)?,
+            },
         })
     }
 
@@ -358,6 +401,18 @@ impl FieldReader<'_> {
             (Content::Protobuf(message), _) => Ok(protobuf_has(message, field)?),
             (Content::Json(content), Some(path)) => Ok(json_has_list(content, path, field.name)?),
             (Content::Json(_) | Content::Query, _) => Ok(false),
+        }
+    }
+
+    /// Whether a truth value is set. One that argocd-server could not read counts as set.
+    fn is_set(&self, field: FieldPath) -> Result<bool, Error> {
+        match (self.content, self.in_content(field)) {
+            (Content::Protobuf(message), _) => Ok(protobuf_is_set(message, field)?),
+            (Content::Json(content), Some(path)) => Ok(json_is_set(content, path, field.name)?),
+            (Content::Json(_) | Content::Query, _) => {
+                let text = self.in_query(field.name)?;
+                Ok(text.is_some_and(|text| !GO_FALSE.contains(&text.as_str())))
+            }
         }
     }
 

@@ -44,6 +44,19 @@ pub(crate) fn protobuf_has(message: &[u8], path: FieldPath) -> Result<bool, Erro
     Ok(found)
 }
 
+/// Whether the truth value at `path`, of one number, is set by any of its occurrences.
+pub(crate) fn protobuf_is_set(message: &[u8], path: FieldPath) -> Result<bool, Error> {
+    let mut is_set = false;
+    for field in wire::fields(message) {
+        match field.ok_or(Error::Protobuf)? {
+            (number, Payload::Varint(value)) if path.numbers().eq([number]) => is_set |= value != 0,
+            (number, _) if path.numbers().eq([number]) => return Err(Error::Type(path.name)),
+            _ => {}
+        }
+    }
+    Ok(is_set)
+}
+
 fn protobuf_bytes(message: &[u8], path: FieldPath) -> Result<Option<&[u8]>, Error> {
     let mut message = message;
     for expected in path.numbers() {
@@ -87,6 +100,11 @@ pub(crate) fn json_has_list(whole: &[u8], path: &str, name: &'static str) -> Res
         Some(value) if value.get().starts_with('[') => Ok(true),
         Some(_) => Err(Error::Type(name)),
     }
+}
+
+/// Whether there is a value other than `false` at `path` below `whole`.
+pub(crate) fn json_is_set(whole: &[u8], path: &str, name: &'static str) -> Result<bool, Error> {
+    Ok(json_value(whole, path, name)?.is_some_and(|value| value.get() != "false"))
 }
 
 fn json_value<'a>(whole: &'a [u8], path: &str, name: &'static str) -> Result<Option<&'a RawValue>, Error> {

@@ -70,6 +70,8 @@ pub struct MessageFields {
     /// Manifests to sync instead of those in the repository. With any, argocd-server checks
     /// `applications, override` as well.
     pub manifests: Option<FieldPath>,
+    /// Whether the object may exist already. Then argocd-server checks the permission to update it.
+    pub upsert: Option<FieldPath>,
 }
 
 /// A method of Argo CD's API.
@@ -90,6 +92,11 @@ pub struct ApiMethod {
 }
 
 impl ApiMethod {
+    /// Whether the answer is a stream, which Argo CD's UI opens again whenever it ends.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.name.starts_with("Watch") || self.name == "PodLogs"
+    }
+
     /// Whether a call may end the session that it is made with, and with it its own answer.
     pub(crate) fn may_end_own_session(&self) -> bool {
         others::SESSION_SERVICES.contains(&self.service) && self.rest.verb != Verb::Get
@@ -104,8 +111,11 @@ impl MessageFields {
             application,
             namespace,
             manifests,
+            upsert,
         } = *self;
-        [project, application, namespace, manifests].into_iter().flatten()
+        [project, application, namespace, manifests, upsert]
+            .into_iter()
+            .flatten()
     }
 
     const NONE: Self = Self {
@@ -113,7 +123,19 @@ impl MessageFields {
         application: None,
         namespace: None,
         manifests: None,
+        upsert: None,
     };
+
+    /// Of a method that creates an object. The field has the same number in all of them.
+    const fn upsert(self) -> Self {
+        Self {
+            upsert: Some(FieldPath {
+                name: "upsert",
+                numbers: [2, 0, 0],
+            }),
+            ..self
+        }
+    }
 
     const fn project(self, name: &'static str, numbers: [u32; 3]) -> Self {
         Self {

@@ -18,7 +18,7 @@ use crate::policies::Policies;
 use crate::policy_input::json;
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
-use tollgate_policy::rego::{self, ArgocdInput, Decision, Front, PrincipalFacts};
+use tollgate_policy::rego::{self, ArgocdInput, ArgocdRequest, Decision, Front, PrincipalFacts};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
 use tollgate_state::{Application, ObjectName};
@@ -86,6 +86,16 @@ pub(crate) enum Error {
     Request(#[from] api::Error),
 }
 
+impl Error {
+    /// Whether the policy refused, and would refuse the same request again.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Denied(_) | Self::Policy(_) => true,
+            Self::Request(_) => false,
+        }
+    }
+}
+
 /// Asks the policy about a request. Reads its content only if the policy reads what is there.
 ///
 /// Returns the snapshot that decided: once the content is there, this is the newest one. Whether the
@@ -106,11 +116,16 @@ pub(crate) async fn authorize(
         };
         return Ok((permit, snapshot));
     };
-    let request = match snapshot.policies.argocd_reads_content() {
+    let reads = snapshot.policies.argocd_reads_content();
+    let request = match reads || api::is_diff(&operation) {
         true => {
             // Whoever sends content slowly must not keep what was in force when they began.
             drop(snapshot);
-            let request = ApiRequest::read(operation, (route, head), body).await?;
+            api::check_diff(&operation, (route, head), body).await?;
+            let request = match reads {
+                true => ApiRequest::read(operation, (route, head), body).await?,
+                false => ApiRequest::without_fields(operation),
+            };
             snapshot = gateway.status.current.load_full();
             request
         }
@@ -129,8 +144,8 @@ pub(crate) async fn authorize(
         record.application = object_name(policies, &question.request);
         record.policy.clone_from(&policies.argocd_digest);
     });
-    let decision = question.decide(policies, principal, at);
-    keep_input(&question, (policies, principal), at, record);
+    let (decision, action) = question.decide(policies, principal, at);
+    keep_input((&question, action), (policies, principal), at, record);
     let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
     match decision.allow {
@@ -177,33 +192,70 @@ impl ArgocdReauthorization {
             if now.policies.argocd_reads_content() && !question.request.is_whole {
                 return false;
             }
-            let decision = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
+            let (decision, _) = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
             decision.is_ok_and(|decision| decision.allow)
         };
         is_valid && self.permit.asked.as_ref().is_none_or(permits)
     }
 }
 
+/// Which of the actions that argocd-server may check the policy is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedAction {
+    /// That of the method.
+    OfMethod,
+    /// The update of an object that exists.
+    Update,
+}
+
 impl Question {
+    /// The decision, and the action that it is about. A request that creates an object, and updates
+    /// one that exists, is decided as both; one denial is enough.
     fn decide(
         &self,
         policies: &Policies,
         principal: Option<&Arc<Principal>>,
         at: Timestamp,
-    ) -> Result<Decision, rego::Error> {
-        // SECURITY: a front without a bundle is closed.
-        let bundle = policies.argocd.as_ref().ok_or(rego::Error::Undefined)?;
+    ) -> (Result<Decision, rego::Error>, AskedAction) {
         let caller = principal.map(|principal| policies.caller(principal));
         let application = application(policies, &self.request);
-        bundle.decide(self.input(caller.as_deref(), at, application.map(|application| &**application)))
+        let ask = |action| {
+            // SECURITY: a front without a bundle is closed.
+            let bundle = policies.argocd.as_ref().ok_or(rego::Error::Undefined)?;
+            let application = application.map(|application| &**application);
+            bundle.decide(self.input(action, caller.as_deref(), at, application))
+        };
+        let decision = ask(AskedAction::OfMethod);
+        let allows = decision.as_ref().is_ok_and(|decision| decision.allow);
+        if !(allows && self.request.upserts()) {
+            return (decision, AskedAction::OfMethod);
+        }
+        let updates = ask(AskedAction::Update);
+        match updates.as_ref().is_ok_and(|decision| decision.allow) {
+            true => (decision, AskedAction::OfMethod),
+            false => (updates, AskedAction::Update),
+        }
     }
 
-    fn input(&self, caller: Option<&Caller>, at: Timestamp, application: Option<&Application>) -> regorus::Value {
+    fn input(
+        &self,
+        action: AskedAction,
+        caller: Option<&Caller>,
+        at: Timestamp,
+        application: Option<&Application>,
+    ) -> regorus::Value {
+        let request = match action {
+            AskedAction::OfMethod => self.request.as_input(),
+            AskedAction::Update => ArgocdRequest {
+                action: Some("update"),
+                ..self.request.as_input()
+            },
+        };
         ArgocdInput {
             principal: caller.map_or(&*ANONYMOUS, |caller| &caller.policy),
             time: &at.to_string(),
             reason: self.reason.as_deref(),
-            request: self.request.as_input(),
+            request,
             application,
         }
         .to_value()
@@ -212,7 +264,7 @@ impl Question {
 
 /// Keeps what the policy's input was made of.
 fn keep_input(
-    question: &Arc<Question>,
+    (question, action): (&Arc<Question>, AskedAction),
     (policies, principal): (&Policies, Option<&Arc<Principal>>),
     at: Timestamp,
     record: &mut OpenRecord,
@@ -224,7 +276,7 @@ fn keep_input(
     let shared = usize::try_from(shared).unwrap_or(usize::MAX);
     let size = shared.saturating_mul(1_024).saturating_add(QUESTION_BYTES);
     record.keep_input(PolicyInputSource::new(Front::Argocd, size, move || {
-        let input = question.input(caller.as_deref(), at, application.as_deref());
+        let input = question.input(action, caller.as_deref(), at, application.as_deref());
         let left_out = match question.request.is_whole {
             true => Vec::new(),
             false => NOT_READ

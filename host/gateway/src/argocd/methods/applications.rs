@@ -83,7 +83,12 @@ pub(super) const METHODS: &[ApiMethod] = &[
         named(5, 6),
     ),
     app("Watch", get("/api/v1/stream/applications"), "get", QUERY),
-    app("Create", post("/api/v1/applications", APPLICATION), "create", OBJECT),
+    app(
+        "Create",
+        post("/api/v1/applications", APPLICATION),
+        "create",
+        OBJECT.upsert(),
+    ),
     app("Get", get("/api/v1/applications/{name}"), "get", QUERY),
     app(
         "GetApplicationSyncWindows",
@@ -235,11 +240,14 @@ pub(super) const METHODS: &[ApiMethod] = &[
     set("Get", get("/api/v1/applicationsets/{name}"), "get"),
     set("Generate", post("/api/v1/applicationsets/generate", MESSAGE), "create"),
     set("List", get("/api/v1/applicationsets"), "get"),
-    set(
-        "Create",
-        post("/api/v1/applicationsets", RestBody::Field("applicationset")),
-        "create",
-    ),
+    ApiMethod {
+        fields: NONE.upsert(),
+        ..set(
+            "Create",
+            post("/api/v1/applicationsets", RestBody::Field("applicationset")),
+            "create",
+        )
+    },
     set("Delete", delete("/api/v1/applicationsets/{name}"), "delete"),
     set(
         "ResourceTree",

@@ -99,7 +99,7 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "CreateCertificate",
         post("/api/v1/certificates", RestBody::Field("certificates")),
         ("certificates", "create"),
-        NONE,
+        NONE.upsert(),
     ),
     method(
         CERTIFICATE,
@@ -114,7 +114,7 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "Create",
         post("/api/v1/clusters", RestBody::Field("cluster")),
         ("clusters", "create"),
-        NONE.project("cluster.project", [1, 11, 0]),
+        NONE.project("cluster.project", [1, 11, 0]).upsert(),
     ),
     method(
         CLUSTER,
@@ -166,7 +166,7 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "Create",
         post("/api/v1/gpgkeys", RestBody::Field("publickey")),
         ("gpgkeys", "create"),
-        NONE,
+        NONE.upsert(),
     ),
     method(
         GPG_KEY,
@@ -215,7 +215,7 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "Create",
         post("/api/v1/projects", MESSAGE),
         ("projects", "create"),
-        NONE.project("project.metadata.name", [1, 1, 1]),
+        NONE.project("project.metadata.name", [1, 1, 1]).upsert(),
     ),
     method(PROJECT, "List", get("/api/v1/projects"), ("projects", "get"), NONE),
     method(
@@ -293,14 +293,14 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "CreateRepositoryCredentials",
         post("/api/v1/repocreds", RestBody::Field("creds")),
         ("repositories", "create"),
-        NONE,
+        NONE.upsert(),
     ),
     method(
         REPO_CREDS,
         "CreateWriteRepositoryCredentials",
         post("/api/v1/write-repocreds", RestBody::Field("creds")),
         ("write-repositories", "create"),
-        NONE,
+        NONE.upsert(),
     ),
     method(
         REPO_CREDS,
@@ -405,21 +405,21 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "Create",
         post("/api/v1/repositories", REPO),
         ("repositories", "create"),
-        NONE.project("repo.project", [1, 20, 0]),
+        NONE.project("repo.project", [1, 20, 0]).upsert(),
     ),
     method(
         REPOSITORY,
         "CreateRepository",
         post("/api/v1/repositories", REPO),
         ("repositories", "create"),
-        NONE.project("repo.project", [1, 20, 0]),
+        NONE.project("repo.project", [1, 20, 0]).upsert(),
     ),
     method(
         REPOSITORY,
         "CreateWriteRepository",
         post("/api/v1/write-repositories", REPO),
         ("write-repositories", "create"),
-        NONE.project("repo.project", [1, 20, 0]),
+        NONE.project("repo.project", [1, 20, 0]).upsert(),
     ),
     method(
         REPOSITORY,
