@@ -21,6 +21,7 @@ mod keys;
 pub mod patch;
 pub mod plan;
 pub mod repository;
+pub mod schema;
 pub mod selector;
 pub mod template;
 mod transient_annotations;

@@ -15,6 +15,7 @@ use super::client::{ApiRequest, Failure, Server, print};
 use super::format::Format;
 use super::input::confirm;
 use super::list_output::{Table, items, print_items};
+use tollgate_state::write::WritableKind;
 
 mod display;
 mod file;
@@ -327,6 +328,7 @@ impl List {
                 ("appsetNamespace", self.appset_namespace.clone()),
             ])
             .json()?;
+        let answer = with_kinds(answer);
         let format = match self.output {
             ListFormat::Wide => Format::Table,
             ListFormat::Json => Format::Json,
@@ -343,6 +345,18 @@ impl List {
         };
         print_items(&answer, format, &table, out)
     }
+}
+
+/// The list with `apiVersion` and `kind` of each item, which the API leaves out, so that an item can
+/// be written to a file and applied.
+fn with_kinds(mut list: Value) -> Value {
+    let kind = WritableKind::ApplicationSet;
+    let items = list.get_mut("items").and_then(Value::as_array_mut);
+    for members in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+        members.insert("apiVersion".to_owned(), kind.api_version().into());
+        members.insert("kind".to_owned(), kind.as_str().into());
+    }
+    list
 }
 
 /// Splits `namespace/name`; a name without namespace gets that of the option.

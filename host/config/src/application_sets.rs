@@ -28,6 +28,19 @@ pub struct ApplicationSets {
     pub max_deletions: u64,
     /// How long a watch of one set waits for a controller to write the set's first condition.
     pub controller_timeout: Duration,
+    /// What happens to a set with keys that no field has.
+    pub unknown_fields: UnknownFields,
+}
+
+/// What happens to keys that no field has. A cluster drops them without a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnknownFields {
+    /// The object is refused.
+    #[default]
+    Refuse,
+    /// The answer names them, and the object is written.
+    Warn,
 }
 
 /// What is checked when a set is written.

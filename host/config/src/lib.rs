@@ -30,6 +30,7 @@ pub use admission::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, Ma
 pub use agents::{AgentSettings, PeerSettings};
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
+    UnknownFields,
 };
 pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
 pub use console::{Console, ConsoleHost, DeviceLogin, OidcClient};

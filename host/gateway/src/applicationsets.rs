@@ -29,8 +29,8 @@ use crate::rejection::Rejection;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::generate::static_inputs;
 use tollgate_applicationset::plan::StoredState;
-use tollgate_applicationset::{ApplicationSet, ClusterInput};
-use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource};
+use tollgate_applicationset::{ApplicationSet, ClusterInput, schema};
+use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource, UnknownFields};
 use tollgate_core::dns;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::{Body, LimitPermit};
@@ -74,6 +74,8 @@ struct ApplicationSetHandler<'a, 'b> {
     reader: Option<LimitPermit>,
     /// What happens to what the set generates later, once that matters and is known.
     later: LaterApplications,
+    /// What is doubtful about the set that was sent.
+    warnings: Vec<String>,
 }
 
 /// An operation, the name of its set, and the set that was sent, if any.
@@ -132,6 +134,7 @@ impl RequestContext<'_> {
             checks: Vec::new(),
             reader: None,
             later: LaterApplications::Unjudged,
+            warnings: Vec::new(),
             snapshot: &snapshot,
             principal,
             record,
@@ -152,7 +155,8 @@ impl RequestContext<'_> {
         };
         let checks = std::mem::take(&mut handler.checks);
         handler.record.note(|record| record.checks = checks.into());
-        done
+        let warnings = std::mem::take(&mut handler.warnings);
+        done.map(|answer| answer.with_warnings(warnings))
     }
 }
 
@@ -197,6 +201,7 @@ impl ApplicationSetHandler<'_, '_> {
             }
         }
         let set = read(object)?;
+        self.check_fields(&set)?;
         let name = &set.name.name;
         if !dns::is_subdomain(name) {
             return Err(Error::Name { name: name.clone() }.into());
@@ -217,6 +222,21 @@ impl ApplicationSetHandler<'_, '_> {
         let name = set.name.clone();
         self.note_name(&name);
         Ok(set)
+    }
+
+    /// Refuses a set that lacks required fields, or has keys that no field has, unless the settings
+    /// say to warn of those.
+    fn check_fields(&mut self, set: &ApplicationSet) -> Result<(), Rejection> {
+        let settings = self.snapshot.policies.config.application_sets.as_ref();
+        let warns = settings.is_some_and(|settings| settings.unknown_fields == UnknownFields::Warn);
+        let found = schema::check_application_set(&set.object).into_iter();
+        let is_warning = |error: &schema::Error| warns && matches!(error, schema::Error::Unknown { .. });
+        let (warnings, errors): (Vec<_>, Vec<_>) = found.partition(is_warning);
+        self.warnings = warnings.iter().map(ToString::to_string).collect();
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Fields(errors).into()),
+        }
     }
 
     /// Reads a stored set and its Applications. Before that, it checks the namespace, and

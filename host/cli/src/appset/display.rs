@@ -153,15 +153,24 @@ pub(super) fn change(answer: &Value, dry_run: bool, style: DiffStyle) -> String 
     let dry = if dry_run { " (dry run)" } else { "" };
     let head = format!("applicationset {} {action}{dry}\n", qualified(answer));
     let own = answer.get("diff").and_then(Value::as_str).unwrap_or_default();
-    let text = head + &style.diff(own) + &changes(answer, style);
+    let text = warnings(answer) + &head + &style.diff(own) + &changes(answer, style);
     text.trim_end().to_owned()
 }
 
 pub(super) fn generated(answer: &Value, style: DiffStyle) -> String {
-    match changes(answer, style) {
+    let text = match changes(answer, style) {
         text if text.is_empty() => "no applications".to_owned(),
         text => text.trim_end().to_owned(),
-    }
+    };
+    warnings(answer) + &text
+}
+
+/// What is doubtful about the set that was sent, a line each.
+fn warnings(answer: &Value) -> String {
+    let found = items(answer, "/warnings").iter().filter_map(Value::as_str);
+    found
+        .map(|text| escape_line(&format!("warning: {text}")).into_owned() + "\n")
+        .collect()
 }
 
 /// A line and the diff of each Application, then the number of each action.

@@ -7,7 +7,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::SettingsValidator;
-use crate::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits};
+use crate::{
+    ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
+    UnknownFields,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -21,6 +24,7 @@ pub(super) struct RawApplicationSets {
     concurrency: Option<usize>,
     max_deletions: Option<u64>,
     controller_timeout: Option<String>,
+    unknown_fields: Option<UnknownFields>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,6 +113,7 @@ impl RawApplicationSets {
             concurrency: validator.bounded("applicationSets.concurrency", self.concurrency, 4, 1..=256),
             max_deletions,
             controller_timeout,
+            unknown_fields: self.unknown_fields.unwrap_or_default(),
         }
     }
 }

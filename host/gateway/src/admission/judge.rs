@@ -35,9 +35,9 @@ use crate::caller::Caller;
 use crate::policies::Policies;
 use crate::projects;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::Owner;
-use tollgate_config::{Admission, AdmissionMode};
+use tollgate_applicationset::{ApplicationSet, schema};
+use tollgate_config::{Admission, AdmissionMode, UnknownFields};
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::applications::{IndexedApplication, Tracking};
 use tollgate_policy::impersonate::Impersonation;
@@ -353,12 +353,37 @@ impl<'a> Judge<'a> {
     /// Judges what somebody writes by their own rights.
     fn judge_user(&self, user: &Arc<Principal>, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
         self.check_authorship(Some(user), object)?;
+        self.check_fields(object)?;
         match object.kind {
             WritableKind::Application => self.authorize_application(user, object, record)?,
             WritableKind::ApplicationSet => self.authorize_set(user, object, record)?,
             WritableKind::AppProject => self.authorize_project(user, object, record)?,
         }
         Ok("permitted")
+    }
+
+    /// Refuses a definition that lacks required fields, or has keys that no field has: an API server
+    /// drops such a key where its schema reaches, and keeps it where a set may have any JSON.
+    fn check_fields(&self, object: &WrittenObject) -> Result<(), Refusal> {
+        let Some(after) = object.after().filter(|_| object.changes("/spec")) else {
+            return Ok(());
+        };
+        let settings = self.policies().config.application_sets.as_ref();
+        let errors = match object.kind {
+            WritableKind::Application => schema::check_application(after),
+            WritableKind::ApplicationSet => schema::check_application_set(after),
+            WritableKind::AppProject => return Ok(()),
+        };
+        let unknown_fields = settings.map(|settings| settings.unknown_fields).unwrap_or_default();
+        let is_error = |error: &&schema::Error| match unknown_fields {
+            UnknownFields::Refuse => true,
+            UnknownFields::Warn => matches!(error, schema::Error::Missing { .. }),
+        };
+        let texts: Vec<String> = errors.iter().filter(is_error).map(ToString::to_string).collect();
+        match texts.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::new("unknown_fields", texts.join("; "))),
+        }
     }
 
     fn authorize_application(

@@ -50,7 +50,7 @@ impl ApplicationSetHandler<'_, '_> {
         self.record.finish_stage(Stage::Authorize);
         found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
         let sets = found.into_iter().map(|(_, set)| set).collect();
-        Ok(list_of(WritableKind::ApplicationSet, sets))
+        Ok(argocd_list(sets))
     }
 
     pub(super) async fn get(&mut self, query: &Query) -> Result<Value, Rejection> {
@@ -139,6 +139,26 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
+/// The list as argocd-server has it: a version from which a watch goes on, and items without
+/// `apiVersion` and `kind`.
+///
+/// The version is that of the newest set in it. What changes later has a newer one.
+fn argocd_list(mut sets: Vec<Value>) -> Value {
+    let version = |set: &Value| set.pointer("/metadata/resourceVersion")?.as_str()?.parse::<u64>().ok();
+    let newest = sets.iter().filter_map(version).max().unwrap_or_default();
+    for members in sets.iter_mut().filter_map(Value::as_object_mut) {
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    let mut list = list_of(WritableKind::ApplicationSet, sets);
+    put(
+        &mut list,
+        "metadata",
+        Some(&json!({ "resourceVersion": newest.to_string() })),
+    );
+    list
+}
+
 /// The Applications of sets whose permissions depend on them, in the state in force.
 #[derive(Clone, Copy)]
 pub(super) struct OwnedApplications<'a>(Option<&'a SetList>);
@@ -195,7 +215,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{is_in_projects, labels, name_of};
+    use super::{argocd_list, is_in_projects, labels, name_of};
     use crate::applicationsets::permit::OwnedApplication;
     use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 
@@ -218,6 +238,28 @@ mod tests {
         assert!(is_in_projects(&templated, &none, &dev));
         assert!(!is_in_projects(&templated, &none, &["dev".to_owned()]));
         assert!(is_in_projects(&templated, &owned("dev"), &["dev".to_owned()]));
+    }
+
+    #[test]
+    fn lists_have_the_version_of_their_newest_set() {
+        let set = |version: &str| {
+            json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+                "metadata": {"name": "a", "resourceVersion": version}, "spec": {},
+            })
+        };
+        let list = argocd_list(vec![set("9"), set("10"), set("7")]);
+        assert_eq!(list["metadata"], json!({"resourceVersion": "10"}));
+        assert_eq!(
+            list["items"][0],
+            json!({"metadata": {"name": "a", "resourceVersion": "9"}, "spec": {}})
+        );
+        // A folder has no versions in order; a watch from `0` has every event.
+        assert_eq!(
+            argocd_list(vec![set("d41d8cd9")])["metadata"],
+            json!({"resourceVersion": "0"})
+        );
+        assert_eq!(argocd_list(Vec::new())["items"], json!([]));
     }
 
     #[test]

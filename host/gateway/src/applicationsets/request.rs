@@ -59,6 +59,18 @@ pub(crate) enum ApiResponse {
     Events(EventStream),
 }
 
+impl ApiResponse {
+    /// Adds warnings about the set that was sent to a document, if there are any.
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        if let Self::Document(Value::Object(members)) = &mut self
+            && !warnings.is_empty()
+        {
+            members.insert("warnings".to_owned(), warnings.into());
+        }
+        self
+    }
+}
+
 /// Changes of sets, until the caller goes away or an error ends them.
 pub(crate) type EventStream = BoxStream<'static, Result<WatchEvent, Error>>;
 

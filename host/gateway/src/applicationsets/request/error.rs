@@ -13,7 +13,7 @@ use crate::applicationsets::request::Code;
 use crate::applicationsets::{apply, permit};
 use crate::platform::api;
 use crate::projects::update;
-use tollgate_applicationset::{Denial, Exceeded, decode, generate, selector};
+use tollgate_applicationset::{Denial, Exceeded, decode, generate, schema, selector};
 use tollgate_state::write::WritableKind;
 use tollgate_state::{ObjectName, write};
 
@@ -27,6 +27,9 @@ pub(crate) enum Error {
     Selector(selector::Error),
     #[error(transparent)]
     Decode(decode::Error),
+    /// Keys that no field has, and required ones that are missing.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Fields(Vec<schema::Error>),
     #[error("`{key}` differs from `{wanted}`")]
     Kind { key: &'static str, wanted: &'static str },
     #[error(
@@ -74,7 +77,7 @@ impl Error {
             Self::Content(error) => error.answer(),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type"),
             Self::Selector(_) => (StatusCode::BAD_REQUEST, "bad_selector"),
-            Self::Decode(_) | Self::Kind { .. } | Self::Name { .. } | Self::Renamed { .. } => {
+            Self::Decode(_) | Self::Fields(_) | Self::Kind { .. } | Self::Name { .. } | Self::Renamed { .. } => {
                 (StatusCode::BAD_REQUEST, "applicationset_invalid")
             }
             Self::NoVersion => (StatusCode::CONFLICT, "version_missing"),
