@@ -152,7 +152,7 @@ enum Command {
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Show the audit log of tokens, sessions and access
     Audit(audit::Audit),
-    /// Show the latest decisions of a running gateway, newest first
+    /// Show the latest decisions of a running gateway, the newest last
     Decisions(decisions::Decisions),
     /// Copy this program into a folder, for containers of other images
     ///

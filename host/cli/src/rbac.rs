@@ -171,8 +171,8 @@ pub(crate) struct ValidateArgs {
     /// Semantics to validate for, of which `strict` rejects more; if omitted, those of the settings
     #[arg(long, value_enum)]
     semantics: Option<SemanticsArg>,
-    /// Exit with 1 on warnings too
-    #[arg(long)]
+    /// Exit with 1 on warnings too, such as an unknown effect, resource or role
+    #[arg(long, visible_alias = "strict")]
     deny_warnings: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
@@ -345,7 +345,17 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
             .iter()
             .map(|finding| format!("{finding}\n"))
             .collect();
-        format!("{lines}Policy is {}.", if valid { "valid" } else { "invalid" })
+        let warnings = match (valid, findings.diagnostics.len()) {
+            (false, _) | (true, 0) => String::new(),
+            (true, count) => {
+                let what = if count == 1 { "warning" } else { "warnings" };
+                format!(", with {count} {what}; `--strict` refuses it")
+            }
+        };
+        format!(
+            "{lines}Policy is {}{warnings}.",
+            if valid { "valid" } else { "invalid" }
+        )
     };
     args.output.show(&findings, text, out)?;
     let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());

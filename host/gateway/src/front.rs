@@ -20,6 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, argocd, platform};
 use tollgate_config::ConsoleHost;
 use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::shortened;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
@@ -69,6 +70,9 @@ pub(crate) fn safety_in_cluster(method: &Method, rest: &str, query: Option<&str>
         false => Safety::Unsafe,
     }
 }
+
+/// Longest text of a refusal that a record keeps for its caller, in bytes.
+const TOLD_BYTES: usize = 1_024;
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
@@ -168,7 +172,10 @@ impl FrontKind {
         };
         let answer = rejection.answer(format);
         let decision = record.id();
-        record.note(|record| record.detail = rejection.detail());
+        record.note(|record| {
+            record.detail = rejection.detail();
+            record.told = shortened(&answer.message, TOLD_BYTES);
+        });
         record.close(answer.outcome, answer.status, answer.reason);
         if let Self::Grpc(transport) = self {
             return grpc::refuse(transport, &answer);

@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use crate::admin::AdminState;
 use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
-use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
+use crate::applicationsets::grpc::{self, MessageCodec};
 use crate::argocd::{self, MethodIndex};
 use crate::console::{self, is_of_page};
 use crate::control_plane::route::ControlPlanePath;
@@ -31,8 +31,9 @@ use crate::sign_in::route::is_console;
 use crate::sign_in::theme::Theme;
 use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
 use crate::snapshot::Snapshot;
-use tollgate_config::Config;
+use tollgate_config::{Config, ConsoleHost};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
+use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
@@ -243,6 +244,11 @@ impl Gateway {
             };
             return front.serve(context, (head, body)).await;
         }
+        // A token of an agent is for nothing else, and kubectl reads the answer.
+        let is_beside_prefix = matches!(route, Route::Argocd(_) | Route::Unknown);
+        if is_beside_prefix && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
+            return Err(Rejection::WrongPrefix);
+        }
         if let Route::Argocd(route) = route {
             let context = RequestContext {
                 gateway: self,
@@ -256,6 +262,9 @@ impl Gateway {
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
             return front_state.answer_gateway((head, body), &snapshot, record).await;
         }
+        if let (Route::Grpc(_), Some(error)) = (&route, console_host_error(snapshot, &head)) {
+            return Err(error.into());
+        }
         let (route, head) = match route {
             Route::Grpc(transport) => match self.open_call((head, body), transport, (&snapshot, record)).await? {
                 Opened::Answered(response) => return Ok(response),
@@ -266,9 +275,6 @@ impl Gateway {
             },
             route => (route, head),
         };
-        if route == Route::Unknown && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
-            return Err(Rejection::WrongPrefix);
-        }
         let safety = safety(&route, &head.method);
         let principal = self.authenticate(&head, safety, (client, &snapshot), record).await?;
         route.check_scope(&principal)?;
@@ -540,6 +546,22 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
 }
 
 /// Whether only the Kubernetes front accepts the credential.
+/// The error for a call of argocd-server's that was sent to the console's own host.
+fn console_host_error(snapshot: &Snapshot, head: &request::Parts) -> Option<grpc::Error> {
+    let config = &snapshot.policies.config;
+    let console = config.authentication.console.as_ref()?;
+    let is_own = console.host == ConsoleHost::Own && is_for_console(&head.uri, &head.headers, console);
+    if config.argocd.is_none() || !is_own || grpc::Method::is_served(head.uri.path()) {
+        return None;
+    }
+    let url = snapshot.policies.resources.argocd_cm.data.get("url");
+    Some(grpc::Error::ConsoleHost {
+        path: head.uri.path().trim_start_matches('/').to_owned(),
+        host: console.url.authority().to_owned(),
+        argocd: url.map(|url| url.value.to_string()).filter(|url| !url.is_empty()),
+    })
+}
+
 fn is_for_agents(head: &request::Parts) -> bool {
     let read = k8s_proxy::read(head, CiTokenSupport::Accepted);
     matches!(read, Ok(PresentedCredential::Query(_)))

@@ -179,6 +179,9 @@ pub struct Record {
     /// Text for operators; may name things the caller must not learn.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// The text of a refusal as the caller got it. Callers see it in place of `detail`.
+    #[serde(skip)]
+    pub told: String,
     /// Status the caller got; 499 if the caller had disconnected.
     pub status: u16,
     /// How the exchange was ended from outside after it had been allowed.

@@ -13,6 +13,8 @@ use tollgate_state::{ClusterAuth, Resources};
 const ARGOCD_SECRET: &str = "argocd-secret";
 /// Most clusters that agents are written for.
 const MAX_AGENTS: usize = 100;
+/// Name of the directory that is written, and path of its group, unless they are taken.
+const GROUP: &str = "people";
 /// Longest name of an object (a DNS label).
 const LABEL_BYTES: usize = 63;
 
@@ -29,6 +31,8 @@ pub(super) struct Found {
     pub(super) issuer: Option<String>,
     /// Clusters that can be entered from here.
     pub(super) clusters: Vec<FoundCluster>,
+    /// The directory that is written.
+    pub(super) directory: NewDirectory,
     /// Clusters that cannot, with the reason.
     pub(super) unusable: Vec<(String, String)>,
     applications: usize,
@@ -41,6 +45,43 @@ pub(super) struct Found {
 pub(super) struct FoundCluster {
     pub(super) name: String,
     pub(super) agent: String,
+    /// A number that no agent has.
+    pub(super) id: i64,
+}
+
+/// A user directory beside those that are there. Nothing in it is in one of those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NewDirectory {
+    pub(super) name: String,
+    /// Accounts that no directory has, with numbers for them.
+    pub(super) users: Vec<(i64, String)>,
+    /// The members of the group: those accounts, and those that a directory has by the same name.
+    pub(super) members: Vec<String>,
+    /// Number and path of the one group.
+    pub(super) group: (i64, String),
+}
+
+impl NewDirectory {
+    fn beside(resources: &Resources, accounts: &[String]) -> Self {
+        let people = &resources.people;
+        let is_known = |name: &&String| people.usernames().any(|known| known.eq_ignore_ascii_case(name));
+        let unknown = accounts.iter().filter(|name| !is_known(name));
+        let free_ids = (101..).filter(|id| people.person(*id).is_none());
+        let mut names: BTreeSet<String> = resources.user_directories.clone();
+        let is_path_taken = |path: &str| people.group(path).is_some() || people.project(path).is_some();
+        let paths = std::iter::once(GROUP.to_owned()).chain((2..).map(|number| format!("{GROUP}-{number}")));
+        let path = paths.into_iter().find(|path| !is_path_taken(path));
+        let is_member = |name: &&String| !is_known(name) || people.person_by_username(name).is_some();
+        Self {
+            members: accounts.iter().filter(is_member).cloned().collect(),
+            name: label(GROUP, &mut names),
+            users: free_ids.zip(unknown.cloned()).collect(),
+            group: (
+                (1..).find(|id| people.group_by_id(*id).is_none()).unwrap_or_default(),
+                path.unwrap_or_default(),
+            ),
+        }
+    }
 }
 
 impl Found {
@@ -66,12 +107,14 @@ impl Found {
         let certificate = resources.secrets.get(ARGOCD_SECRET).filter(|_| needs_certificate);
         let certificate = certificate.and_then(|secret| secret.values.get("tls.crt"));
         let (clusters, unusable) = clusters(resources);
+        let accounts = accounts(&cm, resources.argocd_cm.data.keys().map(String::as_str));
         Ok(Self {
             namespace: namespace.to_owned(),
             server,
             argocd_certificate: certificate.map(|pem| pem.expose_secret().to_owned()),
             issuer: issuer(cm("oidc.config"), cm("dex.config"), public_url.as_ref()),
-            accounts: accounts(&cm, resources.argocd_cm.data.keys().map(String::as_str)),
+            directory: NewDirectory::beside(resources, &accounts),
+            accounts,
             clusters,
             unusable,
             applications: resources.applications.len(),
@@ -143,7 +186,10 @@ fn issuer(oidc: Option<&str>, dex: Option<&str>, public_url: Option<&Url>) -> Op
 
 fn clusters(resources: &Resources) -> (Vec<FoundCluster>, Vec<(String, String)>) {
     let (mut usable, mut unusable) = (Vec::new(), Vec::new());
-    let mut agents = BTreeSet::new();
+    let mut agents: BTreeSet<String> = resources.agents.keys().cloned().collect();
+    let bindings = resources.agents.values().filter_map(|agent| agent.binding.as_ref());
+    let taken: BTreeSet<i64> = bindings.map(|binding| binding.id.get()).collect();
+    let mut ids = (1..).filter(|id| !taken.contains(id));
     for cluster in &resources.clusters {
         let auth = resources
             .cluster_configs
@@ -163,6 +209,7 @@ fn clusters(resources: &Resources) -> (Vec<FoundCluster>, Vec<(String, String)>)
                 usable.push(FoundCluster {
                     name: cluster.name.clone(),
                     agent,
+                    id: ids.next().unwrap_or_default(),
                 });
             }
             Some(_) => {}

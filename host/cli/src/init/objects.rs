@@ -20,7 +20,8 @@ pub(super) fn agents(found: &Found) -> Option<String> {
     if found.clusters.is_empty() {
         return None;
     }
-    let namespace = &found.namespace;
+    let (namespace, directory) = (&found.namespace, &found.directory);
+    let (group_id, group) = &directory.group;
     let mut text = "# Who reaches which cluster with kubectl, and as whom: docs/kubernetes-access.md. First the\n\
                     # definitions of the two kinds, then the objects.\n"
         .to_owned();
@@ -36,33 +37,39 @@ pub(super) fn agents(found: &Found) -> Option<String> {
          # `kubernetes.memberships` of tollgate.yaml.\n\
          apiVersion: tollgate.dev/v1alpha1\n\
          kind: UserDirectory\n\
-         metadata: {{name: people, namespace: {namespace}}}\n\
-         spec:\n  users:\n"
+         metadata: {{name: {}, namespace: {namespace}}}\n\
+         spec:\n",
+        directory.name
     );
-    let members = (101..).zip(&found.accounts);
-    for (id, name) in members.clone() {
+    text.push_str(if directory.users.is_empty() {
+        "  users: []\n"
+    } else {
+        "  users:\n"
+    });
+    for (id, name) in &directory.users {
         let _ = writeln!(text, "    - {{id: {id}, username: {}}}", quoted(name));
     }
-    text.push_str(
+    let _ = write!(
+        text,
         "  groups:\n\
          \x20   # `developer` is the lowest role that reaches clusters. `state: blocked` of a user ends all.\n\
-         \x20   - id: 1\n\
-         \x20     path: people\n\
+         \x20   - id: {group_id}\n\
+         \x20     path: {group}\n\
          \x20     members:\n",
     );
-    for (_, name) in members {
+    for name in &directory.members {
         let role = if name == "admin" { "maintainer" } else { "guest" };
         let _ = writeln!(text, "        - {{username: {}, role: {role}}}", quoted(name));
     }
-    for (id, cluster) in (1..).zip(&found.clusters) {
+    for cluster in &found.clusters {
         let _ = write!(
             text,
             "---\n\
-             # The cluster sees `gitlab:user:NAME` and groups such as `gitlab:group_role:1:developer`\n\
+             # The cluster sees `gitlab:user:NAME` and groups such as `gitlab:group_role:{group_id}:developer`\n\
              # (policies/kubernetes/impersonation.cel.yaml). Its own RBAC decides what they may do:\n\
              # Grant it with your administrator's kubeconfig, as not everybody may:\n\
              #   kubectl create clusterrolebinding people-view --clusterrole=view \\\n\
-             #     --group=gitlab:group_role:1:developer\n\
+             #     --group=gitlab:group_role:{group_id}:developer\n\
              apiVersion: tollgate.dev/v1alpha1\n\
              kind: Agent\n\
              metadata: {{name: {agent}, namespace: {namespace}}}\n\
@@ -73,7 +80,8 @@ pub(super) fn agents(found: &Found) -> Option<String> {
              \x20 config:\n\
              \x20   user_access:\n\
              \x20     access_as: {{user: {{}}}}\n\
-             \x20     groups: [{{id: people}}]\n",
+             \x20     groups: [{{id: {group}}}]\n",
+            id = cluster.id,
             agent = cluster.agent,
             name = quoted(&cluster.name),
         );

@@ -75,6 +75,64 @@ fn only_accounts_that_can_sign_in_become_people() {
     assert!(state.people.person_by_username("ci").is_none());
 }
 
+/// The agents and people of an installation that has some already.
+const PEOPLE: &str = r#"
+---
+apiVersion: tollgate.dev/v1alpha1
+kind: UserDirectory
+metadata: {name: people, namespace: argocd}
+spec:
+  users: [{id: 101, username: alice}, {id: 7, username: bob}]
+  groups: [{id: 1, path: people, members: [{username: alice, role: developer}]}]
+  projects: [{id: 1, path: people-2, members: []}]
+---
+apiVersion: tollgate.dev/v1alpha1
+kind: Agent
+metadata: {name: prod--eu, namespace: argocd}
+spec:
+  id: 1
+  configProject: {id: 1}
+  cluster: prod "eu"
+  config: {user_access: {access_as: {user: {}}, groups: [{id: people}]}}
+"#;
+
+#[test]
+fn what_is_there_keeps_its_names_and_numbers() {
+    let load = |text: &str| {
+        let loaded = directory::load_text(text, "all.yaml", "argocd");
+        assert!(
+            !loaded
+                .diagnostics
+                .iter()
+                .any(|finding| finding.to_string().contains("closed")),
+            "{:?}",
+            loaded.diagnostics
+        );
+        loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    };
+    // Twice, as a second `init` reads what the first one wrote.
+    let mut all = format!("{ARGOCD}{PEOPLE}");
+    for round in 2..4 {
+        let before = load(&all);
+        let found = Found::of(&before, "argocd", None).unwrap();
+        all.push_str("---\n");
+        all.push_str(&objects::agents(&found).unwrap());
+        let after = load(&all);
+        assert_eq!(after.agents.len(), round, "{:?}", after.agents.keys());
+        assert_eq!(after.user_directories.len(), round, "{:?}", after.user_directories);
+        let ids: std::collections::BTreeSet<_> = after
+            .agents
+            .values()
+            .filter_map(|agent| agent.binding.as_ref())
+            .map(|binding| binding.id.get())
+            .collect();
+        assert_eq!(ids.len(), round, "{ids:?}");
+        assert_eq!(before.people.group("people"), after.people.group("people"));
+        assert_eq!(before.agents["prod--eu"], after.agents["prod--eu"]);
+        assert!(after.people.person_by_username("admin").is_some());
+    }
+}
+
 #[test]
 fn settings_can_be_read_back_and_hold_no_secret() {
     let found = found(None);

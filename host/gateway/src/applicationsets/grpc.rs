@@ -44,6 +44,18 @@ pub(crate) const UNAUTHENTICATED_CONTENT_BYTES: u64 = 1024;
 pub(crate) enum Error {
     #[error("this server has no `{path}`")]
     NoMethod { path: String },
+    /// A call for argocd-server, sent to the host that the console has for itself.
+    #[error(
+        "this host has no `{path}`: `{host}` is the console's own, by `authentication.console.url` of the settings; \
+         Argo CD is on every other host name of the gateway{}",
+        .argocd.as_ref().map(|url| format!(", such as that of `{url}`")).unwrap_or_default()
+    )]
+    ConsoleHost {
+        path: String,
+        host: String,
+        /// Argo CD's own `url`, if it has one.
+        argocd: Option<String>,
+    },
     #[error("gRPC needs HTTP/2; gRPC-Web does not")]
     Http1,
     #[error("`token` must occur once and consist of visible ASCII characters")]
@@ -73,7 +85,9 @@ impl Error {
     /// programs.
     pub(crate) fn answer(&self) -> (Code, StatusCode, &'static str) {
         match self {
-            Self::NoMethod { .. } => (Code::Unimplemented, StatusCode::NOT_FOUND, "not_found"),
+            Self::NoMethod { .. } | Self::ConsoleHost { .. } => {
+                (Code::Unimplemented, StatusCode::NOT_FOUND, "not_found")
+            }
             Self::Http1 => (
                 Code::FailedPrecondition,
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,

@@ -20,7 +20,7 @@ use url::Url;
 use super::{store_url, telemetry};
 use crate::argocd;
 use tollgate_config::raw::SettingLocations;
-use tollgate_config::{AdmissionTls, Config, StoreUrl, Tls, WhenUnavailable};
+use tollgate_config::{AdmissionTls, ArgocdServer, Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::export;
@@ -42,6 +42,15 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 /// Returns the problems of all inputs, each with the location in the settings that names the input.
 pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clock) -> Vec<Diagnostic> {
     let mut found = Vec::new();
+    // In a pod it must be wider, because probes come to the pod's address.
+    if !config.admin_listen.ip().is_loopback() && config.plugins.ambient.kubernetes.is_none() {
+        let text = format!(
+            "`admin.listen` is `{}`, and nobody who calls there is asked who they are",
+            config.admin_listen
+        );
+        let hint = "keep it on loopback, such as `127.0.0.1:8081`";
+        found.push(Diagnostic::warning(locations.locate("admin.listen"), text).with_hint(hint));
+    }
     if let Some(tls) = &config.tls {
         certificates(
             Certificates::load(tls.clone(), None),
@@ -87,6 +96,14 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
                 settings.server.origin().ascii_serialization()
             );
             let hint = "until it is, its pages and sign-in by its accounts answer 502";
+            found.push(Diagnostic::warning(locations.locate("argocd.server"), text).with_hint(hint));
+        } else if let Err(error) = answers(settings).await {
+            let text = format!(
+                "`argocd.server`: `{}` does not answer: {error}",
+                settings.server.origin().ascii_serialization()
+            );
+            let hint =
+                "look at its scheme (`argocd-server --insecure` is `http`), and at `argocd.ca` and `argocd.serverName`";
             found.push(Diagnostic::warning(locations.locate("argocd.server"), text).with_hint(hint));
         }
     }
@@ -138,6 +155,29 @@ async fn reachable(url: &Url) -> Result<(), String> {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no connection within {CONNECT:?}")),
+    }
+}
+
+/// Asks argocd-server for its health, as the gateway would speak to it.
+async fn answers(settings: &ArgocdServer) -> Result<(), String> {
+    // The name that the certificate must have is only in the gateway's own connections.
+    if settings.server_name.is_some() {
+        return Ok(());
+    }
+    let mut client = reqwest::Client::builder()
+        .timeout(CONNECT)
+        .redirect(reqwest::redirect::Policy::none());
+    if let Some(ca) = &settings.ca {
+        let pem = std::fs::read(ca).map_err(|error| error.to_string())?;
+        let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| with_causes(&error))?;
+        client = client.tls_certs_only(authorities);
+    }
+    let client = client.build().map_err(|error| with_causes(&error))?;
+    let url = settings.server.join("/healthz").map_err(|error| error.to_string())?;
+    let answer = client.get(url).send().await.map_err(|error| with_causes(&error))?;
+    match answer.status().is_redirection() {
+        true => Err("it redirects, as a server of `https` does that is called by `http`".to_owned()),
+        false => Ok(()),
     }
 }
 

@@ -55,6 +55,7 @@ impl Lines {
                 Ok(Line::Rule(fields)) => self.rule(fields, line, location),
                 Ok(Line::Grant([member, role])) => {
                     self.blanks([&member, &role], &location);
+                    self.pattern_as_subject(&member, &location);
                     self.grants.push(Grant { member, role, location });
                 }
                 Ok(Line::Inert(kind)) => {
@@ -69,6 +70,7 @@ impl Lines {
     fn rule(&mut self, fields: [String; 5], line: &str, location: Location) {
         let [subject, resource, action, object, effect] = fields;
         self.blanks([&subject, &resource, &action, &object], &location);
+        self.pattern_as_subject(&subject, &location);
         let effect = match effect.as_str() {
             "allow" => Effect::Allow,
             "deny" => Effect::Deny,
@@ -108,6 +110,20 @@ impl Lines {
         for field in fields.into_iter().filter(|field| field.ends_with(char::is_whitespace)) {
             let message = format!("field `{}` ends in a blank, which is part of it", line::shorten(field));
             self.finding(location.clone(), message, "remove the blank before the comma");
+        }
+    }
+
+    /// Subjects are compared letter by letter, in Argo CD as well.
+    fn pattern_as_subject(&mut self, subject: &str, location: &Location) {
+        if subject.contains('*') {
+            let message = format!(
+                "subject `{}` has a `*`, and a subject is no pattern: the line is about nobody else than a subject of \
+                 that very name",
+                line::shorten(subject)
+            );
+            let hint = "name each subject, give a role to a group, or set `policy.default` for everybody";
+            let finding = Diagnostic::warning(location.clone(), message);
+            self.diagnostics.push(finding.with_hint(hint));
         }
     }
 
@@ -166,7 +182,17 @@ pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Line
             }
         }
         for group in &role.groups {
-            lines.read(&format!("g, {}, {subject}", group.value), &group.location);
+            let line = format!("g, {}, {subject}", group.value);
+            if !group.value.contains('\n') && !matches!(line::parse(&line), Ok(Line::Grant(_))) {
+                let (name, role) = (line::shorten(&group.value), &role.name);
+                let message = format!("group `{name}` of role `{role}` has a comma or a quotation mark");
+                let hint = "a group is a field of a line of policy; write it in quotation marks, inside the YAML text, \
+                            and double those in it";
+                let finding = Diagnostic::error(group.location.clone(), message);
+                lines.diagnostics.push(finding.with_hint(hint));
+                continue;
+            }
+            lines.read(&line, &group.location);
         }
     }
     lines.drop_if_broken(project);

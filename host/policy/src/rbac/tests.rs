@@ -151,6 +151,58 @@ fn inert_rows_are_warnings_or_errors() {
 }
 
 #[test]
+fn a_subject_with_an_asterisk_warns() {
+    for policy in [
+        "p, *, applications, get, */*, allow",
+        "p, team-*, applications, get, */*, deny",
+        "g, team-*, role:admin\np, role:admin, applications, get, */*, allow",
+    ] {
+        for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
+            let loaded = Rbac::compile(&source(policy, semantics));
+            assert!(loaded.value.is_some());
+            let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            let expected = "has a `*`, and a subject is no pattern";
+            assert!(
+                findings.iter().any(|finding| finding.contains(expected)),
+                "{findings:?}"
+            );
+        }
+    }
+    let rbac = load(&source(
+        "p, team-*, applications, get, */*, allow",
+        RbacSemantics::Argocd,
+    ));
+    assert!(!decide(&rbac, json!({"sub": "team-a"}), GET_X).is_allowed());
+    assert!(decide(&rbac, json!({"sub": "team-*"}), GET_X).is_allowed());
+    // Patterns in the other fields are what they are for.
+    let loaded = Rbac::compile(&source("p, u, *, get, */*, allow", RbacSemantics::Argocd));
+    assert_eq!(loaded.diagnostics, []);
+}
+
+#[test]
+fn a_group_that_a_line_cannot_hold_is_named() {
+    let mut source = source("", RbacSemantics::Argocd);
+    let (name, project) = project(
+        "shop",
+        "ci",
+        &["p, proj:shop:ci, applications, get, shop/*, allow"],
+        &["a, b"],
+    );
+    source.projects.insert(name, project);
+    let loaded = Rbac::compile(&source);
+    let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+    let expected = "group `a, b` of role `ci` has a comma or a quotation mark";
+    assert!(
+        findings.iter().any(|finding| finding.contains(expected)),
+        "{findings:?}"
+    );
+    assert!(
+        !findings.iter().any(|finding| finding.contains("takes 3 fields")),
+        "{findings:?}"
+    );
+}
+
+#[test]
 fn undefined_roles_and_unknown_resources_warn() {
     let loaded = Rbac::compile(&source(
         "g, a, role:none\np, u, aplications, get, *, allow",

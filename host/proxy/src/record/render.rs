@@ -22,7 +22,8 @@ impl Record {
     #[must_use]
     pub fn for_caller(&self) -> Self {
         let mut shown = self.clone();
-        shown.detail.clear();
+        // What the caller was told once is no secret.
+        shown.detail.clone_from(&self.told);
         shown.destination = None;
         shown.credential = None;
         shown.client = None;

@@ -111,6 +111,7 @@ fn a_caller_does_not_see_details_for_operators() {
     let mut open = recorder.open(Method::GET, "/");
     open.note(|record| {
         record.detail = "secret-detail".to_owned();
+        record.told = "no syncs of prod on weekends".to_owned();
         record.destination = Some(Arc::new(Cluster {
             name: "secret-cluster".to_owned(),
             server: "https://secret-server".to_owned(),
@@ -135,6 +136,10 @@ fn a_caller_does_not_see_details_for_operators() {
     assert_eq!(operator.matches("secret-").count(), 6, "{operator}");
     let caller = serde_json::to_string(&record.for_caller()).unwrap();
     assert!(!caller.contains("secret-"), "{caller}");
+    assert!(
+        caller.contains(r#""detail":"no syncs of prod on weekends""#) && !operator.contains("weekends"),
+        "{caller}"
+    );
     assert!(
         operator.contains("10.9.8.7:6") && !caller.contains("10.9.8.7"),
         "{caller}"

@@ -30,6 +30,8 @@ mod ci;
 /// Most entries of one list that are used, as in GitLab.
 const MAX_LIST_ENTRIES: usize = 500;
 
+/// The key that says who may use an agent.
+const USER_ACCESS: &str = "user_access";
 /// Keys of GitLab's `config.yaml` that are not about access.
 const IGNORED_KEYS: [&str; 8] = [
     "gitops",
@@ -319,10 +321,18 @@ fn binding(spec: &Fields<'_>) -> Option<AgentBinding> {
 /// Reads a configuration: GitLab's `config.yaml`, or `spec.config`.
 fn sharing(fields: &Fields<'_>) -> Sharing {
     let earlier = fields.error_count();
+    let has_access = fields.entries().iter().any(|entry| &*entry.key == USER_ACCESS);
     for entry in fields.entries() {
         let key = &*entry.key;
-        if !["user_access", "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
+        if ![USER_ACCESS, "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
+            if !has_access && resembles_access(key) {
+                // Without `user_access` the agent is closed, so this is a mistake like one within it.
+                let finding = Diagnostic::error(fields.key_location(entry), message);
+                let hint = "is `user_access` meant? without it nobody may use the agent";
+                fields.report(finding.with_hint(hint));
+                continue;
+            }
             // A key of a newer GitLab does not make the configuration unusable.
             fields.report(Diagnostic::warning(fields.key_location(entry), message));
         }
@@ -330,12 +340,19 @@ fn sharing(fields: &Fields<'_>) -> Sharing {
     if let Some(ci_access) = fields.child("ci_access") {
         ci::check(&ci_access);
     }
-    let user_access = fields.child("user_access").and_then(|access| user_access(&access));
+    let user_access = fields.child(USER_ACCESS).and_then(|access| user_access(&access));
     match (fields.error_count() > earlier, user_access) {
         (true, _) => Sharing::Invalid,
         (false, None) => Sharing::Nobody,
         (false, Some(user_access)) => Sharing::People(Arc::new(user_access)),
     }
+}
+
+/// Whether a key is `user_access` in another spelling, or with a typing error.
+fn resembles_access(key: &str) -> bool {
+    const MIN_SIMILARITY: f64 = 0.9;
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    strsim::jaro_winkler(&plain(key), &plain(USER_ACCESS)) >= MIN_SIMILARITY
 }
 
 fn user_access(fields: &Fields<'_>) -> Option<UserAccess> {

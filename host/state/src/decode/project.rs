@@ -17,13 +17,25 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 pub(super) fn project(object: &Object<'_>) -> Option<Project> {
     let spec = spec(object, "AppProject")?;
     let destinations = spec.children("destinations");
-    let destinations = destinations.iter().map(destination_rule).collect();
+    let destinations: Vec<Destination> = destinations.iter().map(destination_rule).collect();
+    let source_repos = plain(spec.texts("sourceRepos"));
+    let excludes = |rule: &Destination| {
+        [&rule.name, &rule.server, &rule.namespace]
+            .iter()
+            .any(|part| is_exclusion(part))
+    };
+    if !destinations.is_empty() && destinations.iter().all(excludes) {
+        warn_of_exclusions(object, "destinations");
+    }
+    if !source_repos.is_empty() && source_repos.iter().all(|url| is_exclusion(url)) {
+        warn_of_exclusions(object, "sourceRepos");
+    }
     let issued = status_tokens(&object.fields);
     Some(Project {
         name: object.name.name.clone(),
         labels: object.labels.clone(),
         destinations,
-        source_repos: plain(spec.texts("sourceRepos")),
+        source_repos,
         source_namespaces: plain(spec.texts("sourceNamespaces")),
         permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters"),
         destination_service_accounts: service_accounts(&spec),
@@ -32,6 +44,19 @@ pub(super) fn project(object: &Object<'_>) -> Option<Project> {
         roles: roles(&spec, issued),
         location: object.fields.location(),
     })
+}
+
+fn is_exclusion(pattern: &str) -> bool {
+    pattern.starts_with('!')
+}
+
+/// Argo CD's documentation says that such a list permits nothing; its code permits the rest.
+fn warn_of_exclusions(object: &Object<'_>, key: &str) {
+    let name = &object.name.name;
+    let message = format!("`{key}` of project `{name}` are only exclusions, so everything else is permitted");
+    let finding = Diagnostic::warning(object.fields.location(), message);
+    let hint = "Argo CD permits it, too; add entries without `!` for what is meant to be permitted";
+    object.fields.report(finding.with_hint(hint));
 }
 
 pub(super) fn application(object: &Object<'_>) -> Option<Application> {

@@ -527,3 +527,39 @@ fn secrets_never_show_in_debug() {
     let shown = format!("{:?}", loaded.value.unwrap());
     assert!(!shown.contains("hunter2"), "{shown}");
 }
+
+#[test]
+fn a_project_of_exclusions_alone_is_warned_about() {
+    let of = |spec: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\n---\napiVersion: argoproj.io/v1alpha1\n\
+             kind: AppProject\nmetadata: {{name: shop}}\nspec: {spec}\n"
+        );
+        text_lines(&text)
+    };
+    for (spec, key) in [
+        (
+            "{destinations: [{server: '!https://prod', namespace: '*'}]}",
+            "destinations",
+        ),
+        (
+            "{destinations: [{server: '*', namespace: '!kube-system'}, {name: '!a', namespace: b}]}",
+            "destinations",
+        ),
+        (
+            "{sourceRepos: ['!https://git.example/secret', '!https://git.example/x*']}",
+            "sourceRepos",
+        ),
+    ] {
+        let found = of(spec);
+        let expected = format!("warning: `{key}` of project `shop` are only exclusions");
+        assert!(found.len() == 1 && found[0].contains(&expected), "{spec}: {found:?}");
+    }
+    for spec in [
+        "{destinations: [{server: '!https://prod', namespace: '*'}, {server: '*', namespace: '*'}]}",
+        "{sourceRepos: ['*', '!https://git.example/secret']}",
+        "{destinations: [], sourceRepos: []}",
+    ] {
+        assert_eq!(of(spec), Vec::<String>::new(), "{spec}");
+    }
+}

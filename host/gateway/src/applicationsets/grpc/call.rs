@@ -88,6 +88,13 @@ impl Method {
     ];
 }
 
+impl Method {
+    /// Whether the path is that of a method.
+    pub(crate) fn is_served(path: &str) -> bool {
+        Self::PATHS.into_iter().any(|(served, _)| served == path)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) method: Method,

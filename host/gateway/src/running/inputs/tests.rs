@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::findings;
 use tollgate_config::raw::{self, SettingLocations};
@@ -195,13 +196,52 @@ async fn authorities_of_argocd_server_are_checked() {
     }
 }
 
+/// A server that gives every request this answer.
+async fn answering(answer: &'static str) -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 1024];
+            let _ = stream.read(&mut head).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (address, task)
+}
+
+#[tokio::test]
+async fn an_argocd_server_of_another_scheme_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let redirect = "HTTP/1.1 307 Temporary Redirect\r\nlocation: https://a/\r\ncontent-length: 0\r\n\r\n";
+    let plain = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+    for (scheme, answer) in [("http", redirect), ("https", plain)] {
+        let (address, _task) = answering(answer).await;
+        let settings = format!("argocd: {{server: '{scheme}://{address}'}}\n");
+        let text = found(folder.path(), &settings).await;
+        let expected = format!("warning: `argocd.server`: `{scheme}://{address}` does not answer: ");
+        assert!(matches!(text.as_slice(), [one] if one.contains(&expected)), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_admin_listener_for_everybody_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    for (listen, warns) in [("0.0.0.0:8082", true), ("127.0.0.1:8082", false), ("[::1]:8082", false)] {
+        let text = found(folder.path(), &format!("admin: {{listen: '{listen}'}}\n")).await;
+        let is_warned = text.iter().any(|one| one.contains("warning: `admin.listen`"));
+        assert_eq!(is_warned, warns, "{text:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_argocd_server_that_nobody_reaches_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let settings = format!("argocd: {{server: 'http://{}'}}\n", listener.local_addr().unwrap());
+    let (address, listener) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok").await;
+    let settings = format!("argocd: {{server: 'http://{address}'}}\n");
     assert_eq!(found(folder.path(), &settings).await, [""; 0]);
-    drop(listener);
+    listener.abort();
+    let _ = listener.await;
     let text = found(folder.path(), &settings).await;
     assert!(
         matches!(text.as_slice(), [one] if one.starts_with("tollgate.yaml:3:18: warning: `argocd.server`")),

@@ -377,6 +377,26 @@ fn unknown_configuration_keys_are_only_warned_about() {
 }
 
 #[test]
+fn a_misspelled_user_access_is_a_mistake() {
+    for key in ["userAccess", "user-access", "user_acess", "user_accesss", "User_Access"] {
+        let loaded = inline(&format!("{key}: {{access_as: {{user: {{}}}}, groups: [{{id: a}}]}}"));
+        let lines = lines(&loaded);
+        let expected = format!("`spec.config.{key}` is not known");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains(&expected) && line.contains("is `user_access` meant?")),
+            "{lines:?}"
+        );
+        let agents = loaded.value.unwrap().agents;
+        assert!(agents.values().all(|agent| agent.sharing == Sharing::Invalid), "{key}");
+    }
+    // Beside the right key it is a key of a newer GitLab.
+    let loaded = inline("user_access: {access_as: {user: {}}}, user_accesses: {}");
+    people(&loaded.value.unwrap());
+}
+
+#[test]
 fn a_configuration_is_kept_whole_unless_it_has_mistakes() {
     let document = |config: &str| inline(config).value.unwrap().agents["my-agent"].configuration.clone();
     let all = document("ci_access: {groups: [{id: A/b}]}, gitops: {a: [1, true, \"1\"]}, unknown: x").unwrap();

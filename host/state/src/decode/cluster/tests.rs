@@ -568,3 +568,27 @@ fn what_argo_cd_could_read_or_is_ambiguous_reaches_no_enrolled_cluster() {
     };
     assert_eq!(token.expose_secret(), "b34r3r");
 }
+
+#[test]
+fn a_member_of_another_type_is_named_itself() {
+    for (exec, expected) in [
+        (
+            json!({"command": "aws", "args": "eks get-token"}),
+            "`execProviderConfig.args` must be a list of texts",
+        ),
+        (
+            json!({"command": "aws", "args": [1]}),
+            "`execProviderConfig.args` must be a list of texts",
+        ),
+        (
+            json!({"command": ["aws"], "args": []}),
+            "`execProviderConfig.command` must be text",
+        ),
+        (json!("aws"), "`execProviderConfig` is no object"),
+    ] {
+        let lines = bad(&json!({ "execProviderConfig": exec }));
+        assert!(lines.contains(expected), "{exec}: {lines}");
+        let blames_command = lines.contains("`execProviderConfig.command`");
+        assert_eq!(blames_command, exec["command"].is_array(), "{exec}: {lines}");
+    }
+}

@@ -4,6 +4,7 @@
 //! Security: no program is run, and the advice contains none of their values.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::raw_object::RawObject;
 use crate::Cluster;
@@ -35,15 +36,42 @@ pub(super) enum ExecProgram {
     Other,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Exec {
-    #[serde(default)]
     command: String,
-    #[serde(default)]
     args: Vec<String>,
 }
 
+/// The members that are read, each of any type.
+#[derive(Deserialize)]
+struct RawExec<'a> {
+    #[serde(borrow, default)]
+    command: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
+}
+
 impl Exec {
+    /// Reports which member cannot be read.
+    fn read(json: &str, config: &RawObject<'_>) -> Option<Self> {
+        let Ok(RawExec { command, args }) = serde_json::from_str(json) else {
+            config.mistake("`execProviderConfig` is no object, or has a member twice");
+            return None;
+        };
+        let mut exec = Self::default();
+        match command.map(|command| serde_json::from_str(command.get())) {
+            None => {}
+            Some(Ok(command)) => exec.command = command,
+            Some(Err(_)) => config.mistake("`execProviderConfig.command` must be text"),
+        }
+        match args.map(|args| serde_json::from_str::<Option<_>>(args.get())) {
+            None => {}
+            Some(Ok(args)) => exec.args = args.unwrap_or_default(),
+            Some(Err(_)) => config.mistake("`execProviderConfig.args` must be a list of texts"),
+        }
+        Some(exec)
+    }
+
     /// The name of the program, without its folder.
     fn program(&self) -> &str {
         let program = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -67,8 +95,7 @@ impl Exec {
 /// - `cluster`: whose credential the helper must ask for; `None` if that is not known.
 pub(super) fn exec(config: &RawObject<'_>, cluster: Option<&Cluster>) -> Option<ExecProgram> {
     let json = config.raw("execProviderConfig")?;
-    let Ok(exec) = serde_json::from_str::<Exec>(json) else {
-        config.mistake("`execProviderConfig` has no `command` that is text");
+    let Some(exec) = Exec::read(json, config) else {
         return Some(ExecProgram::Other);
     };
     if let Some(arguments) = exec.helper_arguments() {
