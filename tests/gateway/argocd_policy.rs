@@ -354,7 +354,8 @@ async fn an_upsert_is_decided_as_an_update_too() {
     // A policy that allows updates and not creates refuses both.
     change(
         &world,
-        "deny contains \"no new ones\" if input.request.action == \"create\"",
+        "deny contains \"no new ones\" if {\n\tinput.request.action == \"create\"\n\t\
+         input.request.method == \"Create\"\n}",
     )
     .await;
     assert_eq!(send(&world, &create("?upsert=true")).await.status, 403);

@@ -9,3 +9,4 @@ mod examples;
 mod functions;
 mod random;
 mod repositories;
+mod schema;

@@ -179,9 +179,12 @@ pub struct Record {
     /// Text for operators; may name things the caller must not learn.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// The text of a refusal as the caller got it. Callers see it in place of `detail`.
+    /// The text of a refusal as the caller got it.
     #[serde(skip)]
     pub told: String,
+    /// The same, in a record for callers, who see no `detail`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
     /// Status the caller got; 499 if the caller had disconnected.
     pub status: u16,
     /// How the exchange was ended from outside after it had been allowed.

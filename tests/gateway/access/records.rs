@@ -153,6 +153,9 @@ async fn people_read_their_own_decisions_only() {
     // Only operators see which rule decided.
     assert_eq!(own["checks"][0]["allowed"], true);
     assert!(own["checks"][0].get("rule").is_none() && own.get("detail").is_none());
+    // What was said to the caller is no news.
+    let told: Value = answer.json().await.unwrap();
+    assert!(own["message"].is_string() && told.as_object().unwrap().values().any(|said| *said == own["message"]));
     let operators: Value = serde_json::from_str(&world.admin(&format!("/decisions/{id}")).await).unwrap();
     assert!(operators["checks"][0]["rule"].as_str().unwrap().contains("alice"));
     let others = refusal(read(Some("bob"), &id).await).await;

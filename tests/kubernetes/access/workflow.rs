@@ -373,14 +373,9 @@ async fn clients_that_send_an_origin_execute_and_watch() {
         }
     }
     assert_eq!(String::from_utf8_lossy(&output), "hello\n");
-    // fabric8 6: no port is written as -1.
+    // fabric8. Releases that write no port as `-1` are refused by today's kube-apiserver itself.
     let watch = format!("/api/v1/namespaces/{home}/configmaps?allowWatchBookmarks=true&watch=true");
-    let name = host.split(':').next().unwrap();
-    for origin in [
-        format!("https://{name}:-1"),
-        format!("https://{host}"),
-        "http://localhost:8001".to_owned(),
-    ] {
+    for origin in [format!("https://{host}"), "http://localhost:8001".to_owned()] {
         let (mut socket, _) = open(&watch, &[("origin", &origin)]).await.unwrap();
         let event = socket.next().await.unwrap().unwrap().into_text().unwrap();
         let event: Value = serde_json::from_str(&event).unwrap();

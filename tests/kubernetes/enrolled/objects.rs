@@ -285,17 +285,12 @@ async fn collections_and_content_of_subresources_reach_no_object_of_others() {
     let administrator = scene.cluster.admin();
     administrator.apply(&scene.tracked("theirs", "cart")).await;
     let home = &scene.home;
+    scene.cluster.running_pod(home, "theirs").await;
+    let claim = |application: &str| format!("{application}:/Pod:{home}/theirs");
+    let tracked = format!("{ID}={}", claim("cart"));
+    let here = format!("--namespace={home}");
     administrator
-        .apply(
-            &json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": {"name": "theirs", "namespace": home, "annotations": {
-                    "argocd.argoproj.io/tracking-id": format!("cart:/Service:{home}/theirs"),
-                }},
-                "spec": {"ports": [{"port": 80}]},
-            })
-            .to_string(),
-        )
+        .succeed(&["annotate", "pod", "theirs", &tracked, &here])
         .await;
     let account = format!("--as={}", Scene::account(home, "deployer"));
     let path = format!("/api/v1/namespaces/{home}/configmaps");
@@ -311,14 +306,12 @@ async fn collections_and_content_of_subresources_reach_no_object_of_others() {
             .await;
     }
     let claims = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "theirs", "namespace": home, "annotations": {
-            "argocd.argoproj.io/tracking-id": format!("shop:/Service:{home}/theirs"),
-        }},
-        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "theirs", "namespace": home, "annotations": {ID: claim("shop")}},
+        "status": {"message": "taken over"},
     })
     .to_string();
-    let status = format!("/api/v1/namespaces/{home}/services/theirs/status");
+    let status = format!("/api/v1/namespaces/{home}/pods/theirs/status");
     let arguments = ["replace", "--raw", &status, &account, "--filename=-"];
     scene
         .refused((&arguments, &claims), ("update", "object_of_another_application"))

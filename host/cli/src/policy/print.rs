@@ -196,6 +196,9 @@ fn explain(
     if !is_decided(report) {
         return Ok(());
     }
+    if let Some((file, line, rule)) = refusing_line(report, text) {
+        writeln!(out, "refused by {file}:{line}  {rule}\n")?;
+    }
     if !report.untrue.is_empty() {
         let row = |untrue: &UntrueCondition| {
             let UntrueCondition { file, line, rule, text } = untrue;
@@ -220,6 +223,23 @@ fn explain(
         }
     }
     Ok(())
+}
+
+/// The only line that was reached and has the reason of a denial as its text: that of the rule that
+/// denied.
+fn refusing_line<'r>(report: &'r CheckReport, text: impl Fn(&str, u32) -> &'r str) -> Option<(&'r str, u32, &'r str)> {
+    let decision = report.evaluation.as_ref()?;
+    let denies = decision.get("allow") == Some(&Value::Bool(false));
+    let reason = decision.get("reason").and_then(Value::as_str).filter(|_| denies)?;
+    let literal = Value::from(reason).to_string();
+    let lines = report
+        .coverage
+        .iter()
+        .flat_map(|file| file.covered.iter().map(|line| (file.file.as_str(), *line)));
+    let mut found = lines
+        .map(|(file, line)| (file, line, text(file, line).trim()))
+        .filter(|(_, _, text)| text.contains(&literal) && !text.starts_with("default "));
+    found.next().filter(|_| found.next().is_none())
 }
 
 fn print_decision(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {

@@ -47,7 +47,8 @@ pub(super) struct Decision {
     pub(super) front: Text,
     pub(super) outcome: Text,
     pub(super) reason: Text,
-    #[serde(default)]
+    /// What its caller was told.
+    #[serde(default, rename = "message")]
     detail: Text,
     status: u16,
     #[serde(default)]

@@ -22,8 +22,9 @@ impl Record {
     #[must_use]
     pub fn for_caller(&self) -> Self {
         let mut shown = self.clone();
+        shown.detail.clear();
         // What the caller was told once is no secret.
-        shown.detail.clone_from(&self.told);
+        shown.message.clone_from(&self.told);
         shown.destination = None;
         shown.credential = None;
         shown.client = None;

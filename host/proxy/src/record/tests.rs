@@ -137,7 +137,7 @@ fn a_caller_does_not_see_details_for_operators() {
     let caller = serde_json::to_string(&record.for_caller()).unwrap();
     assert!(!caller.contains("secret-"), "{caller}");
     assert!(
-        caller.contains(r#""detail":"no syncs of prod on weekends""#) && !operator.contains("weekends"),
+        caller.contains(r#""message":"no syncs of prod on weekends""#) && !operator.contains("weekends"),
         "{caller}"
     );
     assert!(
