@@ -397,3 +397,66 @@ async fn what_is_tollgates_stays_so_below_the_root_path() {
         assert!(backend.seen().is_empty(), "{path}");
     }
 }
+
+/// kubectl without the path of its server, as behind `kubectl proxy`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_an_agent_at_another_path_is_told_of_the_prefix() {
+    let backend = echo().await;
+    for argocd in [json!({"server": format!("http://{}", backend.address)}), Value::Null] {
+        let mut settings = json!({"kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]}});
+        if !argocd.is_null() {
+            settings["argocd"] = argocd;
+        }
+        let setup = Setup {
+            settings,
+            ..Setup::default()
+        };
+        let world = setup.start().await;
+        let fields = "authorization: Bearer pat:1:t\r\n";
+        let answer = send(&world, &head("GET", "/api/v1/namespaces/shop/pods", fields)).await;
+        let status: Value = serde_json::from_slice(&answer.content).unwrap();
+        assert_eq!((answer.status, &status["kind"]), (400, &json!("Status")), "{status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(
+            message.contains("`/k8s-proxy/`") && message.contains("--append-server-path"),
+            "{message}"
+        );
+    }
+    assert!(backend.seen().is_empty());
+}
+
+/// `argocd login` to the host name that the console has for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_at_the_consoles_host_is_told_where_argocd_is() {
+    let backend = echo().await;
+    let setup = Setup {
+        settings: json!({
+            "argocd": {"server": format!("http://{}", backend.address)},
+            "console": {"url": "https://console.example"},
+        }),
+        argocd_cm: map(&[("url", "https://argocd.example")]),
+        ..Setup::default()
+    };
+    let world = setup.start().await;
+    let call = |host: &str| {
+        let frame = [0u8; 5];
+        let head = format!(
+            "POST /session.SessionService/Create HTTP/1.1\r\nhost: {host}\r\ncontent-type: \
+             application/grpc-web+proto\r\ncontent-length: {}\r\n\r\n",
+            frame.len()
+        );
+        [head.as_bytes(), &frame].concat()
+    };
+    let answer = send(&world, &call("console.example")).await;
+    let said = format!("{}{}", answer.head, String::from_utf8_lossy(&answer.content));
+    for expected in ["console.example", "console.url", "https://argocd.example"] {
+        let encoded = expected.replace(':', "%3A").replace('/', "%2F");
+        assert!(
+            said.contains(expected) || said.contains(&encoded),
+            "no {expected}: {said}"
+        );
+    }
+    assert!(backend.seen().is_empty());
+    send(&world, &call("argocd.example")).await;
+    assert_eq!(backend.seen().len(), 1);
+}

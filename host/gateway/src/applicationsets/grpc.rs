@@ -46,7 +46,7 @@ pub(crate) enum Error {
     NoMethod { path: String },
     /// A call for argocd-server, sent to the host that the console has for itself.
     #[error(
-        "this host has no `{path}`: `{host}` is the console's own, by `authentication.console.url` of the settings; \
+        "this host has no `{path}`: `{host}` is the console's own, by `console.url` of the settings; \
          Argo CD is on every other host name of the gateway{}",
         .argocd.as_ref().map(|url| format!(", such as that of `{url}`")).unwrap_or_default()
     )]

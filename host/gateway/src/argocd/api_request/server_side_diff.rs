@@ -221,7 +221,10 @@ mod tests {
                 "{other}: {refused:?}"
             );
         }
-        let refused = check(&query(&[mine.clone()], &[&own.to_string(), &own.to_string()]));
+        let refused = check(&query(
+            std::slice::from_ref(&mine),
+            &[&own.to_string(), &own.to_string()],
+        ));
         assert!(
             matches!(refused, Err(Error::Count { live: 1, target: 2 })),
             "{refused:?}"
