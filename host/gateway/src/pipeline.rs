@@ -262,7 +262,7 @@ impl Gateway {
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
             return front_state.answer_gateway((head, body), &snapshot, record).await;
         }
-        if let (Route::Grpc(_), Some(error)) = (&route, console_host_error(snapshot, &head)) {
+        if let (Route::Grpc(_), Some(error)) = (&route, console_host_error(&snapshot, &head)) {
             return Err(error.into());
         }
         let (route, head) = match route {
