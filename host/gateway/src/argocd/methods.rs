@@ -70,6 +70,39 @@ pub struct MessageFields {
     /// Manifests to sync instead of those in the repository. With any, argocd-server checks
     /// `applications, override` as well.
     pub manifests: Option<FieldPath>,
+    /// The object of the Application's resource tree that the call changes.
+    pub resource: Option<ResourceFields>,
+}
+
+/// Where a request message names an object of a resource tree, and what happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceFields {
+    /// API group.
+    pub group: FieldPath,
+    /// Kind.
+    pub kind: FieldPath,
+    /// Namespace.
+    pub namespace: FieldPath,
+    /// Name.
+    pub name: FieldPath,
+    /// What happens to it.
+    pub change: ResourceChangeFields,
+}
+
+/// What a call does to an object of a resource tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceChangeFields {
+    /// It is patched.
+    Patch {
+        /// The patch, a text.
+        patch: FieldPath,
+        /// Its media type.
+        kind: FieldPath,
+    },
+    /// It is deleted.
+    Delete,
+    /// An action of Argo CD runs on it.
+    Action,
 }
 
 /// A method of Argo CD's API.
@@ -104,8 +137,30 @@ impl MessageFields {
             application,
             namespace,
             manifests,
+            resource,
         } = *self;
-        [project, application, namespace, manifests].into_iter().flatten()
+        let resource = resource.into_iter().flat_map(|resource| {
+            let ResourceFields {
+                group,
+                kind,
+                namespace,
+                name,
+                change,
+            } = resource;
+            let patch = match change {
+                ResourceChangeFields::Patch { patch, kind } => [Some(patch), Some(kind)],
+                ResourceChangeFields::Delete | ResourceChangeFields::Action => [None, None],
+            };
+            [group, kind, namespace, name]
+                .map(Some)
+                .into_iter()
+                .chain(patch)
+                .flatten()
+        });
+        [project, application, namespace, manifests]
+            .into_iter()
+            .flatten()
+            .chain(resource)
     }
 
     const NONE: Self = Self {
@@ -113,6 +168,7 @@ impl MessageFields {
         application: None,
         namespace: None,
         manifests: None,
+        resource: None,
     };
 
     const fn project(self, name: &'static str, numbers: [u32; 3]) -> Self {
@@ -132,6 +188,25 @@ impl MessageFields {
     const fn namespace(self, name: &'static str, numbers: [u32; 3]) -> Self {
         Self {
             namespace: Some(FieldPath { name, numbers }),
+            ..self
+        }
+    }
+
+    const fn resource(self, change: ResourceChangeFields) -> Self {
+        const fn field(name: &'static str, number: u32) -> FieldPath {
+            FieldPath {
+                name,
+                numbers: [number, 0, 0],
+            }
+        }
+        Self {
+            resource: Some(ResourceFields {
+                namespace: field("namespace", 2),
+                name: field("resourceName", 3),
+                group: field("group", 5),
+                kind: field("kind", 6),
+                change,
+            }),
             ..self
         }
     }

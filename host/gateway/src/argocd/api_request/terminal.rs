@@ -21,5 +21,6 @@ pub(super) static TERMINAL: ApiMethod = ApiMethod {
         application: Some(FieldPath::in_query("appName")),
         namespace: Some(FieldPath::in_query("appNamespace")),
         manifests: None,
+        resource: None,
     },
 };
