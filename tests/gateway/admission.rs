@@ -32,6 +32,8 @@ p, mallory, applications, create, shop/*, allow
 p, mallory, applications, update, shop/*, allow
 p, mallory, applications, delete, shop/*, allow
 p, mallory, applicationsets, update, shop/*, allow
+p, mallory, applications, *, team-b/*, allow
+p, mallory, applicationsets, update, team-b/*, allow
 p, editor, applications, update, shop/*, allow
 p, editor, projects, update, shop, allow
 p, syncer, applications, update, shop/*, allow
@@ -79,7 +81,7 @@ impl Scene {
             .unwrap()
             .extend(settings.as_object().unwrap().clone());
         layout.object("ConfigMap", "argocd-cm", &json!({}), &data);
-        for name in ["shop", "other", "platform", "team-a"] {
+        for name in ["shop", "other", "platform", "team-a", "team-b"] {
             layout.write(&project(name));
         }
         for (name, project) in [("root", "platform"), ("cart", "shop"), ("theirs", "other")] {
