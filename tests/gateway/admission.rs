@@ -58,17 +58,17 @@ struct Answer {
 
 impl Scene {
     async fn start() -> Self {
-        Self::start_with(&[], json!({})).await
+        Self::start_with(&[], &json!({})).await
     }
 
     /// - `more`: objects of the state.
     /// - `settings`: of `argocd-cm`.
-    async fn start_with(more: &[Value], settings: Value) -> Self {
+    async fn start_with(more: &[Value], settings: &Value) -> Self {
         Self::start_before(more, settings, None).await
     }
 
     /// The same, with an argocd-server behind it.
-    async fn start_before(more: &[Value], settings: Value, argocd: Option<&Backend>) -> Self {
+    async fn start_before(more: &[Value], settings: &Value, argocd: Option<&Backend>) -> Self {
         let webhook = Webhook::new();
         let mut layout = Layout::new_in(NAMESPACE, &["alice"], POLICY);
         webhook.configure(&mut layout, &json!({"children": {"platform": ["platform", "team-*"]}}));

@@ -20,7 +20,7 @@ async fn start(server: &str, mode: &str) -> Scene {
         "stringData": {"name": "prod", "server": "https://prod.example:6443", "config": "{}"},
     });
     let settings = json!({"application.sync.impersonation.enabled": mode});
-    Scene::start_with(&[root, platform, cluster], settings).await
+    Scene::start_with(&[root, platform, cluster], &settings).await
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ impl Scene {
 async fn a_child_is_changed_by_the_rights_on_it_and_not_on_its_parent() {
     let backend = Backend::start(|_| Reply::ok("{}")).await;
     let objects = [application("mine", "shop"), set("apps", "other"), set("hers", "shop")];
-    let scene = Scene::start_before(&objects, json!({}), Some(&backend)).await;
+    let scene = Scene::start_before(&objects, &json!({}), Some(&backend)).await;
     let merge = "merge-patch%2Bjson";
     let move_away = json!({"spec": {"project": "other"}});
     let operation = json!({"operation": {"sync": {"manifests": ["{}"]}}});

@@ -323,7 +323,7 @@ async fn controllers_mark_nothing_of_others() {
 #[tokio::test]
 async fn an_operation_is_started_in_no_other_name_and_from_no_other_revision() {
     let setting = json!({"application.sync.requireOverridePrivilegeForRevisionSync": "true"});
-    let scene = Scene::start_with(&[], setting).await;
+    let scene = Scene::start_with(&[], &setting).await;
     let cart = with(application("cart", "shop"), "/spec/source/targetRevision", json!("v1"));
     let start = |operation: Value| merged(&cart, &json!({"operation": operation}));
     let other = start(json!({"sync": {"revision": "evil-branch"}}));

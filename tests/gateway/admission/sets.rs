@@ -119,7 +119,7 @@ async fn a_tracking_id_alone_gives_a_set_no_rights() {
             ),
         ),
     ] {
-        let scene = Scene::start_with(&[claimed.clone()], settings).await;
+        let scene = Scene::start_with(&[claimed.clone()], &settings).await;
         let child = generated("evil", "team-a", &claimed);
         scene
             .denies(
@@ -177,7 +177,7 @@ async fn a_tracking_id_alone_gives_a_set_no_rights() {
 #[tokio::test]
 async fn the_label_that_tracks_is_not_taken_from_callers_of_the_api() {
     let label = json!({"application.resourceTrackingMethod": "label"});
-    let scene = Scene::start_with(&[], label).await;
+    let scene = Scene::start_with(&[], &label).await;
     let client = scene.gateway.client("alice");
     let url = format!("{}/api/v1/applicationsets", scene.gateway.url());
     let mut sent = with(
@@ -207,7 +207,7 @@ async fn an_application_takes_over_no_set_whose_applications_are_outside_its_pro
             generated("a", "other", &set("owning", "{{.project}}")),
             generated("b", "other", &set("fixed", "shop")),
         ],
-        json!({}),
+        &json!({}),
     )
     .await;
     let mine = |set: &Value| {
