@@ -12,6 +12,7 @@
 
 mod access;
 mod admin;
+mod admission;
 mod answers;
 mod application_grants;
 mod applications;

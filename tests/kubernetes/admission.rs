@@ -331,11 +331,33 @@ async fn components_change_what_they_find_out_and_nothing_else() {
     let scene = Scene::start(&json!({})).await;
     let theirs = application("theirs", "other");
     for component in [CONTROLLER, SET_CONTROLLER] {
-        let status = patch(&json!({"status": {"sync": {"status": "Synced"}}, "operation": {"sync": {}}}));
+        let status = patch(&json!({"status": {"sync": {"status": "Synced"}}}));
         let run = scene
             .run_as(component, &["patch", "application", "theirs", "--type=merge", &status])
             .await;
         assert!(run.status.success(), "{}", run.stderr);
+        // An operation is no progress, wherever it stands.
+        for started in [
+            json!({"operation": {"sync": {}}}),
+            json!({"operation": {}}),
+            json!({"status": {"operationState": {
+                "phase": "Running", "startedAt": "2026-01-01T00:00:00Z", "operation": {"sync": {"manifests": ["{}"]}},
+            }}}),
+            json!({"metadata": {"annotations": {"argocd.argoproj.io/skip-reconcile": "true"}}}),
+            json!({"metadata": {"finalizers": ["resources-finalizer.argocd.argoproj.io"]}}),
+        ] {
+            let run = scene
+                .run_as(
+                    component,
+                    &["patch", "application", "theirs", "--type=merge", &patch(&started)],
+                )
+                .await;
+            assert!(
+                !run.status.success() && run.stderr.contains("admission.tollgate.dev"),
+                "{started}: {}",
+                run.stderr
+            );
+        }
         let moved = with(theirs.clone(), "/spec/project", json!("shop"));
         let run = scene.write_as(component, &moved, &[]).await;
         assert!(
@@ -541,7 +563,24 @@ async fn while_the_gateway_is_away_nothing_is_written_but_progress() {
     let progress = ["patch", "application", "theirs", "--type=merge", &status];
     let run = scene.run_as(CONTROLLER, &progress).await;
     assert!(run.status.success(), "{}", run.stderr);
+    let refresh = r#"--patch={"metadata": {"annotations": {"argocd.argoproj.io/refresh": "normal"}}}"#;
+    let refreshed = ["patch", "application", "theirs", "--type=merge", refresh];
+    let ended = [
+        "patch",
+        "application",
+        "theirs",
+        "--type=merge",
+        r#"--patch={"operation": null}"#,
+    ];
+    for free in [&refreshed, &ended] {
+        let run = scene.run_as(CONTROLLER, free).await;
+        assert!(run.status.success(), "{}", run.stderr);
+    }
     let run = scene.run_as("alice", &progress).await;
+    assert!(run.stderr.contains("failed calling webhook"), "{}", run.stderr);
+    let sync = patch(&json!({"operation": {"sync": {}}}));
+    let started = ["patch", "application", "theirs", "--type=merge", &sync];
+    let run = scene.run_as(CONTROLLER, &started).await;
     assert!(run.stderr.contains("failed calling webhook"), "{}", run.stderr);
     scene.gateway.restart().await;
     scene.takes("alice", &application("cart", "shop")).await;

@@ -38,6 +38,10 @@ pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 /// signs it; what was sent is ignored.
 pub const AUTHOR_ANNOTATION: &str = "tollgate.dev/author";
 
+/// Annotation of a set with the signed statement of the Application that deployed it. Only the
+/// mutating webhook signs it; what was sent is ignored.
+pub const PARENT_ANNOTATION: &str = "tollgate.dev/parent";
+
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]

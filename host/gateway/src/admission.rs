@@ -4,8 +4,8 @@
 //!
 //! `/admission` is for a `ValidatingWebhookConfiguration`, `/admission/author` for a
 //! `MutatingWebhookConfiguration` that adds who wrote an ApplicationSet. Both answer 200 with an
-//! `AdmissionReview` of `admission.k8s.io/v1`, also if they refuse. What is no review gets 400, 404,
-//! 405 or 413.
+//! `AdmissionReview` of `admission.k8s.io/v1`, also if they refuse, or cannot judge what is reviewed.
+//! What is no review gets 400, 404, 405, 413 or 503.
 //!
 //! Every review has one decision record. It names who wrote, the object, and the author or the parent
 //! Application by whose rights it was judged.
@@ -16,6 +16,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -23,8 +24,10 @@ use futures_util::FutureExt as _;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, ConvertAdmissionReviewError};
-use kube::core::{DynamicObject, response::StatusSummary};
+use kube::core::{DynamicObject, TypeMeta, response::StatusSummary};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::admission::author::AuthorPatch;
 use crate::admission::judge::{Judge, Refusal};
@@ -42,7 +45,9 @@ use tollgate_state::write::Writer;
 
 mod author;
 mod certificate;
+mod changes;
 mod judge;
+mod operation;
 mod probe;
 mod review;
 mod stored_sets;
@@ -55,6 +60,21 @@ pub(crate) use stored_sets::StoredSets;
 /// a request to kube-apiserver, with what JSON adds.
 const CONTENT_BYTES: u64 = 8 << 20;
 
+/// Bytes of all reviews that are read or judged at a time.
+const TOTAL_BYTES: usize = 24 << 20;
+
+/// Most values and keys of a review, whose memory is a multiple of their bytes.
+const MAX_VALUES: usize = 1_000_000;
+
+/// Time for the whole of a review. API servers wait ten seconds for the answer.
+const READ_TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Connections at once, of which one address has half. API servers keep one each.
+const CONNECTIONS: usize = 64;
+
+/// Reviews at once in a connection.
+const STREAMS: u32 = 32;
+
 const VALIDATE: &str = "/admission";
 const ADD_AUTHOR: &str = "/admission/author";
 
@@ -66,6 +86,17 @@ pub(crate) struct AdmissionHandler {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sets: Arc<StoredSets>,
     pub(crate) clock: Clock,
+    pub(crate) memory: ReviewMemory,
+}
+
+/// The memory for all reviews: a permit a byte.
+#[derive(Debug)]
+pub(crate) struct ReviewMemory(Arc<Semaphore>);
+
+impl Default for ReviewMemory {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(TOTAL_BYTES)))
+    }
 }
 
 /// Why a request is no review. Each text is for who set up the webhook.
@@ -77,6 +108,10 @@ enum RequestError {
     Method,
     #[error("the review cannot be received: {0}")]
     Content(forward::Error),
+    #[error("the review did not arrive within {READ_TIME_LIMIT:?}, or others take all {TOTAL_BYTES} bytes for reviews")]
+    Overloaded,
+    #[error("the review has {observed} values or more, at most {MAX_VALUES} are allowed")]
+    Values { observed: usize },
     #[error("this is no `AdmissionReview` of `admission.k8s.io/v1` with a request: {0}")]
     Review(String),
     #[error("the settings have no section `admission`")]
@@ -94,6 +129,8 @@ impl RequestError {
             Self::Path | Self::Off | Self::Unauthenticated => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Content(error) => error.status(),
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Values { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Review(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -121,10 +158,14 @@ pub(crate) async fn certificates(
     started.await.context("`admission.tls.secret`")
 }
 
-/// The bounds of the listener. The only clients are API servers.
-pub(crate) fn limits(limits: &tollgate_config::RequestLimits, drain: std::time::Duration) -> Limits {
+/// The bounds of the listener. The only clients are API servers, but anybody may be able to connect.
+pub(crate) fn limits(limits: &tollgate_config::RequestLimits, drain: Duration) -> Limits {
     Limits {
         body_bytes: CONTENT_BYTES,
+        body_idle: READ_TIME_LIMIT,
+        streams: STREAMS,
+        connections: limits.connections.min(CONNECTIONS),
+        connections_per_address: limits.connections_per_address.min(CONNECTIONS / 2),
         ..Limits::new(limits, drain)
     }
 }
@@ -178,14 +219,28 @@ impl AdmissionHandler {
         if head.method != Method::POST {
             return Err(RequestError::Method);
         }
-        let content = body.buffer_all(CONTENT_BYTES).await.map_err(RequestError::Content)?;
-        let request = read(&content)?;
+        // The share of the memory is held until the answer.
+        let (content, _share) = self.receive(body).await?;
         let settings = snapshot.policies.config.admission.as_ref().ok_or(RequestError::Off)?;
         if adds_author && settings.client_certificate_authority.is_none() {
             return Err(RequestError::Unauthenticated);
         }
+        let incomplete = |why: String| Err(Refusal::new("object_incomplete", format!("it cannot be judged: {why}")));
+        let request = match read(&content) {
+            Ok(request) => request,
+            Err(error) => {
+                let response = unread_response(&content).ok_or(error)?;
+                let why = "an object in it cannot be read".to_owned();
+                return Ok(self.conclude(settings, (response, incomplete(why)), record));
+            }
+        };
         let mut response = AdmissionResponse::from(&request);
-        let object = WrittenObject::read(&request).map_err(RequestError::Review)?;
+        let object = match WrittenObject::read(&request) {
+            Ok(object) => object,
+            // The validating webhook is asked once there is a name.
+            Err(_) if adds_author => return Ok((Outcome::Allowed, "author_kept", response.into_review())),
+            Err(why) => return Ok(self.conclude(settings, (response, incomplete(why)), record)),
+        };
         let Some(object) = object else {
             let text = "Tollgate judges ApplicationSets, Applications and AppProjects only".to_owned();
             response.warnings = Some(vec![text]);
@@ -199,7 +254,7 @@ impl AdmissionHandler {
         });
         record.finish_stage(Stage::Authenticate);
         if adds_author {
-            let patch = AuthorPatch::of(&judge, &writer, &object, self.clock.unix_seconds());
+            let patch = AuthorPatch::of(&judge, &writer, &object, self.clock.unix_seconds()).await;
             let response = match patch.apply(response) {
                 Ok(response) => response,
                 Err(error) => return Err(RequestError::Review(error.to_string())),
@@ -209,6 +264,20 @@ impl AdmissionHandler {
         let judged = judge.judge(&writer, &object, record).await;
         record.finish_stage(Stage::Authorize);
         Ok(self.conclude(settings, (response, judged), record))
+    }
+
+    async fn receive(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), RequestError> {
+        let received = timeout(READ_TIME_LIMIT, body.buffer_within(CONTENT_BYTES, &self.memory.0)).await;
+        let received = received.map_err(|_| {
+            self.metrics.admission_overloaded.inc();
+            RequestError::Overloaded
+        })?;
+        let (content, share) = received.map_err(RequestError::Content)?;
+        let starts = content.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{'));
+        match starts.count() {
+            observed if observed > MAX_VALUES => Err(RequestError::Values { observed }),
+            _ => Ok((content, share)),
+        }
     }
 
     fn conclude(
@@ -247,6 +316,29 @@ fn read(content: &Bytes) -> Result<AdmissionRequest<DynamicObject>, RequestError
         .map_err(|error| RequestError::Review(error.to_string()))?
         .try_into();
     request.map_err(|error: ConvertAdmissionReviewError| RequestError::Review(error.to_string()))
+}
+
+/// The answer to a review whose request cannot be read. `None` if it is no review.
+fn unread_response(content: &Bytes) -> Option<AdmissionResponse> {
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        #[serde(flatten)]
+        types: TypeMeta,
+        request: Request,
+    }
+    #[derive(serde::Deserialize)]
+    struct Request {
+        uid: String,
+    }
+    let Envelope { types, request } = serde_json::from_slice(content).ok()?;
+    let is_review = types.kind == "AdmissionReview" && types.api_version == "admission.k8s.io/v1";
+    is_review.then(|| {
+        let mut response = AdmissionResponse::invalid("");
+        response.types = types;
+        response.uid = request.uid;
+        response.allowed = true;
+        response
+    })
 }
 
 fn json(review: &AdmissionReview<DynamicObject>) -> Response<Body> {

@@ -199,6 +199,13 @@ impl ApplicationSetHandler<'_, '_> {
             if namespace.is_empty() {
                 metadata.insert("namespace".to_owned(), control_plane.as_str().into());
             }
+            // SECURITY: only Argo CD's controller says which Application an object belongs to. The
+            // annotation that tracks is never taken from the sender either.
+            let front = self.snapshot.policies.applications.as_ref();
+            let label = front.and_then(|front| front.index.tracking.label());
+            if let (Some(label), Some(labels)) = (label, metadata.get_mut("labels").and_then(Value::as_object_mut)) {
+                labels.remove(label);
+            }
         }
         let set = read(object)?;
         self.check_fields(&set)?;

@@ -31,6 +31,7 @@ use tollgate_proxy::target;
 use tollgate_state::{ClusterTls, TlsVerification};
 
 mod api_request;
+mod children;
 pub(crate) mod message;
 pub mod methods;
 pub mod permit;

@@ -435,6 +435,7 @@ fn argocd_error(error: &argocd::permit::Error) -> ErrorResponse {
     let text = || error.to_string();
     match error {
         Error::Denied(reason) => denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::Child(_) => denied(StatusCode::FORBIDDEN, "permission_denied", text()),
         Error::Policy(rego::Error::Stuck) => failed(StatusCode::FORBIDDEN, "policy_stuck", text()),
         Error::Policy(_) => failed(StatusCode::FORBIDDEN, "policy_failed", text()),
         Error::Request(RequestError::Content(error)) => forward_error(error),

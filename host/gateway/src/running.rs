@@ -244,6 +244,7 @@ impl RunningGateway {
                     metrics: Arc::clone(&metrics),
                     sets: StoredSets::new(Arc::clone(&current), Arc::clone(loader.source())),
                     clock: clock.clone(),
+                    memory: admission::ReviewMemory::default(),
                 };
                 let serving = tokio::spawn(server.serve(Arc::new(handler), stop.clone()));
                 tracing::info!(listen = %address, "the admission webhook is listening");

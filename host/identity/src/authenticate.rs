@@ -42,7 +42,7 @@ mod verified_tokens;
 mod tests;
 
 pub use argocd_token::ISSUER as ARGOCD_ISSUER;
-pub use author::{AuthorError, AuthorKey, AuthoredSet, KUBERNETES_ISSUER};
+pub use author::{AuthorError, AuthorKey, AuthoredSet, DeployedBy, KUBERNETES_ISSUER};
 pub use error::{Error, InvalidTokenReason};
 pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;

@@ -61,6 +61,8 @@ pub struct Metrics {
     pub control_plane_would_refuse: Counter,
     /// The same for writes to the control plane's cluster.
     pub admission_would_refuse: Counter,
+    /// Reviews that were not read in time, or had no share of the memory for reviews in time.
+    pub admission_overloaded: Counter,
     application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
     agents_connected: Gauge,
     agent_streams: Gauge,
@@ -177,6 +179,11 @@ impl Default for Metrics {
                 all,
                 "tollgate_admission_would_refuse",
                 "Writes to the control plane's cluster that passed because `admission.mode` is `audit`",
+            ),
+            admission_overloaded: register(
+                all,
+                "tollgate_admission_overloaded",
+                "Reviews for the admission webhook that were too slow, or found no memory in time",
             ),
             registry,
         }

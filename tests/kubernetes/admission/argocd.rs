@@ -173,9 +173,13 @@ async fn a_changed_repository_makes_nothing_that_the_author_of_the_set_may_not()
 #[tokio::test]
 async fn an_app_of_apps_has_children_only_where_its_project_may_have_them() {
     let world = World::start().await;
+    // What a set of the repository generates, too, by the statement of the Application that deployed it.
+    let mut apps = set("apps", "shop");
+    apps["spec"]["template"]["spec"]["source"] = json!({"repoURL": world.argocd.repository(), "path": "app"});
     world
         .commit(&[
             ("root/cart.json", world.local("cart", "shop", "app")),
+            ("root/set.json", apps),
             ("rogue/mine.json", world.local("mine", "other", "app")),
         ])
         .await;
@@ -191,6 +195,7 @@ async fn an_app_of_apps_has_children_only_where_its_project_may_have_them() {
         world.control.admin().apply(&object.to_string()).await;
     }
     world.until_exists("cart").await;
+    world.until_exists("apps-a").await;
     let refused = world.until_refused("mine").await;
     assert_eq!(
         (&refused["reason"], &refused["application"]),

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    AUTHOR_ANNOTATION, Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map,
-    put_map, put_or_remove,
+    AUTHOR_ANNOTATION, Action, ApplicationSet, PARENT_ANNOTATION, PROJECTS_ANNOTATION, PlannedChange, finalizers_of,
+    metadata_map, put_map, put_or_remove,
 };
 use crate::transient_annotations;
 use tollgate_state::write::equivalence::EquivalenceRules;
@@ -121,6 +121,7 @@ pub fn is_equivalent(stored: &Value, sent: &Value) -> bool {
         let mut all = transient_annotations::without_transient(metadata_map(object, "annotations"));
         all.remove(PROJECTS_ANNOTATION);
         all.remove(AUTHOR_ANNOTATION);
+        all.remove(PARENT_ANNOTATION);
         all
     };
     SPEC.fields_equal("spec", stored.get("spec"), sent.get("spec"))
@@ -148,6 +149,11 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
             .filter(|before| before.get("spec") == set.object.get("spec"));
         let statement = kept.and_then(|before| metadata_map(before, "annotations").remove(AUTHOR_ANNOTATION));
         put_or_remove(&mut annotations, AUTHOR_ANNOTATION, statement);
+        // It counts again when the Application restores the spec that it deployed.
+        let parent = before
+            .as_ref()
+            .and_then(|before| metadata_map(before, "annotations").remove(PARENT_ANNOTATION));
+        put_or_remove(&mut annotations, PARENT_ANNOTATION, parent);
         put_map(metadata, "annotations", annotations);
     }
     let is_kept = before.as_ref().is_some_and(|before| {

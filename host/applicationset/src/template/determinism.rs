@@ -3,10 +3,11 @@
 //!
 //! A set is authorized once and then rendered again and again by Argo CD's controller, without
 //! another check. A literal project is stable, and so is one from the elements of a list
-//! generator. `templatePatch` cannot change it. Names may depend on what generators read.
+//! generator. `templatePatch` cannot change it, but can start an operation. Names may depend on what
+//! generators read.
 //!
 //! Security: every project that depends on a clock, on chance or on what somebody else writes is
-//! reported, and every name that depends on a clock or on chance.
+//! reported, and every name that depends on a clock or on chance. So is every operation.
 
 use serde_json::Value;
 use strum::VariantArray;
@@ -50,16 +51,35 @@ pub enum Nondeterminism {
     /// Parameters that a template within a generator makes. The text is the generator's path, from
     /// the root of the object.
     Parameters(String),
+    /// `templatePatch` has the key `operation`, even if it renders to nothing now.
+    Operation,
+    /// Parameters of a generator that queries other systems are in `templatePatch`, where they could
+    /// add any key, `operation` too. The text is the generator's path, from the root of the object.
+    Patch(String),
 }
 
 /// Finds everything that makes the projects of a set change, and everything that makes its names
 /// change with a clock or by chance.
 pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
     let mut found = Vec::new();
+    let patch = spec.template_patch.as_deref().unwrap_or_default();
+    if names_operation(patch) {
+        found.push(Nondeterminism::Operation);
+    }
     for (index, generator) in spec.generators.iter().enumerate() {
         for (kind, settings) in generator.kinds() {
             let own = settings.get("template");
             functions(spec, own, &mut found);
+            if patch.contains("{{") {
+                let path = format!("spec.generators[{index}].{}", kind.as_ref());
+                let mut read = Vec::new();
+                inputs(spec.engine, (kind, settings), (0, path), &mut read);
+                for one in read {
+                    if let Nondeterminism::Generator { path, .. } = one {
+                        add(&mut found, Nondeterminism::Patch(path));
+                    }
+                }
+            }
             let is_project = is_templated(own, &spec.template);
             if !is_project && !is_name_templated(spec, own) {
                 continue;
@@ -75,6 +95,28 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
         }
     }
     found
+}
+
+/// Whether a patch has the key `operation`, whatever its templates render to. Where there are some, it
+/// may be anywhere, because they decide what is at the top. Argo CD ignores the case of keys.
+fn names_operation(patch: &str) -> bool {
+    let mut plain = String::with_capacity(patch.len());
+    let mut rest = patch;
+    while let Some((before, action)) = rest.split_once("{{") {
+        plain.push_str(before);
+        rest = action.split_once("}}").map_or("", |(_, after)| after);
+    }
+    plain.push_str(rest);
+    let plain = plain.to_ascii_lowercase();
+    let is_anywhere = patch.contains("{{") || plain.trim_start().starts_with('{');
+    let mut names = plain.match_indices("operation");
+    names.any(|(start, name)| {
+        let (before, after) = (plain.get(..start), plain.get(start.saturating_add(name.len())..));
+        let [before, after] = [before, after].map(Option::unwrap_or_default);
+        let is_key = after.trim_start_matches(['"', '\'', ' ', '\t']).starts_with(':');
+        let before = before.trim_end_matches(['"', '\'']);
+        is_key && (is_anywhere || before.is_empty() || before.ends_with('\n'))
+    })
 }
 
 fn add(found: &mut Vec<Nondeterminism>, one: Nondeterminism) {

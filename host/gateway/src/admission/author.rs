@@ -1,21 +1,21 @@
-//! Adds the signed statement of who wrote an ApplicationSet: in the patch of the mutating webhook, and
+//! Adds the signed statements of who wrote an ApplicationSet: in the patch of the mutating webhook, and
 //! in sets that the gateway itself writes.
 //!
-//! Security: a statement is only signed for somebody whose write is judged by their own rights. A
-//! statement that a client sends is never taken.
+//! Security: a statement is only signed for whoever writes the `spec`, and by whose rights the write is
+//! judged. A statement that a client sends is never taken.
 
 use std::sync::Arc;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::{AdmissionResponse, SerializePatchError};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::admission::judge::{Judge, Writer, WriterKind};
 use crate::admission::review::{WrittenObject, statement};
 use crate::policies::Policies;
-use tollgate_applicationset::plan::AUTHOR_ANNOTATION;
-use tollgate_identity::authenticate::{AuthoredSet, Principal};
+use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
+use tollgate_identity::authenticate::{AuthoredSet, DeployedBy, Principal};
 use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
@@ -32,7 +32,7 @@ pub(super) enum AuthorPatch {
 
 impl AuthorPatch {
     /// - `now`: seconds since 1970.
-    pub(super) fn of(judge: &Judge<'_>, writer: &Writer, object: &WrittenObject, now: i64) -> Self {
+    pub(super) async fn of(judge: &Judge<'_>, writer: &Writer, object: &WrittenObject, now: i64) -> Self {
         let Some(set) = object.after().filter(|_| object.kind == WritableKind::ApplicationSet) else {
             return Self::Keep;
         };
@@ -40,33 +40,27 @@ impl AuthorPatch {
         if writer.kind == WriterKind::Gateway {
             return Self::Keep;
         }
-        let [stored, sent] = object.statements();
-        let kept = stored.filter(|text| author_of(judge.policies(), &object.name, set, text).is_ok());
-        let user = &writer.principal;
-        let wanted = match (kept, writer.kind) {
-            (Some(kept), _) => Some(kept.to_owned()),
-            (None, WriterKind::User) if judge.parent_acting_as(user, object).is_none() => {
-                sign(judge.policies(), &object.name, set, (user, now))
-            }
-            (None, _) => None,
-        };
-        if wanted.as_deref() == sent {
+        let [author, sent_author] = author_statements(judge, writer, object, set, now);
+        let [stored, sent] = object.parent_statements();
+        let parent = judge.parent_statement(writer, object, now).await;
+        // It counts again when the Application restores the spec that it deployed.
+        let parent = parent.or_else(|| stored.map(str::to_owned));
+        if author == sent_author && parent.as_deref() == sent {
             return Self::Keep;
         }
-        let mut annotations = set.pointer("/metadata/annotations").cloned().unwrap_or_default();
-        match (annotations.as_object_mut(), wanted) {
-            (Some(annotations), Some(wanted)) => {
-                annotations.insert(AUTHOR_ANNOTATION.to_owned(), json!(wanted));
-            }
-            (Some(annotations), None) => {
-                annotations.remove(AUTHOR_ANNOTATION);
-            }
-            (None, Some(wanted)) => annotations = json!({AUTHOR_ANNOTATION: wanted}),
-            (None, None) => return Self::Keep,
+        let mut annotations = match set.pointer("/metadata/annotations") {
+            Some(Value::Object(annotations)) => annotations.clone(),
+            Some(_) | None => Map::new(),
+        };
+        for (key, wanted) in [(AUTHOR_ANNOTATION, author), (PARENT_ANNOTATION, parent)] {
+            match wanted {
+                Some(wanted) => annotations.insert(key.to_owned(), json!(wanted)),
+                None => annotations.remove(key),
+            };
         }
-        match annotations.as_object().is_some_and(serde_json::Map::is_empty) {
+        match annotations.is_empty() {
             true => Self::Remove,
-            false => Self::Annotations(annotations),
+            false => Self::Annotations(Value::Object(annotations)),
         }
     }
 
@@ -92,6 +86,28 @@ impl AuthorPatch {
     }
 }
 
+/// The statement of the author that a set is to have, and the one that was sent.
+fn author_statements(
+    judge: &Judge<'_>,
+    writer: &Writer,
+    object: &WrittenObject,
+    set: &Value,
+    now: i64,
+) -> [Option<String>; 2] {
+    let [stored, sent] = object.statements();
+    let kept = stored.filter(|text| author_of(judge.policies(), &object.name, set, text).is_ok());
+    let user = &writer.principal;
+    // SECURITY: whoever changes a label has not read the `spec`, which may be anybody's.
+    let is_writer =
+        writer.kind == WriterKind::User && object.changes("/spec") && judge.parent_acting_as(user, object).is_none();
+    let wanted = match kept {
+        Some(kept) => Some(kept.to_owned()),
+        None if is_writer => sign(judge.policies(), &object.name, set, (user, now)),
+        None => None,
+    };
+    [wanted, sent.map(str::to_owned)]
+}
+
 /// The statement that `author` wrote a set as it is.
 ///
 /// - `now`: seconds since 1970.
@@ -103,6 +119,29 @@ pub(crate) fn sign(
 ) -> Option<String> {
     let key = policies.author_key.as_ref()?;
     key.sign(AuthoredSet { name, object: set }, author, now)
+}
+
+/// The statement that an Application deployed a set as it is.
+///
+/// - `now`: seconds since 1970.
+pub(super) fn sign_parent(
+    policies: &Policies,
+    name: &ObjectName,
+    set: &Value,
+    (parent, now): (&DeployedBy, i64),
+) -> Option<String> {
+    let key = policies.author_key.as_ref()?;
+    key.sign_parent(AuthoredSet { name, object: set }, parent, now)
+}
+
+/// The Application that deployed a set as it is, by this statement.
+///
+/// # Errors
+/// Why none is known.
+pub(super) fn parent_of(policies: &Policies, name: &ObjectName, set: &Value, text: &str) -> Result<DeployedBy, String> {
+    let key = policies.author_key.as_ref().ok_or("Argo CD's signing key is missing")?;
+    let parent = key.verify_parent(AuthoredSet { name, object: set }, text);
+    parent.map_err(|error| error.to_string())
 }
 
 /// Whether a set as it is has a statement of its author.

@@ -4,30 +4,30 @@
 //! |---|---|
 //! | the gateway | everything, because it has judged, but no probe (`probe.rs`) |
 //! | argocd-server | everything, because Argo CD's RBAC has judged, but no author of a set |
-//! | Argo CD's controller | what it finds out; objects of an Application where its project may have children |
-//! | the ApplicationSet controller | what it finds out; Applications that the author of their set may write |
+//! | Argo CD's controller | what it finds out; automated syncs; objects of an Application where its project may have children |
+//! | the ApplicationSet controller | what it finds out; Applications, with their operations, that the author of their set may write |
 //! | the garbage collector | deletions |
 //! | everybody else | what Argo CD's RBAC permits to their username and groups |
 //!
-//! A set without an author belongs to the Application that deployed it, if any, and generates what that
-//! Application could deploy.
+//! A set without an author that an Application deployed, by a signed statement, generates what that
+//! Application could deploy. Nobody writes an operation with manifests of another Application.
 //!
 //! Security: whoever changes a set does not become, or remain, anybody else's author. Sets are read as
 //! they are stored, because an older one could have a mightier author.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use serde_json::Value;
 
 use crate::admission::author::author_of;
+use crate::admission::changes::{Changes, is_automated_sync};
+use crate::admission::operation::{check_initiator, check_manifests};
 use crate::admission::probe;
-use crate::admission::review::{WrittenObject, deployed_by};
+use crate::admission::review::WrittenObject;
 use crate::admission::stored_sets::{StoredSet, StoredSets};
 use crate::applicationsets::permit::{
-    Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication, is_templated, or_default,
-    project_of, project_text,
+    Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication,
 };
 use crate::applicationsets::request::Error as RequestError;
 use crate::applicationsets::{authorize_set, owned_objects};
@@ -40,10 +40,11 @@ use tollgate_applicationset::{ApplicationSet, schema};
 use tollgate_config::{Admission, AdmissionMode, UnknownFields};
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::applications::{IndexedApplication, Tracking};
-use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
+
+mod parent;
 
 /// How Kubernetes deletes what belongs to something that is gone. Without accounts of their own, the
 /// controllers of kube-controller-manager have its name.
@@ -52,11 +53,6 @@ const COLLECTORS: [&str; 3] = [
     "system:serviceaccount:kube-system:generic-garbage-collector",
     "system:serviceaccount:kube-system:namespace-controller",
 ];
-
-/// How long an Application that is named, and not known yet, is waited for: a snapshot follows a write
-/// within a second.
-const PARENT_PATIENCE: Duration = Duration::from_secs(3);
-const PARENT_POLL: Duration = Duration::from_millis(50);
 
 /// Why a write is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,8 +147,11 @@ impl<'a> Judge<'a> {
 
     /// Decides, and writes down by whose rights.
     pub(super) async fn judge(&self, writer: &Writer, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
-        let changes_definition = object.changes_definition(&self.tracking);
+        let changes = Changes::of(object, writer.kind);
         let user = &writer.principal;
+        if writer.kind != WriterKind::Gateway {
+            self.check_operation(object)?;
+        }
         match writer.kind {
             WriterKind::Gateway => match probe::nonce(object.object()) {
                 Some(nonce) => Err(Refusal::new("probe", probe::refusal(nonce))),
@@ -162,35 +161,32 @@ impl<'a> Judge<'a> {
                 self.check_authorship(None, object)?;
                 Ok("written_by_argocd")
             }
-            WriterKind::Collector if object.after().is_none() || !changes_definition => Ok("collected"),
+            WriterKind::Collector if object.after().is_none() || changes.none() => Ok("collected"),
+            WriterKind::Collector if releases_only(object) => Ok("released"),
             WriterKind::Collector => Err(Refusal::new(
                 "definition_changed",
                 "Kubernetes' own controllers delete objects and do not change them",
             )),
-            WriterKind::Controller | WriterKind::ApplicationSetController if !changes_definition => {
+            WriterKind::Controller | WriterKind::ApplicationSetController if changes.none() => {
                 self.check_authorship(None, object)?;
                 Ok("definition_kept")
             }
-            WriterKind::Controller => self.judge_child(object, record).await,
+            WriterKind::Controller if !changes.definition && is_automated_sync(object) => Ok("sync_automated"),
+            WriterKind::Controller => self.judge_child(writer, object, record).await,
             WriterKind::ApplicationSetController => self.judge_generated(object, record).await,
             WriterKind::User if !object.changes_anything() => Ok("unchanged"),
             WriterKind::User => match self.parent_acting_as(user, object) {
-                Some(_) => self.judge_child(object, record).await,
+                Some(_) => self.judge_child(writer, object, record).await,
                 None => self.judge_user(user, object, record),
             },
         }
     }
 
-    /// The Application that an object says it belongs to, if the user is its account.
-    pub(super) fn parent_acting_as(&self, user: &Principal, object: &WrittenObject) -> Option<Arc<IndexedApplication>> {
-        let instance = object.claim(&self.tracking)?.ok()?;
-        let index = &self.policies().applications.as_ref()?.index;
-        let parent = index.find_instance(instance)?;
-        let account = parent.derived_account.as_ref().ok()?;
-        let Impersonation::As(identity) = &*account.impersonation else {
-            return None;
-        };
-        (identity.username == user.username()).then(|| Arc::clone(parent))
+    /// Refuses an operation with manifests that say they belong to another Application.
+    fn check_operation(&self, object: &WrittenObject) -> Result<(), Refusal> {
+        let front = self.policies().applications.as_ref();
+        let instance = front.map(|front| front.index.instance_name(&object.name));
+        check_manifests(&self.tracking, &instance.unwrap_or_default(), object)
     }
 
     /// Refuses a set that would get another author than the one who writes, or another parent.
@@ -206,7 +202,8 @@ impl<'a> Judge<'a> {
                 "only Argo CD's controller sets the tracking id of an ApplicationSet; leave it out",
             ));
         }
-        self.check_statement(author, object, set)
+        self.check_statement(author, object, set)?;
+        self.check_parent_statement(None, object, set)
     }
 
     fn check_statement(&self, author: Option<&Principal>, object: &WrittenObject, set: &Value) -> Result<(), Refusal> {
@@ -225,71 +222,6 @@ impl<'a> Judge<'a> {
                 "the annotation `tollgate.dev/author` is not of who writes; leave it out",
             )),
         }
-    }
-
-    /// Judges an object that an Application deploys, by that Application's project.
-    async fn judge_child(&self, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
-        let parent = match object.claim(&self.tracking) {
-            Some(Ok(instance)) => self.find_parent(instance).await,
-            Some(Err(())) | None => None,
-        };
-        let parent = parent.ok_or_else(|| {
-            let text = "Argo CD's controller writes it for no Application that is known: it has no tracking id of one";
-            Refusal::new("parent_unknown", text)
-        })?;
-        note_parent(&parent, record);
-        if let (WritableKind::ApplicationSet, Some(set)) = (object.kind, object.after()) {
-            // SECURITY: who may change the repository of the Application is no other author.
-            self.check_statement(None, object, set)?;
-        }
-        self.check_children(&parent, object)?;
-        Ok("child_permitted")
-    }
-
-    async fn find_parent(&self, instance: &str) -> Option<Arc<IndexedApplication>> {
-        let known = |snapshot: &Snapshot| {
-            let index = snapshot.policies.applications.as_ref().map(|front| &front.index);
-            index.and_then(|index| index.find_instance(instance).cloned())
-        };
-        let find = async {
-            loop {
-                if let Some(found) = known(&self.current.load()) {
-                    return found;
-                }
-                tokio::time::sleep(PARENT_POLL).await;
-            }
-        };
-        tokio::time::timeout(PARENT_PATIENCE, find).await.ok()
-    }
-
-    /// Whether an Application may write the object, before and after.
-    fn check_children(&self, parent: &IndexedApplication, object: &WrittenObject) -> Result<(), Refusal> {
-        let project = &parent.application.project;
-        let listed = self.settings.children.get(project);
-        for state in [object.before(), object.after()].into_iter().flatten() {
-            let (child, what) = match object.kind {
-                WritableKind::Application => (project_of(state), "in project"),
-                // What it generates is judged when it is generated.
-                WritableKind::ApplicationSet if is_templated(project_text(state)) => continue,
-                WritableKind::ApplicationSet => (or_default(project_text(state)), "in project"),
-                WritableKind::AppProject => (object.name.name.as_str(), "that is project"),
-            };
-            let is_permitted = match listed {
-                Some(patterns) => patterns.iter().any(|pattern| pattern.matches(child)),
-                // SECURITY: a project that could change itself would have no bounds.
-                None => object.kind != WritableKind::AppProject && child == project,
-            };
-            if !is_permitted {
-                let text = format!(
-                    "Application `{}` of project `{project}` may not write an {} {what} `{child}`: \
-                     `admission.children` of the gateway's settings does not list it",
-                    parent.application.name.name,
-                    object.kind.as_str()
-                );
-                return Err(Refusal::new("child_refused", text));
-            }
-        }
-        Ok(())
     }
 
     /// Judges what Argo CD's ApplicationSet controller generates.
@@ -313,7 +245,7 @@ impl<'a> Judge<'a> {
                 .insert("applicationset".to_owned(), format!("{}/{}", name.namespace, name.name));
         });
         let stored = self.sets.read(&name).await?;
-        let StoredSet { set, author } = &*stored;
+        let StoredSet { set, author, parent } = &*stored;
         if !Owner::of(&name.name, set).is_controller_of(object.object()) {
             let text = format!(
                 "the Application belongs to an ApplicationSet `{}` that is gone",
@@ -321,39 +253,32 @@ impl<'a> Judge<'a> {
             );
             return Err(Refusal::new("set_unknown", text));
         }
-        let unknown = match author {
-            Ok(author) => {
+        match (author, parent) {
+            (Ok(author), _) => {
                 record.note(|record| {
                     record.notes.insert("author".to_owned(), author.username().to_owned());
                 });
                 self.authorize_application(author, object, record)?;
-                return Ok("author_permitted");
+                Ok("author_permitted")
             }
-            Err(error) => error,
-        };
-        let Some(parent) = self.deploying(&name, set).await else {
-            let text = format!(
-                "who wrote ApplicationSet `{}` is unknown: {unknown}; write it through Tollgate, such as with \
-                 `tollgate appset apply`",
-                name.name
-            );
-            return Err(Refusal::new("author_unknown", text));
-        };
-        note_parent(&parent, record);
-        self.check_children(&parent, object)?;
-        Ok("child_permitted")
-    }
-
-    /// The Application that deployed a stored set, whose tracking id names the set itself.
-    async fn deploying(&self, name: &ObjectName, set: &Value) -> Option<Arc<IndexedApplication>> {
-        let instance = deployed_by(&self.tracking, name, set)?;
-        self.find_parent(&instance).await
+            (Err(_), Ok(parent)) => self.judge_grandchild(parent, object, record).await,
+            (Err(author), Err(parent)) => {
+                let text = format!(
+                    "who wrote ApplicationSet `{}` is unknown: {author}, and {parent}; write it through Tollgate, such \
+                     as with `tollgate appset apply`",
+                    name.name
+                );
+                Err(Refusal::new("author_unknown", text))
+            }
+        }
     }
 
     /// Judges what somebody writes by their own rights.
     fn judge_user(&self, user: &Arc<Principal>, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
         self.check_authorship(Some(user), object)?;
         self.check_fields(object)?;
+        check_initiator(user, object)?;
+        self.check_owners(user, object, record)?;
         match object.kind {
             WritableKind::Application => self.authorize_application(user, object, record)?,
             WritableKind::ApplicationSet => self.authorize_set(user, object, record)?,
@@ -386,6 +311,22 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Kubernetes deletes a set whose owners are gone, with its Applications.
+    fn check_owners(
+        &self,
+        user: &Arc<Principal>,
+        object: &WrittenObject,
+        record: &mut OpenRecord,
+    ) -> Result<(), Refusal> {
+        let is_changed = object.after().is_some() && object.changes("/metadata/ownerReferences");
+        match object.before() {
+            Some(_) if is_changed && object.kind == WritableKind::ApplicationSet => {
+                self.authorize_set_operation(user, (Operation::Delete, None), object, record)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn authorize_application(
         &self,
         user: &Arc<Principal>,
@@ -396,6 +337,7 @@ impl<'a> Judge<'a> {
             name: &object.name,
             before: object.before(),
             after: object.after(),
+            is_given_away: self.is_given_away(object),
         };
         self.authorize(user, record, |authorizer, checks| {
             let authorized = authorizer.authorize_application(written, checks);
@@ -414,20 +356,29 @@ impl<'a> Judge<'a> {
             (Some(_), Some(_)) => Operation::Update,
             (Some(_), None) => Operation::Delete,
         };
-        let invalid = |error: &dyn std::fmt::Display| Refusal::new("applicationset_invalid", error.to_string());
         let sent = object.after().cloned().map(ApplicationSet::read).transpose();
-        let sent = sent.map_err(|error| invalid(&error))?;
+        let sent = sent.map_err(|error| invalid_set(&error))?;
+        self.authorize_set_operation(user, (operation, sent.as_ref()), object, record)
+    }
+
+    fn authorize_set_operation(
+        &self,
+        user: &Arc<Principal>,
+        (operation, sent): (Operation, Option<&ApplicationSet>),
+        object: &WrittenObject,
+        record: &mut OpenRecord,
+    ) -> Result<(), Refusal> {
         let resources = &self.policies().resources;
         let owned = owned_objects(resources, &object.name);
         let owned: Vec<&Value> = owned.iter().collect();
         self.authorize(user, record, |authorizer, checks| {
-            let set_operation = (operation, &object.name, sent.as_ref());
+            let set_operation = (operation, &object.name, sent);
             let existing = (object.before(), &*owned);
             authorize_set((authorizer, resources), set_operation, existing, checks)
                 .map(drop)
                 .map_err(|error| match error {
                     RequestError::Denied(error) => denied(user, &error),
-                    other => invalid(&other),
+                    other => invalid_set(&other),
                 })
         })
     }
@@ -457,26 +408,37 @@ impl<'a> Judge<'a> {
         object: &WrittenObject,
         record: &mut OpenRecord,
     ) -> Result<(), Refusal> {
-        let action = match (object.before(), object.after()) {
-            (None, _) => "create",
-            (Some(_), Some(_)) => "update",
-            (Some(_), None) => "delete",
+        let is_deletable = self.is_given_away(object) || object.changes("/metadata/ownerReferences");
+        let actions: &[&'static str] = match (object.before(), object.after()) {
+            (None, _) => &["create"],
+            (Some(_), Some(_)) if is_deletable => &["update", "delete"],
+            (Some(_), Some(_)) => &["update"],
+            (Some(_), None) => &["delete"],
         };
         let caller: Arc<Caller> = self.policies().caller_once(user);
-        let check = projects::permit::check(self.policies(), &caller, action, &object.name.name);
-        let is_allowed = check.allowed;
+        let name = &object.name.name;
+        let check = |action: &&'static str| projects::permit::check(self.policies(), &caller, action, name);
+        let checks: Vec<CheckRecord> = actions.iter().map(check).collect();
+        let denied = std::iter::zip(actions, &checks).find(|(_, check)| !check.allowed);
+        let denied = denied.map(|(action, _)| format!("`projects, {action}` is not permitted on `{name}`"));
         record.note(|record| {
-            record.project = Some(object.name.name.clone());
-            record.checks = vec![check].into();
+            record.project = Some(name.clone());
+            record.checks = checks.into();
         });
-        match is_allowed {
-            true => Ok(()),
-            false => {
-                let text = format!("`projects, {action}` is not permitted on `{}`", object.name.name);
-                Err(Refusal::new("permission_denied", of_user(user, &text)))
-            }
+        match denied {
+            None => Ok(()),
+            Some(text) => Err(Refusal::new("permission_denied", of_user(user, &text))),
         }
     }
+
+    /// Whether another Application tracks the object from then on, and may delete it.
+    fn is_given_away(&self, object: &WrittenObject) -> bool {
+        object.before().is_some() && object.changes_claim(&self.tracking) && object.claim(&self.tracking).is_some()
+    }
+}
+
+fn invalid_set(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new("applicationset_invalid", error.to_string())
 }
 
 fn denied(user: &Principal, error: &SetError) -> Refusal {
@@ -513,23 +475,30 @@ fn releases_only(object: &WrittenObject) -> bool {
         let listed = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         listed.cloned().unwrap_or_default()
     };
-    let kept = references(before);
-    let is_same = !object.changes("/spec") && !object.changes("/operation");
-    is_same && references(after).iter().all(|reference| kept.contains(reference))
+    let (before, after) = (references(before), references(after));
+    after.len() < before.len()
+        && after.iter().all(|reference| before.contains(reference))
+        && !object.changes_besides(&["/status", "/metadata/ownerReferences"])
 }
 
 /// Derives all that decisions read of an object, for the fuzz target.
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) fn derived(object: &WrittenObject) {
+    use crate::admission::review::deployed_by;
+
     let tracking = Tracking::default();
     let _ = (object.claim(&tracking), object.notes(), object.statements());
     let _ = (
         controlling_set(object.object()),
         deployed_by(&tracking, &object.name, object.object()),
+        object.applies_whole_spec(),
+        is_automated_sync(object),
     );
+    let instance = check_manifests(&tracking, "a", object);
+    let any = Changes::of(object, WriterKind::Controller);
     assert!(
-        object.changes_anything() || !object.changes_definition(&tracking),
-        "a new definition is a change"
+        object.changes_anything() || (any.none() && instance.is_ok()),
+        "what is judged is a change"
     );
     let is_write = object.before().is_none() || object.after().is_none();
     assert!(

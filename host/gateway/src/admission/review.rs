@@ -5,17 +5,23 @@ use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, Operation};
 use serde_json::Value;
 
-use tollgate_applicationset::plan::AUTHOR_ANNOTATION;
+use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
 use tollgate_policy::applications::{ResourceKey, TrackedBy, Tracking};
 use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
-const GROUP: &str = "argoproj.io";
-const KINDS: [WritableKind; 3] = [
+pub(super) const GROUP: &str = "argoproj.io";
+pub(super) const KINDS: [WritableKind; 3] = [
     WritableKind::Application,
     WritableKind::ApplicationSet,
     WritableKind::AppProject,
 ];
+
+/// Annotation in which kubectl and Argo CD keep what they applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The only subresource that has the whole object.
+const STATUS: &str = "status";
 
 /// An object before and after a write, of which at least one is there.
 #[derive(Debug)]
@@ -46,13 +52,22 @@ impl WrittenObject {
     /// `None` for a kind that is not judged, and for a request that writes nothing.
     ///
     /// # Errors
-    /// The request has not the objects that its operation has. The text says what is missing.
+    /// What is needed to judge the write is not there, such as a name that the API server has not
+    /// chosen yet. The text says what is missing.
     pub(super) fn read(request: &AdmissionRequest<DynamicObject>) -> Result<Option<Self>, String> {
         let resource = &request.resource;
         let kind = KINDS.into_iter().find(|kind| kind.plural() == resource.resource);
         let Some(kind) = kind.filter(|_| resource.group == GROUP) else {
             return Ok(None);
         };
+        // The object of another one is no object of this kind.
+        if let Some(other) = request
+            .sub_resource
+            .as_deref()
+            .filter(|name| !["", STATUS].contains(name))
+        {
+            return Err(format!("the subresource `{other}` is not judged"));
+        }
         let (operation, has_before, has_after) = match request.operation {
             Operation::Create => ("create", false, true),
             Operation::Update => ("update", true, true),
@@ -69,15 +84,16 @@ impl WrittenObject {
         };
         let before = state(&request.old_object, has_before, "oldObject")?;
         let after = state(&request.object, has_after, "object")?;
-        // The request has no name if the API server chose it.
+        // The request has no name if the API server chose it, and neither has one if it has not yet.
         let metadata = after.as_ref().or(before.as_ref()).map(|state| &state.metadata);
         let name = metadata.and_then(|metadata| metadata.name.clone());
-        let namespace = request.namespace.clone().ok_or("no namespace")?;
+        let name = name.filter(|name| !name.is_empty());
+        let namespace = request.namespace.clone().filter(|namespace| !namespace.is_empty());
         Ok(Some(Self {
             kind,
             name: ObjectName {
-                namespace,
-                name: name.ok_or("no name")?,
+                namespace: namespace.ok_or("it has no namespace")?,
+                name: name.ok_or("it has no name yet")?,
             },
             operation,
             before,
@@ -99,27 +115,30 @@ impl WrittenObject {
         self.after().or(self.before()).unwrap_or(&Value::Null)
     }
 
-    /// Whether a field differs, by its JSON pointer. One that is null or empty is absent.
+    /// Whether a field differs, by its JSON pointer. One that is null is absent, as is one of
+    /// `metadata` that is empty. Elsewhere `{}` is a value: it is an operation, for one.
     pub(super) fn changes(&self, pointer: &str) -> bool {
+        let is_metadata = pointer.starts_with("/metadata/");
         let [before, after] = [self.before(), self.after()].map(|object| {
             let field = object.and_then(|object| object.pointer(pointer));
-            field.filter(|field| !is_empty(field))
+            field.filter(|field| !(field.is_null() || is_metadata && is_empty(field)))
         });
         before != after
     }
 
-    /// Whether it is created, deleted, or changed in what it is, rather than in what was found out
-    /// about it or is to be done with it.
-    pub(super) fn changes_definition(&self, tracking: &Tracking) -> bool {
-        self.before.is_none()
-            || self.after.is_none()
-            || self.changes("/spec")
-            || self.changes("/metadata/ownerReferences")
-            || self.changes_claim(tracking)
+    /// Whether it is only there until its finalizers are gone.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        let before = self.before.as_ref();
+        before.is_some_and(|before| before.metadata.deletion_timestamp.is_some())
     }
 
     /// Whether anything differs that a client can write.
     pub(super) fn changes_anything(&self) -> bool {
+        self.changes_besides(&[])
+    }
+
+    /// Whether anything differs that a client can write, besides these.
+    pub(super) fn changes_besides(&self, others: &[&str]) -> bool {
         let everything = [
             "/spec",
             "/status",
@@ -129,7 +148,8 @@ impl WrittenObject {
             "/metadata/finalizers",
             "/metadata/ownerReferences",
         ];
-        self.before.is_none() || self.after.is_none() || everything.iter().any(|pointer| self.changes(pointer))
+        let mut looked_at = everything.iter().filter(|pointer| !others.contains(pointer));
+        self.before.is_none() || self.after.is_none() || looked_at.any(|pointer| self.changes(pointer))
     }
 
     /// The instance name of the Application that it says it belongs to, or belonged to if it is
@@ -149,6 +169,29 @@ impl WrittenObject {
         [&self.before, &self.after].map(|state| state.as_ref().and_then(|state| statement(&state.object)))
     }
 
+    /// The statement of the Application that deployed it that is stored with it, and the one that is
+    /// to be.
+    pub(super) fn parent_statements(&self) -> [Option<&str>; 2] {
+        [&self.before, &self.after].map(|state| state.as_ref().and_then(|state| parent_statement(&state.object)))
+    }
+
+    /// Whether this write says by itself what the whole `spec` is: kubectl and Argo CD keep in an
+    /// annotation what they applied. Otherwise they merge it into what is stored.
+    ///
+    /// SECURITY: an annotation that was there before says nothing about this write.
+    pub(super) fn applies_whole_spec(&self) -> bool {
+        let [before, after] = [&self.before, &self.after].map(|state| {
+            let annotations = state.as_ref()?.metadata.annotations.as_ref()?;
+            annotations.get(LAST_APPLIED)
+        });
+        let Some(applied) = after.filter(|after| before != Some(after)) else {
+            return false;
+        };
+        let applied: Option<Value> = serde_json::from_str(applied).ok();
+        let [applied, stored] = [applied.as_ref(), self.after()].map(|object| object.and_then(|one| one.get("spec")));
+        applied.is_some() && applied == stored
+    }
+
     /// What a decision record says about it.
     pub(super) fn notes(&self) -> [(String, String); 3] {
         let name = format!("{}/{}", self.name.namespace, self.name.name);
@@ -159,6 +202,11 @@ impl WrittenObject {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     }
+}
+
+/// The statement of the Application that deployed a stored set.
+pub(super) fn parent_statement(set: &Value) -> Option<&str> {
+    set.pointer("/metadata/annotations")?.get(PARENT_ANNOTATION)?.as_str()
 }
 
 /// The statement of the author of a stored set.

@@ -13,22 +13,24 @@ use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::admission::author::author_of;
+use crate::admission::author::{author_of, parent_of};
 use crate::admission::judge::Refusal;
-use crate::admission::review::statement;
+use crate::admission::review::{parent_statement, statement};
 use crate::applicationsets::apply;
 use crate::snapshot::CurrentSnapshot;
-use tollgate_identity::authenticate::Principal;
+use tollgate_identity::authenticate::{DeployedBy, Principal};
 use tollgate_state::ObjectName;
 use tollgate_state::source::Source;
 use tollgate_state::write::{self, WritableKind};
 
-/// A set, and who wrote it.
+/// A set, and who wrote it by its signed statements.
 #[derive(Debug)]
 pub(super) struct StoredSet {
     pub(super) set: Value,
     /// The author, or why they are unknown.
     pub(super) author: Result<Arc<Principal>, String>,
+    /// The Application that deployed it, or why none is known.
+    pub(super) parent: Result<DeployedBy, String>,
 }
 
 type ReadResult = Result<Arc<StoredSet>, Refusal>;
@@ -99,11 +101,16 @@ impl StoredSets {
         let writer = self.source.writer().map_err(|error| failed(&error))?;
         let stored = writer.read(&apply::key(WritableKind::ApplicationSet, name)).await;
         let set = stored.map_err(|error| failed(&error))?.object;
+        let policies = &self.current.load().policies;
         let author = match statement(&set) {
-            Some(text) => author_of(&self.current.load().policies, name, &set, text),
+            Some(text) => author_of(policies, name, &set, text),
             None => Err("it has no statement of its author".to_owned()),
         };
-        Ok(Arc::new(StoredSet { set, author }))
+        let parent = match parent_statement(&set) {
+            Some(text) => parent_of(policies, name, &set, text),
+            None => Err("none of an Application that deployed it".to_owned()),
+        };
+        Ok(Arc::new(StoredSet { set, author, parent }))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

@@ -47,7 +47,7 @@ mod tests;
 pub use application::generated_errors;
 pub(crate) use application::project_of;
 pub(crate) use determinism::can_change_later;
-pub(crate) use direct::WrittenApplication;
+pub(crate) use direct::{OVERRIDES, WrittenApplication};
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
 pub(crate) use inherited::OwnedApplication;

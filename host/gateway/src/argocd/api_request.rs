@@ -11,8 +11,10 @@ use http::{HeaderMap, Method, request};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
-use super::message::{self, json_has_list, json_is_set, json_text, protobuf_has, protobuf_is_set, protobuf_text};
-use super::methods::{ApiMethod, FieldPath, MethodIndex, RestBody};
+use super::message::{
+    self, json_has_list, json_is_set, json_text, json_whole_text, protobuf_has, protobuf_is_set, protobuf_text,
+};
+use super::methods::{ApiMethod, FieldPath, MethodIndex, ResourceChangeFields, ResourceFields, RestBody};
 use super::route::{ArgocdRoute, is_below, read_path};
 use crate::applicationsets::grpc::Transport;
 use tollgate_policy::rego::ArgocdRequest;
@@ -102,6 +104,27 @@ pub(crate) struct ApiRequest {
     pub(crate) fields: RequestFields,
     /// Whether the fields are those of the request, and were not left out.
     pub(crate) is_whole: bool,
+}
+
+/// What a call does to an object of a resource tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResourceRequest {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) change: ResourceChange,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ResourceChange {
+    /// - `kind`: media type of the patch.
+    Patch {
+        kind: String,
+        patch: String,
+    },
+    Delete,
+    Action,
 }
 
 fn has_fields(method: &ApiMethod) -> bool {
@@ -209,18 +232,36 @@ impl ApiRequest {
         if !has_fields(method) {
             return Ok(Self::without_fields(operation));
         }
-        let content = match (route.transport, method.rest.body) {
-            (Some(_), _) => Content::Protobuf(first_message(body).await?),
-            (None, RestBody::None) => Content::Query,
-            (None, RestBody::Message | RestBody::Field(_)) => Content::Json(json(head, body).await?),
-        };
-        let reader = FieldReader { method, head, content };
+        let reader = FieldReader::of(method, (route, head), body).await?;
         let fields = reader.fields()?;
         Ok(Self {
             operation,
             fields,
             is_whole: true,
         })
+    }
+
+    /// Reads what a call does to an object of a resource tree. `None` for calls that do nothing to one.
+    /// The content stays whole.
+    ///
+    /// # Errors
+    /// Every [`Error`]: the request does not fit the table.
+    pub(crate) async fn read_resource(
+        operation: &Operation,
+        at: (ArgocdRoute, &request::Parts),
+        body: &mut Body,
+    ) -> Result<Option<ResourceRequest>, Error> {
+        let Operation::Known(method) = operation else {
+            return Ok(None);
+        };
+        let Some(fields) = method.fields.resource else {
+            return Ok(None);
+        };
+        let read = async {
+            let reader = FieldReader::of(method, at, body).await?;
+            reader.resource(fields).map(Some)
+        };
+        timeout(READ_TIME_LIMIT, read).await.unwrap_or(Err(Error::Slow))
     }
 
     /// A request of which only the method matters.
@@ -355,7 +396,38 @@ struct FieldReader<'a> {
     content: Content<'a>,
 }
 
-impl FieldReader<'_> {
+impl<'a> FieldReader<'a> {
+    async fn of(
+        method: &'static ApiMethod,
+        (route, head): (ArgocdRoute, &'a request::Parts),
+        body: &'a mut Body,
+    ) -> Result<Self, Error> {
+        let content = match (route.transport, method.rest.body) {
+            (Some(_), _) => Content::Protobuf(first_message(body).await?),
+            (None, RestBody::None) => Content::Query,
+            (None, RestBody::Message | RestBody::Field(_)) => Content::Json(json(head, body).await?),
+        };
+        Ok(Self { method, head, content })
+    }
+
+    fn resource(&self, fields: ResourceFields) -> Result<ResourceRequest, Error> {
+        let text = |field: FieldPath| self.any_text(field).map(Option::unwrap_or_default);
+        Ok(ResourceRequest {
+            group: text(fields.group)?,
+            kind: text(fields.kind)?,
+            namespace: text(fields.namespace)?,
+            name: text(fields.name)?,
+            change: match fields.change {
+                ResourceChangeFields::Patch { patch, kind } => ResourceChange::Patch {
+                    kind: text(kind)?,
+                    patch: text(patch)?,
+                },
+                ResourceChangeFields::Delete => ResourceChange::Delete,
+                ResourceChangeFields::Action => ResourceChange::Action,
+            },
+        })
+    }
+
     fn fields(&self) -> Result<RequestFields, Error> {
         let text = |field: Option<FieldPath>| field.map_or(Ok(None), |field| self.text(field));
         Ok(RequestFields {
@@ -388,6 +460,11 @@ impl FieldReader<'_> {
         // A field in the path takes precedence over the content and the query.
         if let Some(text) = self.in_path(field) {
             return Ok(Some(text).filter(|text| !text.is_empty()));
+        }
+        if let (Content::Json(content), RestBody::Field(whole)) = (self.content, self.method.rest.body)
+            && whole == field.name
+        {
+            return Ok(json_whole_text(content, field.name)?);
         }
         match (self.content, self.in_content(field)) {
             (Content::Json(content), Some(path)) => Ok(json_text(content, path, field.name)?),

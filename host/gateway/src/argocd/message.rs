@@ -92,6 +92,17 @@ pub(crate) fn json_text(whole: &[u8], path: &str, name: &'static str) -> Result<
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
+/// The text that is the whole content. `None` if it is `null` or empty.
+///
+/// - `name`: for errors.
+pub(crate) fn json_whole_text(whole: &[u8], name: &'static str) -> Result<Option<String>, Error> {
+    if whole.is_empty() {
+        return Ok(None);
+    }
+    let text: Option<String> = serde_json::from_slice(whole).map_err(|_| Error::Type(name))?;
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
 /// Whether there is a list at `path` below `whole`, even an empty one: argocd-server tells it from
 /// no list.
 pub(crate) fn json_has_list(whole: &[u8], path: &str, name: &'static str) -> Result<bool, Error> {

@@ -72,6 +72,39 @@ pub struct MessageFields {
     pub manifests: Option<FieldPath>,
     /// Whether the object may exist already. Then argocd-server checks the permission to update it.
     pub upsert: Option<FieldPath>,
+    /// The object of the Application's resource tree that the call changes.
+    pub resource: Option<ResourceFields>,
+}
+
+/// Where a request message names an object of a resource tree, and what happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceFields {
+    /// API group.
+    pub group: FieldPath,
+    /// Kind.
+    pub kind: FieldPath,
+    /// Namespace.
+    pub namespace: FieldPath,
+    /// Name.
+    pub name: FieldPath,
+    /// What happens to it.
+    pub change: ResourceChangeFields,
+}
+
+/// What a call does to an object of a resource tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceChangeFields {
+    /// It is patched.
+    Patch {
+        /// The patch, a text.
+        patch: FieldPath,
+        /// Its media type.
+        kind: FieldPath,
+    },
+    /// It is deleted.
+    Delete,
+    /// An action of Argo CD runs on it.
+    Action,
 }
 
 /// A method of Argo CD's API.
@@ -112,10 +145,30 @@ impl MessageFields {
             namespace,
             manifests,
             upsert,
+            resource,
         } = *self;
+        let resource = resource.into_iter().flat_map(|resource| {
+            let ResourceFields {
+                group,
+                kind,
+                namespace,
+                name,
+                change,
+            } = resource;
+            let patch = match change {
+                ResourceChangeFields::Patch { patch, kind } => [Some(patch), Some(kind)],
+                ResourceChangeFields::Delete | ResourceChangeFields::Action => [None, None],
+            };
+            [group, kind, namespace, name]
+                .map(Some)
+                .into_iter()
+                .chain(patch)
+                .flatten()
+        });
         [project, application, namespace, manifests, upsert]
             .into_iter()
             .flatten()
+            .chain(resource)
     }
 
     const NONE: Self = Self {
@@ -124,6 +177,7 @@ impl MessageFields {
         namespace: None,
         manifests: None,
         upsert: None,
+        resource: None,
     };
 
     /// Of a method that creates an object. The field has the same number in all of them.
@@ -154,6 +208,25 @@ impl MessageFields {
     const fn namespace(self, name: &'static str, numbers: [u32; 3]) -> Self {
         Self {
             namespace: Some(FieldPath { name, numbers }),
+            ..self
+        }
+    }
+
+    const fn resource(self, change: ResourceChangeFields) -> Self {
+        const fn field(name: &'static str, number: u32) -> FieldPath {
+            FieldPath {
+                name,
+                numbers: [number, 0, 0],
+            }
+        }
+        Self {
+            resource: Some(ResourceFields {
+                namespace: field("namespace", 2),
+                name: field("resourceName", 3),
+                group: field("group", 5),
+                kind: field("kind", 6),
+                change,
+            }),
             ..self
         }
     }

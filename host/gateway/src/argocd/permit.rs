@@ -1,16 +1,17 @@
 //! Decides by the bundle `policies/argocd` whether a request may go on to argocd-server. The result
 //! is an [`ArgocdPermit`], which only this file makes, or 403.
 //!
-//! The bundle can only refuse: argocd-server authorizes every request again by its own rules.
+//! The bundle can only refuse: argocd-server authorizes every request again by its own rules. What these
+//! do not ask about children of Applications, `children.rs` does.
 
 use std::sync::{Arc, LazyLock};
 
 use http::{HeaderMap, request};
 use jiff::Timestamp;
 
-use super::admits_anonymous;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
+use super::{admits_anonymous, children};
 use crate::caller::Caller;
 use crate::open_exchanges::PtrEqArc;
 use crate::pipeline::Gateway;
@@ -84,6 +85,8 @@ pub(crate) enum Error {
     Policy(#[source] rego::Error),
     #[error(transparent)]
     Request(#[from] api::Error),
+    #[error(transparent)]
+    Child(#[from] children::Error),
 }
 
 impl Error {
@@ -91,7 +94,8 @@ impl Error {
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Denied(_) | Self::Policy(_) => true,
-            Self::Request(_) => false,
+            // No stream changes a child.
+            Self::Request(_) | Self::Child(_) => false,
         }
     }
 }
@@ -116,6 +120,12 @@ pub(crate) async fn authorize(
         };
         return Ok((permit, snapshot));
     };
+    if let Some(resource) = ApiRequest::read_resource(&operation, (route, head), body).await? {
+        snapshot = gateway.status.current.load_full();
+        if children::is_judged(&snapshot.policies, &resource) {
+            children::authorize(&snapshot.policies, &*gateway.source, principal, &resource).await?;
+        }
+    }
     let reads = snapshot.policies.argocd_reads_content();
     let request = match reads || api::is_diff(&operation) {
         true => {

@@ -1,13 +1,14 @@
-//! The signed statement of who wrote an ApplicationSet: an annotation of the set, by which the
-//! admission webhook judges what Argo CD's controller generates from it later.
+//! The signed statements of who wrote an ApplicationSet: annotations of the set, by which the
+//! admission webhook judges what Argo CD's controller generates from it later. One names a person, the
+//! other the Application that deployed the set.
 //!
-//! The statement is a JWS (RFC 7515) with HMAC-SHA256. It names the author, the set and a digest of
+//! A statement is a JWS (RFC 7515) with HMAC-SHA256. It names the writer, the set and a digest of
 //! the set's `spec`, so it is worth nothing beside another set or another spec. It does not expire:
-//! what the author may write is judged anew each time.
+//! what the writer may write is judged anew each time.
 //!
-//! Security: the key is derived from Argo CD's signing key, so that no statement is a session of
-//! Argo CD, and no session a statement. A statement is not secret: it has names and groups, and no
-//! token.
+//! Security: the keys are derived from Argo CD's signing key, so that no statement is a session of
+//! Argo CD, no session a statement, and no statement one of the other kind. A statement is not secret:
+//! it has names and groups, and no token.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use secrecy::ExposeSecret;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -28,8 +30,9 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
 use tollgate_state::{ObjectName, Resources};
 
-/// What the derived key is for (NIST SP 800-108, label).
-const PURPOSE: &[u8] = b"tollgate.dev/author";
+/// What a derived key is for (NIST SP 800-108, label).
+const AUTHOR: &[u8] = b"tollgate.dev/author";
+const PARENT: &[u8] = b"tollgate.dev/parent";
 
 /// `iss` of users of the control plane's cluster.
 pub const KUBERNETES_ISSUER: &str = "kubernetes";
@@ -38,8 +41,22 @@ pub const KUBERNETES_ISSUER: &str = "kubernetes";
 #[derive(derive_more::Debug)]
 #[debug("AuthorKey")]
 pub struct AuthorKey {
+    author: KeyPair,
+    parent: KeyPair,
+}
+
+struct KeyPair {
     sign: EncodingKey,
     verify: DecodingKey,
+}
+
+/// The Application that deployed a set, and its project at that time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployedBy {
+    /// Namespace and name.
+    pub application: ObjectName,
+    /// `spec.project`.
+    pub project: String,
 }
 
 /// The set that a statement is about.
@@ -55,29 +72,79 @@ pub struct AuthoredSet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorError {
     /// It is not signed with the key, or cannot be read.
-    #[error("its statement of the author is not signed by this gateway")]
+    #[error("its statement of who wrote it is not signed by this gateway")]
     Signature,
     /// It is about another set.
-    #[error("its statement of the author is about another ApplicationSet")]
+    #[error("its statement of who wrote it is about another ApplicationSet")]
     OtherSet,
     /// The spec was changed after it was signed.
-    #[error("its spec is not the one that its author signed")]
+    #[error("its spec is not the one that was signed")]
     OtherSpec,
 }
 
+/// What is signed: the set, and who wrote it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Statement {
+struct Statement<W> {
     /// `namespace/name` of the set.
     set: String,
     /// SHA-256 of the spec, in Base64 for URLs.
     spec: String,
     /// When it was signed, in seconds since 1970.
     iat: i64,
+    #[serde(flatten)]
+    writer: W,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Person {
     kind: String,
     iss: String,
     sub: String,
     name: String,
     groups: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Parent {
+    application_namespace: String,
+    application: String,
+    project: String,
+}
+
+impl KeyPair {
+    fn derive(key: &str, purpose: &[u8]) -> Self {
+        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), purpose);
+        Self {
+            sign: EncodingKey::from_secret(derived.as_ref()),
+            verify: DecodingKey::from_secret(derived.as_ref()),
+        }
+    }
+
+    fn sign<W: Serialize>(&self, set: AuthoredSet<'_>, writer: W, now: i64) -> Option<String> {
+        let statement = Statement {
+            set: set.full_name(),
+            spec: set.digest(),
+            iat: now,
+            writer,
+        };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &statement, &self.sign).ok()
+    }
+
+    fn verify<W: DeserializeOwned>(&self, set: AuthoredSet<'_>, statement: &str) -> Result<W, AuthorError> {
+        let mut rules = Validation::new(Algorithm::HS256);
+        rules.validate_exp = false;
+        rules.validate_aud = false;
+        rules.set_required_spec_claims::<&str>(&[]);
+        let statement = jsonwebtoken::decode::<Statement<W>>(statement, &self.verify, &rules);
+        let statement = statement.map_err(|_| AuthorError::Signature)?.claims;
+        if statement.set != set.full_name() {
+            return Err(AuthorError::OtherSet);
+        }
+        if statement.spec != set.digest() {
+            return Err(AuthorError::OtherSpec);
+        }
+        Ok(statement.writer)
+    }
 }
 
 impl AuthorKey {
@@ -88,10 +155,9 @@ impl AuthorKey {
         if key.is_empty() {
             return None;
         }
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), PURPOSE);
         Some(Self {
-            sign: EncodingKey::from_secret(derived.as_ref()),
-            verify: DecodingKey::from_secret(derived.as_ref()),
+            author: KeyPair::derive(key, AUTHOR),
+            parent: KeyPair::derive(key, PARENT),
         })
     }
 
@@ -99,17 +165,41 @@ impl AuthorKey {
     ///
     /// - `now`: seconds since 1970.
     pub fn sign(&self, set: AuthoredSet<'_>, author: &Principal, now: i64) -> Option<String> {
-        let statement = Statement {
-            set: set.full_name(),
-            spec: set.digest(),
-            iat: now,
+        let person = Person {
             kind: author.kind().as_ref().to_owned(),
             iss: author.issuer().to_owned(),
             sub: author.user_id().to_owned(),
             name: author.username().to_owned(),
             groups: author.groups().to_vec(),
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &statement, &self.sign).ok()
+        self.author.sign(set, person, now)
+    }
+
+    /// The statement that an Application deployed the set as it is.
+    ///
+    /// - `now`: seconds since 1970.
+    pub fn sign_parent(&self, set: AuthoredSet<'_>, parent: &DeployedBy, now: i64) -> Option<String> {
+        let parent = Parent {
+            application_namespace: parent.application.namespace.clone(),
+            application: parent.application.name.clone(),
+            project: parent.project.clone(),
+        };
+        self.parent.sign(set, parent, now)
+    }
+
+    /// The Application that deployed the set as it is.
+    ///
+    /// # Errors
+    /// [`AuthorError`]: no Application is known to have deployed it so.
+    pub fn verify_parent(&self, set: AuthoredSet<'_>, statement: &str) -> Result<DeployedBy, AuthorError> {
+        let parent: Parent = self.parent.verify(set, statement)?;
+        Ok(DeployedBy {
+            application: ObjectName {
+                namespace: parent.application_namespace,
+                name: parent.application,
+            },
+            project: parent.project,
+        })
     }
 
     /// The author of the set, with the names and groups of the time at which it was signed.
@@ -124,21 +214,10 @@ impl AuthorKey {
         statement: &str,
         scopes: &[String],
     ) -> Result<Arc<Principal>, AuthorError> {
-        let mut rules = Validation::new(Algorithm::HS256);
-        rules.validate_exp = false;
-        rules.validate_aud = false;
-        rules.set_required_spec_claims::<&str>(&[]);
-        let statement = jsonwebtoken::decode::<Statement>(statement, &self.verify, &rules);
-        let statement = statement.map_err(|_| AuthorError::Signature)?.claims;
-        if statement.set != set.full_name() {
-            return Err(AuthorError::OtherSet);
-        }
-        if statement.spec != set.digest() {
-            return Err(AuthorError::OtherSpec);
-        }
-        let kind = statement.kind.parse::<Kind>().map_err(|_| AuthorError::Signature)?;
-        let names = (statement.sub, statement.name, statement.groups);
-        Ok(Arc::new(principal((kind, statement.iss), names, scopes)))
+        let person: Person = self.author.verify(set, statement)?;
+        let kind = person.kind.parse::<Kind>().map_err(|_| AuthorError::Signature)?;
+        let names = (person.sub, person.name, person.groups);
+        Ok(Arc::new(principal((kind, person.iss), names, scopes)))
     }
 }
 
@@ -196,16 +275,16 @@ fn principal(
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) mod fuzz {
-    use jsonwebtoken::{DecodingKey, EncodingKey};
     use serde_json::Value;
 
-    use super::{AuthorError, AuthorKey, AuthoredSet};
+    use super::{AUTHOR, AuthorError, AuthorKey, AuthoredSet, KeyPair, PARENT};
     use tollgate_state::ObjectName;
 
     pub(in super::super) fn verify(statement: &str) -> Result<(), AuthorError> {
+        let key = "a-key-of-the-fuzz-target";
         let key = AuthorKey {
-            sign: EncodingKey::from_secret(b"a-key-of-the-fuzz-target"),
-            verify: DecodingKey::from_secret(b"a-key-of-the-fuzz-target"),
+            author: KeyPair::derive(key, AUTHOR),
+            parent: KeyPair::derive(key, PARENT),
         };
         let name = ObjectName {
             namespace: "argocd".to_owned(),
@@ -215,7 +294,8 @@ pub(super) mod fuzz {
             name: &name,
             object: &Value::Null,
         };
-        key.verify(set, statement, &[]).map(drop)
+        let parent = key.verify_parent(set, statement).map(drop);
+        key.verify(set, statement, &[]).map(drop).or(parent)
     }
 }
 
@@ -224,7 +304,7 @@ mod tests {
     use jsonwebtoken::{Algorithm, EncodingKey, Header};
     use serde_json::{Value, json};
 
-    use super::{AuthorError, AuthorKey, AuthoredSet};
+    use super::{AuthorError, AuthorKey, AuthoredSet, DeployedBy};
     use crate::authenticate::tests::resources_with;
     use crate::authenticate::{CredentialTransport, Principal};
     use tollgate_core::principal::Kind;
@@ -294,6 +374,38 @@ mod tests {
             Err(AuthorError::OtherSpec)
         );
         assert_eq!(verify(&key, "other", &object, &statement), Err(AuthorError::OtherSet));
+    }
+
+    #[test]
+    fn a_parent_is_known_as_long_as_set_and_spec_are_the_same_and_is_nobodys_author() {
+        let (key, set) = (key(KEY), name("shop"));
+        let object = json!({"spec": {"goTemplate": true}});
+        let authored = AuthoredSet {
+            name: &set,
+            object: &object,
+        };
+        let parent = DeployedBy {
+            application: name("root"),
+            project: "platform".to_owned(),
+        };
+        let statement = key.sign_parent(authored, &parent, 7).unwrap();
+        assert_eq!(key.verify_parent(authored, &statement), Ok(parent));
+        assert_eq!(verify(&key, "shop", &object, &statement), Err(AuthorError::Signature));
+        let author = key.sign(authored, &alice(), 7).unwrap();
+        assert_eq!(key.verify_parent(authored, &author), Err(AuthorError::Signature));
+
+        let changed = json!({"spec": {"goTemplate": false}});
+        let changed = AuthoredSet {
+            name: &set,
+            object: &changed,
+        };
+        assert_eq!(key.verify_parent(changed, &statement), Err(AuthorError::OtherSpec));
+        let other = name("other");
+        let other = AuthoredSet {
+            name: &other,
+            object: &object,
+        };
+        assert_eq!(key.verify_parent(other, &statement), Err(AuthorError::OtherSet));
     }
 
     #[test]

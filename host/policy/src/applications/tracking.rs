@@ -98,6 +98,14 @@ impl Tracking {
         }
     }
 
+    /// The label that tracks. `None` if an annotation does.
+    pub fn label(&self) -> Option<&str> {
+        match &self.method {
+            Method::Label(key) => Some(key),
+            Method::Annotation => None,
+        }
+    }
+
     /// What an object says that it is tracked by, whichever object its annotation names. `None` if
     /// it says nothing.
     pub fn claim<'m>(&self, metadata: &'m ObjectMeta) -> Option<TrackedBy<'m>> {

@@ -18,6 +18,7 @@ use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::end::{EndConditions, EndWatcher, ExchangeDeadline};
@@ -298,6 +299,40 @@ impl Body {
             }
         }
         Ok(whole.freeze())
+    }
+
+    /// The whole content, with its share of a memory budget that others use, too. It waits for its
+    /// share piece by piece, so that an announced length alone takes nothing away from others.
+    ///
+    /// - `max_bytes`: longest content that is buffered.
+    /// - `budget`: a permit a byte.
+    ///
+    /// # Errors
+    /// [`Error::ContentTooLarge`], and the others as when content is forwarded.
+    pub async fn buffer_within(
+        mut self,
+        max_bytes: u64,
+        budget: &Arc<Semaphore>,
+    ) -> Result<(Bytes, OwnedSemaphorePermit), Error> {
+        let max_length = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let mut whole = BytesMut::new();
+        let acquire = |bytes: usize| {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            Arc::clone(budget).acquire_many_owned(bytes)
+        };
+        // Nobody closes a budget.
+        let mut held = acquire(0).await.map_err(|_| Error::ContentTooLarge)?;
+        while let Some(frame) = self.frame().await {
+            let frame = frame.map_err(|error| Error::from(&error))?;
+            if let Ok(data) = frame.into_data() {
+                if whole.len().saturating_add(data.len()) > max_length {
+                    return Err(Error::ContentTooLarge);
+                }
+                held.merge(acquire(data.len()).await.map_err(|_| Error::ContentTooLarge)?);
+                whole.extend_from_slice(&data);
+            }
+        }
+        Ok((whole.freeze(), held))
     }
 
     /// Reads ahead: the first bytes of the content, which remains whole.

@@ -197,6 +197,42 @@ fn names_from_clock_and_random_functions_are_reported() {
     assert_eq!(named("{{ .p }}", git()), []);
 }
 
+/// SECURITY: what a patch renders to now says nothing about what it renders to when its parameters change.
+#[test]
+fn a_patch_that_could_start_an_operation_is_reported() {
+    let patched = |generator: Value, patch: &str| {
+        of(json!({
+            "goTemplate": true,
+            "generators": [generator],
+            "template": {"metadata": {"name": "a"}, "spec": {"project": "dev"}},
+            "templatePatch": patch,
+        }))
+    };
+    let fixed = || list(json!({"go": ""}));
+    for patch in [
+        "{{ if .go }}\noperation:\n  sync:\n    manifests: ['{}']\n{{ end }}\n",
+        "  {{- if .go }}\n  \"Operation\" :\n    sync: {}\n  {{- end }}",
+        "{\"metadata\": {}{{ if .go }}, \"operation\": {}{{ end }}}",
+        "{{ if .go }}x: 1{{ else }}oper{{ \"\" }}ation: {}{{ end }}",
+        "operation: null",
+        "{operation: {}}",
+    ] {
+        assert_eq!(patched(fixed(), patch), [Nondeterminism::Operation], "{patch}");
+    }
+    for patch in [
+        "metadata:\n  labels: {operation: x}\n",
+        "metadata: {annotations: {why: 'an operation of {{ .go }}'}}",
+        "metadata: {labels: {a: '{{ .go }}'}}",
+    ] {
+        assert_eq!(patched(fixed(), patch), [], "{patch}");
+    }
+    // A value of a repository can have lines of its own.
+    let value = "metadata: {labels: {a: {{ .go }}}}";
+    let path = "spec.generators[0].git".to_owned();
+    assert_eq!(patched(git(), value), [Nondeterminism::Patch(path)]);
+    assert_eq!(patched(git(), "metadata: {labels: {a: b}}"), []);
+}
+
 /// SECURITY: the parameters of one generator are rendered into the strings of another, and the
 /// result may be a template again.
 #[test]

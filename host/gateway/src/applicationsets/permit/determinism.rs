@@ -1,5 +1,5 @@
-//! Finds nondeterminism: inputs that could give a set's Applications other projects or names later
-//! than those that are authorized now.
+//! Finds nondeterminism: inputs that could give a set's Applications other projects, names or operations
+//! later than those that are authorized now.
 //!
 //! The gateway authorizes a set when it is written. Argo CD's controller renders it again when an
 //! input changes, and only the admission webhook asks the gateway then.
@@ -32,8 +32,8 @@ impl SetAuthorizer<'_> {
             return Vec::new();
         }
         let missing = match self.later {
-            LaterApplications::Unjudged => self.first_denied_project(request.name),
-            LaterApplications::JudgedByAuthor => None,
+            LaterApplications::Unjudged if found.iter().any(leads_anywhere) => self.first_denied_project(request.name),
+            LaterApplications::Unjudged | LaterApplications::JudgedByAuthor => None,
         };
         if let Some(object) = &missing {
             record_check(checks, || {
@@ -42,10 +42,33 @@ impl SetAuthorizer<'_> {
             });
         }
         let is_judged = missing.is_none();
-        found
-            .iter()
-            .filter_map(|one| nondeterminism_finding(one, is_judged))
-            .collect()
+        let findings = found.iter().filter_map(|one| match one {
+            Nondeterminism::Patch(path) => self.later_operation(request, path),
+            _ => nondeterminism_finding(one, is_judged),
+        });
+        findings.collect()
+    }
+
+    /// The finding for a patch to which somebody else could add an operation.
+    fn later_operation(&self, request: &SetRequest<'_>, path: &str) -> Option<Finding> {
+        let set = request.sent?;
+        if self.later == LaterApplications::JudgedByAuthor {
+            return None;
+        }
+        let possible = self.possible_applications(request.name, &set.object);
+        let mut denied = ["sync", "override"].into_iter().filter_map(|action| {
+            let object = self
+                .denied_objects(action, &possible)
+                .first()
+                .map(|object| (*object).to_owned());
+            Some((action, object?))
+        });
+        let (action, object) = denied.next()?;
+        let reason = format!(
+            "what `{path}` reads is in the patch, where it could start an operation later, and `applications, {action}` \
+             is not permitted on `{object}`"
+        );
+        Some(Finding::denied(&reason).by("spec.templatePatch"))
     }
 
     /// The RBAC object of the first project where the caller may not create an Application. `None`
@@ -54,6 +77,17 @@ impl SetAuthorizer<'_> {
         let everywhere = self.applications_everywhere(set);
         let missing = self.denied_objects("create", &everywhere);
         missing.first().map(|object| (*object).to_owned())
+    }
+}
+
+/// Whether it could give Applications other projects later.
+fn leads_anywhere(one: &Nondeterminism) -> bool {
+    match one {
+        Nondeterminism::Generator { .. } | Nondeterminism::Parameters(_) => true,
+        Nondeterminism::Function(_)
+        | Nondeterminism::Name { .. }
+        | Nondeterminism::Operation
+        | Nondeterminism::Patch(_) => false,
     }
 }
 
@@ -72,6 +106,11 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_judged: bool) -> O
             );
             return Some(Finding::invalid(&reason).by(*path));
         }
+        Nondeterminism::Operation => {
+            let reason = "it must not set `operation`, not even under a condition: start a sync by itself";
+            return Some(Finding::invalid(reason).by("spec.templatePatch"));
+        }
+        Nondeterminism::Patch(_) => return None,
         Nondeterminism::Generator { path, kind } => (
             path,
             format!("the project depends on what the generator `{}` reads", kind.as_ref()),

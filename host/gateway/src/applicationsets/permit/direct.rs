@@ -5,9 +5,13 @@
 //! `create` and `update` in a project that it moves to, and `sync` to start or end an operation, also
 //! `override` for one with sources or manifests of its own. The project must permit what is new about it.
 //!
+//! Argo CD's controller also takes the content of a sync from `status.operationState`, and argocd-server
+//! that of a rollback from `status.history`, so writing there needs the same as the operation.
+//!
 //! Security: only a caller with the permissions learns what a project permits.
 //!
-//! Source: Argo CD, `server/application`, `validateAndUpdateApp` and `Sync`.
+//! Source: Argo CD, `server/application`, `validateAndUpdateApp`, `Sync` and `resolveSourceRevisions`;
+//! `controller`, `processRequestedAppOperation`.
 
 use serde_json::Value;
 
@@ -24,9 +28,24 @@ use tollgate_state::ObjectName;
 const RESOURCE: &str = "applications";
 
 /// The parts of an operation that take manifests from elsewhere than the Application says.
-const OVERRIDES: [&str; 3] = ["manifests", "source", "sources"];
+pub(crate) const OVERRIDES: [&str; 3] = ["manifests", "source", "sources"];
 
-/// An Application before and after a write. One of the two is there.
+/// Key of `argocd-cm`: whether a sync to another revision than the Application's needs `override`.
+const REVISION_OVERRIDES: &str = "application.sync.requireOverridePrivilegeForRevisionSync";
+
+/// Where sources of later operations are taken from.
+const RECORDED_SOURCES: [&str; 2] = ["/status/history", "/status/sourceHydrator"];
+
+const STATE: &str = "/status/operationState";
+
+/// Whether a revision that the Application does not name needs `override`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherRevisions {
+    Sync,
+    Override,
+}
+
+/// An Application before and after a write. At least one of the two is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenApplication<'a> {
     pub(crate) name: &'a ObjectName,
@@ -34,6 +53,8 @@ pub(crate) struct WrittenApplication<'a> {
     pub(crate) before: Option<&'a Value>,
     /// `None` if it is deleted.
     pub(crate) after: Option<&'a Value>,
+    /// Whether it gets the tracking id of another Application, which may delete it from then on.
+    pub(crate) is_given_away: bool,
 }
 
 impl WrittenApplication<'_> {
@@ -61,7 +82,7 @@ impl WrittenApplication<'_> {
     }
 
     /// The actions that the write needs, and the project of each.
-    fn actions(&self) -> Vec<(&'static str, String)> {
+    fn actions(&self, revisions: OtherRevisions) -> Vec<(&'static str, String)> {
         let before = self.before.map(project_of).map(str::to_owned);
         let after = self.after.map(project_of).map(str::to_owned);
         let mut actions = Vec::new();
@@ -75,20 +96,74 @@ impl WrittenApplication<'_> {
             (Some(before), Some(_)) if self.changes_definition() => actions.push(("update", before)),
             (Some(_), Some(_)) => {}
         }
-        if let Some(project) = after.filter(|_| self.changes("/operation")) {
+        let Some(project) = after else {
+            return actions;
+        };
+        // Kubernetes deletes what belongs to an owner that is gone, and Argo CD what an Application tracks
+        // that its repository does not have.
+        if self.before.is_some() && (self.is_given_away || self.adds_owner()) {
+            actions.push(("delete", project.clone()));
+        }
+        let records = RECORDED_SOURCES.iter().any(|pointer| self.changes(pointer));
+        if self.changes("/operation") || self.changes(STATE) || records {
             actions.push(("sync", project.clone()));
-            let started = self.after.and_then(|after| after.pointer("/operation/sync"));
-            let overrides = |part: &&str| {
-                started
-                    .and_then(|sync| sync.get(part))
-                    .is_some_and(|part| !part.is_null())
-            };
-            if OVERRIDES.iter().any(overrides) {
-                actions.push(("override", project));
-            }
+        }
+        let is_override = self.changes("/operation") && self.overrides("/operation/sync", revisions)
+            || self.changes(STATE) && !self.terminates() && self.overrides(OPERATION_OF_STATE, revisions);
+        if records || is_override {
+            actions.push(("override", project));
         }
         actions
     }
+
+    fn adds_owner(&self) -> bool {
+        let owners = |object: Option<&Value>| -> Vec<Value> {
+            let listed = object.and_then(|object| object.pointer("/metadata/ownerReferences")?.as_array());
+            listed.cloned().unwrap_or_default()
+        };
+        let before = owners(self.before);
+        owners(self.after).iter().any(|owner| !before.contains(owner))
+    }
+
+    /// Whether the running operation only ends.
+    fn terminates(&self) -> bool {
+        let [before, after] = [self.before, self.after].map(|object| object.and_then(|object| object.pointer(STATE)));
+        let (Some(Value::Object(before)), Some(Value::Object(after))) = (before, after) else {
+            return false;
+        };
+        let mut ended = before.clone();
+        ended.insert("phase".to_owned(), "Terminating".into());
+        ended == *after
+    }
+
+    /// Whether the sync at this JSON pointer takes anything from elsewhere than the Application says.
+    fn overrides(&self, sync: &str, revisions: OtherRevisions) -> bool {
+        let Some((application, sync)) = self.after.and_then(|after| Some((after, after.pointer(sync)?))) else {
+            return false;
+        };
+        let has = |part: &&str| sync.get(part).is_some_and(|part| !part.is_null());
+        OVERRIDES.iter().any(has) || revisions == OtherRevisions::Override && has_other_revision(application, sync)
+    }
+}
+
+/// Where the state of an operation has what is synced.
+const OPERATION_OF_STATE: &str = "/status/operationState/operation/sync";
+
+/// Whether a sync names a revision that is not the one of its source.
+fn has_other_revision(application: &Value, sync: &Value) -> bool {
+    let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str);
+    let differs = |index: usize, revision: &Value| {
+        let hydrated = text("/spec/sourceHydrator/syncSource/targetBranch");
+        let listed = text(&format!("/spec/sources/{index}/targetRevision"));
+        let single = text("/spec/source/targetRevision").filter(|_| index == 0);
+        let target = hydrated.or(listed).or(single).filter(|target| !target.is_empty());
+        let is_absent = revision.is_null() || revision == "";
+        !is_absent && revision.as_str() != Some(target.unwrap_or("HEAD"))
+    };
+    let listed = sync.get("revisions").and_then(Value::as_array).into_iter().flatten();
+    let mut listed = listed.enumerate();
+    sync.get("revision").is_some_and(|revision| differs(0, revision))
+        || listed.any(|(index, revision)| differs(index, revision))
 }
 
 impl SetAuthorizer<'_> {
@@ -102,7 +177,7 @@ impl SetAuthorizer<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         let mut refused = RefusalList::default();
-        for (action, project) in written.actions() {
+        for (action, project) in written.actions(self.other_revisions()) {
             let object = self.object(&project, written.name);
             let lookup = self.lookup_permission(RESOURCE, action, object.clone());
             if !lookup.is_allowed() {
@@ -117,6 +192,31 @@ impl SetAuthorizer<'_> {
             }
         }
         refused.finish().map_or(Ok(()), |refused| Err(Error::Refused(refused)))
+    }
+
+    /// Authorizes changes of an Application that are not known beforehand.
+    ///
+    /// # Errors
+    /// `Error::Refused` with every reason.
+    pub(crate) fn authorize_update(&self, name: &ObjectName, application: &Value) -> Result<(), Error> {
+        let mut refused = RefusalList::default();
+        let object = self.object(project_of(application), name);
+        for action in ["update", "sync", "override"] {
+            let lookup = self.lookup_permission(RESOURCE, action, object.clone());
+            if !lookup.is_allowed() {
+                Finding::missing(lookup.fact()).put(DeniedResource::Application(object.clone()), &mut refused);
+            }
+        }
+        refused.finish().map_or(Ok(()), |refused| Err(Error::Refused(refused)))
+    }
+
+    /// What `argocd-cm` says, as Go reads booleans.
+    fn other_revisions(&self) -> OtherRevisions {
+        let setting = self.resources.argocd_cm.data.get(REVISION_OVERRIDES);
+        match setting.map_or("", |setting| &*setting.value) {
+            "" | "0" | "f" | "F" | "false" | "False" | "FALSE" => OtherRevisions::Sync,
+            _ => OtherRevisions::Override,
+        }
     }
 
     /// What is wrong with the definition of an Application.
@@ -143,10 +243,14 @@ fn check_shape<'a>(name: &ObjectName, application: &'a Value) -> Result<Applicat
 mod tests {
     use serde_json::{Value, json};
 
-    use super::WrittenApplication;
+    use super::{OtherRevisions, WrittenApplication};
     use tollgate_state::ObjectName;
 
     fn actions(before: &Value, after: &Value) -> Vec<String> {
+        actions_with(OtherRevisions::Sync, before, after)
+    }
+
+    fn actions_with(revisions: OtherRevisions, before: &Value, after: &Value) -> Vec<String> {
         let name = ObjectName {
             namespace: "argocd".to_owned(),
             name: "cart".to_owned(),
@@ -155,8 +259,9 @@ mod tests {
             name: &name,
             before: (!before.is_null()).then_some(before),
             after: (!after.is_null()).then_some(after),
+            is_given_away: false,
         };
-        let actions = written.actions().into_iter();
+        let actions = written.actions(revisions).into_iter();
         actions.map(|(action, project)| format!("{action} {project}")).collect()
     }
 
@@ -175,9 +280,84 @@ mod tests {
             json!({"spec": {"project": "shop"}, "status": {"sync": {}}}),
             json!({"spec": {"project": "shop"}, "metadata": {"annotations": {"a": "b"}}}),
             json!({"spec": {"project": "shop"}, "metadata": {"finalizers": ["a"]}}),
-            json!({"spec": {"project": "shop"}, "metadata": {"ownerReferences": [{}]}}),
         ] {
             assert_eq!(actions(&shop, &change), ["update shop"], "{change}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_may_be_gone_is_a_deletion() {
+        let owned = |owners: Value| json!({"spec": {"project": "shop"}, "metadata": {"ownerReferences": owners}});
+        let (one, none) = (owned(json!([{"uid": "1"}])), owned(json!([])));
+        assert_eq!(actions(&none, &one), ["update shop", "delete shop"]);
+        assert_eq!(actions(&one, &none), ["update shop"]);
+        assert_eq!(actions(&Value::Null, &one), ["create shop"]);
+    }
+
+    #[test]
+    fn what_a_sync_takes_its_content_from_is_an_operation() {
+        let with = |status: Value| json!({"spec": {"project": "shop"}, "status": status});
+        let state =
+            |phase: &str, operation: Value| with(json!({"operationState": {"phase": phase, "operation": operation}}));
+        let plain = state("Running", json!({"sync": {}}));
+        let local = state("Running", json!({"sync": {"manifests": ["{}"]}}));
+        assert_eq!(actions(&with(json!({})), &plain), ["update shop", "sync shop"]);
+        assert_eq!(
+            actions(&with(json!({})), &local),
+            ["update shop", "sync shop", "override shop"]
+        );
+        assert_eq!(actions(&plain, &local), ["update shop", "sync shop", "override shop"]);
+        // To end it is no more than argocd-server asks for.
+        let ended = state("Terminating", json!({"sync": {"manifests": ["{}"]}}));
+        assert_eq!(actions(&local, &ended), ["update shop", "sync shop"]);
+        let again = state("Succeeded", json!({"sync": {"manifests": ["{}"]}}));
+        assert_eq!(actions(&again, &local), ["update shop", "sync shop", "override shop"]);
+        for recorded in [
+            json!({"history": [{"source": {}}]}),
+            json!({"sourceHydrator": {"currentOperation": {}}}),
+        ] {
+            assert_eq!(
+                actions(&with(json!({})), &with(recorded.clone())),
+                ["update shop", "sync shop", "override shop"],
+                "{recorded}"
+            );
+        }
+        assert_eq!(actions(&plain, &plain), [""; 0]);
+        assert_eq!(
+            actions(&with(json!({})), &with(json!({"sync": {"status": "Synced"}}))),
+            ["update shop"]
+        );
+    }
+
+    #[test]
+    fn another_revision_is_an_override_if_argocd_says_so() {
+        let sync = |spec: Value, sync: Value| {
+            let [before, after] =
+                [Value::Null, json!({"sync": sync})].map(|operation| json!({"spec": spec, "operation": operation}));
+            actions_with(OtherRevisions::Override, &before, &after)
+        };
+        let single = |target: &str| json!({"project": "shop", "source": {"targetRevision": target}});
+        let several = json!({"project": "shop", "sources": [{"targetRevision": "a"}, {}]});
+        for (spec, revision) in [
+            (single("v1"), json!({"revision": "v1"})),
+            (single(""), json!({"revision": "HEAD"})),
+            (single("v1"), json!({"revision": ""})),
+            (several.clone(), json!({"revisions": ["a", "HEAD"]})),
+            (several.clone(), json!({"revisions": ["", ""]})),
+        ] {
+            assert_eq!(sync(spec, revision.clone()), ["sync shop"], "{revision}");
+        }
+        for (spec, revision) in [
+            (single("v1"), json!({"revision": "evil"})),
+            (single(""), json!({"revision": "main"})),
+            (several.clone(), json!({"revisions": ["a", "b"]})),
+            (several, json!({"revisions": ["b"]})),
+        ] {
+            assert_eq!(
+                sync(spec, revision.clone()),
+                ["sync shop", "override shop"],
+                "{revision}"
+            );
         }
     }
 

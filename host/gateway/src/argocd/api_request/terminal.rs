@@ -22,5 +22,6 @@ pub(super) static TERMINAL: ApiMethod = ApiMethod {
         namespace: Some(FieldPath::in_query("appNamespace")),
         manifests: None,
         upsert: None,
+        resource: None,
     },
 };

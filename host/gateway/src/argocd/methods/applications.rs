@@ -1,6 +1,8 @@
 //! Methods about Applications and ApplicationSets.
 
-use super::{ApiMethod, MessageFields, Rest, RestBody, Verb, delete, get, post, put, rest};
+use super::{
+    ApiMethod, FieldPath, MessageFields, ResourceChangeFields, Rest, RestBody, Verb, delete, get, post, put, rest,
+};
 
 const NONE: MessageFields = MessageFields::NONE;
 
@@ -40,6 +42,17 @@ const LOGS: Rest = Rest {
 
 const MESSAGE: RestBody = RestBody::Message;
 const APPLICATION: RestBody = RestBody::Field("application");
+
+const PATCH: ResourceChangeFields = ResourceChangeFields::Patch {
+    patch: FieldPath {
+        name: "patch",
+        numbers: [7, 0, 0],
+    },
+    kind: FieldPath {
+        name: "patchType",
+        numbers: [8, 0, 0],
+    },
+};
 
 /// Fields of a message whose first field is the name of the Application.
 ///
@@ -197,7 +210,7 @@ pub(super) const METHODS: &[ApiMethod] = &[
         "PatchResource",
         post("/api/v1/applications/{name}/resource", RestBody::Field("patch")),
         "update",
-        named(9, 10),
+        named(9, 10).resource(PATCH),
     ),
     app(
         "ListResourceActions",
@@ -212,19 +225,19 @@ pub(super) const METHODS: &[ApiMethod] = &[
             RestBody::Field("action"),
         ),
         "action",
-        named(8, 9),
+        named(8, 9).resource(ResourceChangeFields::Action),
     ),
     app(
         "RunResourceActionV2",
         post("/api/v1/applications/{name}/resource/actions/v2", MESSAGE),
         "action",
-        named(8, 9),
+        named(8, 9).resource(ResourceChangeFields::Action),
     ),
     app(
         "DeleteResource",
         delete("/api/v1/applications/{name}/resource"),
         "delete",
-        named(9, 10),
+        named(9, 10).resource(ResourceChangeFields::Delete),
     ),
     ApiMethod {
         resource: "logs",

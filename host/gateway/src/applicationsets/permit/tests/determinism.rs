@@ -166,3 +166,41 @@ fn a_preview_lists_these_refusals() {
     assert!(refused.to_string().contains("the project depends on"), "{refused}");
     assert!(review(&sent("{{ .p }}", list())).refused.is_none());
 }
+
+#[test]
+fn a_patch_starts_no_operation_later() {
+    let patched = |generators: Value, patch: &str| {
+        let mut object = sent("dev", generators).object;
+        object["spec"]["templatePatch"] = json!(patch);
+        ApplicationSet::read(object).unwrap()
+    };
+    let hidden = "{{ if .go }}\noperation: {sync: {}}\n{{ end }}";
+    let all = "p, ann, applications, *, *, allow";
+    let found = refusals(create(all, &patched(list(), hidden)));
+    assert_eq!(
+        found,
+        [
+            "applicationset `dev/web`: it must not set `operation`, not even under a condition: start a sync by itself \
+             (spec.templatePatch)"
+        ]
+    );
+    // What a repository has may be any text, so it needs what the operation would need.
+    let open = "metadata: {labels: {a: {{ .p }}}}";
+    let writer = "p, ann, applications, create, dev/*, allow\np, ann, applications, sync, dev/*, allow";
+    let found = refusals(create(writer, &patched(git(), open)));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("`applications, override` is not permitted on `dev/*`"),
+        "{found:?}"
+    );
+    assert!(create(writer, &patched(list(), open)).is_ok());
+    assert!(create("p, ann, applications, *, dev/*, allow", &patched(git(), open)).is_ok());
+    let fixture = Fixture::new(&format!("{SETS}{writer}")).with_later(LaterApplications::JudgedByAuthor);
+    let judged = fixture.authorize(
+        Operation::Create,
+        &patched(git(), open),
+        &StoredState::default(),
+        vec![application("a", "dev")],
+    );
+    assert!(judged.is_ok(), "{:?}", refusals(judged));
+}
