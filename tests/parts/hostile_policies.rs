@@ -321,7 +321,6 @@ fn functions_with_side_effects_or_large_results_are_refused() {
             ("strings.replace_n", r#"strings.replace_n({"a": "aa"}, "a") != """#),
             ("walk", "walk(input, [_, 1])"),
             ("json.marshal", r#"json.marshal(input) != """#),
-            ("bits.lsh", "bits.lsh(1, 1000000000) > 0"),
             ("product", "product([1]) == 1"),
             ("print", r#"print("x")"#),
             ("nothing.such", "nothing.such(1)"),
@@ -455,6 +454,7 @@ fn bounds_at_run_time_are_checked_by_running_the_cases() {
         for (name, call) in [
             ("numbers.range", "numbers.range(1, 20000000)"),
             ("numbers.range_step", "numbers.range_step(20000000, 1, 7)"),
+            ("bits.lsh", "[bits.lsh(1, 1000000000)]"),
         ] {
             refused(
                 name,
@@ -554,7 +554,7 @@ fn a_suspended_check_does_not_refuse_the_bundle() {
 #[test]
 fn a_policy_that_uses_its_cpu_time_is_refused() {
     let numbers = (0..3_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
-    let few = (0..90).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let few = (0..250).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
     let data = [("data/n.yaml", format!("x: [{few}]\ny: [{numbers}]\n"))];
     let data = [(data[0].0, data[0].1.as_str())];
     let sorting = "count([1 | some a in data.n.x; some b in data.n.x; count(sort(data.n.y)) == a + b]) == 0";

@@ -321,7 +321,8 @@ impl From<Failure> for NoInput {
 }
 
 impl BundleArgs {
-    /// Reads the input of `--input` or `--decision`, and finds the bundle.
+    /// Reads the input of `--input` or `--decision`, and finds the bundle. Says on standard error what the
+    /// input of a decision lacks.
     ///
     /// - `front`: that of `--front`.
     fn read(&self, front: Option<&str>) -> Result<Question, NoInput> {
@@ -329,22 +330,25 @@ impl BundleArgs {
         let (input, kept) = match (&self.input, self.decision) {
             (Some(path), _) => (read_file(path).map_err(NoInput::usage)?, None),
             (None, Some(id)) => {
-                let (input, front) = self.fetch_input(id)?;
-                (input, Some((id, front)))
+                let kept = self.fetch_input(id)?;
+                (kept.input, Some((id, kept.front, kept.left_out)))
             }
             (None, None) => return Err(NoInput::usage("name the input with `--input` or `--decision`")),
         };
-        let (directory, front) = match (bundle, kept) {
-            (Some((directory, front)), Some((id, kept))) if kept != front => {
+        let (directory, front) = match (bundle, &kept) {
+            (Some((directory, front)), Some((id, kept, _))) if *kept != front => {
                 let (own, other, path) = (kept.as_ref(), front.as_ref(), directory.display());
                 return Err(NoInput::usage(format_args!(
                     "decision `{id}` is of `{own}`, and `{path}` is a bundle for `{other}`"
                 )));
             }
             (Some(bundle), _) => bundle,
-            (None, Some((_, front))) => (self.admin.policies_directory()?.join(front.as_ref()), front),
+            (None, Some((_, front, _))) => (self.admin.policies_directory()?.join(front.as_ref()), *front),
             (None, None) => return Err(NoInput::usage("name the folder of the bundle")),
         };
+        for LeftOut { field, why } in kept.into_iter().flat_map(|(_, _, left_out)| left_out) {
+            super::print_error(format_args!("the input of the decision lacks `{field}`: {why}"));
+        }
         Ok(Question {
             directory,
             front,
@@ -352,14 +356,9 @@ impl BundleArgs {
         })
     }
 
-    /// The input of a decision, and its front. Says on standard error what it lacks.
-    fn fetch_input(&self, id: uuid::Uuid) -> Result<(serde_json::Value, Front), NoInput> {
+    fn fetch_input(&self, id: uuid::Uuid) -> Result<KeptInput, NoInput> {
         let answer = self.admin.get(&["decisions", &id.to_string(), "input"], &[])?;
-        let kept: KeptInput = serde_json::from_value(answer).map_err(|error| Failure::new("gateway.answer", error))?;
-        for LeftOut { field, why } in &kept.left_out {
-            super::print_error(format_args!("the input of the decision lacks `{field}`: {why}"));
-        }
-        Ok((kept.input, kept.front))
+        Ok(serde_json::from_value(answer).map_err(|error| Failure::new("gateway.answer", error))?)
     }
 }
 

@@ -109,7 +109,7 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
         Free,
         Small,
         "contains endswith indexof object.subset semver.compare semver.is_valid startswith strings.any_prefix_match \
-         strings.any_suffix_match strings.count time.parse_rfc3339_ns time.weekday",
+         strings.any_suffix_match strings.count time.add_date time.parse_rfc3339_ns time.weekday",
     ),
     (
         Free,
@@ -117,16 +117,21 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
         "count is_array is_boolean is_null is_number is_object is_set is_string type_name",
     ),
     (Glob, Small, "glob.match"),
-    (Regex, Matches, "regex.find_n"),
+    (Regex, Matches, "regex.find_n regex.split"),
     (Regex, Small, "regex.match"),
     (Literal(0), Small, "regex.is_valid"),
     (Free, Numbers, "numbers.range numbers.range_step"),
-    (Free, Concatenated, "bits.and bits.negate bits.or bits.rsh bits.xor"),
+    (
+        Free,
+        Concatenated,
+        "bits.and bits.lsh bits.negate bits.or bits.rsh bits.xor",
+    ),
     (Free, Item, "intersection max min object.get"),
     (Free, CASED, "lower upper"),
     (Free, Keys, "object.keys"),
     (Replace, REPLACED, "replace"),
     (Split, Pieces, "split"),
+    (Free, Pieces, "indexof_n"),
     (Sprintf, Formatted, "sprintf"),
     (Free, Sum, "sum"),
     (Free, Parts, "time.clock time.date"),
@@ -283,13 +288,13 @@ fn rooted_in_input(expr: &Expr) -> bool {
 
 fn hint(name: &str) -> &'static str {
     match name {
+        "product" => "numbers could grow without bound",
         "http.send" | "net.lookup_ip_addr" | "opa.runtime" => {
             "policies do no I/O; what they need is in `input` or in data files"
         }
         "time.now_ns" => "policies read no clock; a decision must be repeatable",
         "rand.intn" | "uuid.rfc4122" => "policies are not random; a decision must be repeatable",
         "regex.replace" | "strings.replace_n" => "one call can grow a text without bound; use `replace` with literals",
-        "regex.split" => "use `regex.find_n` with a literal pattern",
         "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
             "one call can take unbounded time; name the fields you mean"
         }
@@ -297,7 +302,6 @@ fn hint(name: &str) -> &'static str {
         _ if name.starts_with("io.jwt") || name.starts_with("crypto.") => {
             "tokens are verified before a policy runs; use `input.principal`"
         }
-        _ if name.starts_with("bits.") || name == "product" => "numbers could grow without bound",
         _ => "docs/policies.md lists the functions there are",
     }
 }

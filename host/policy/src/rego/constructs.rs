@@ -12,24 +12,39 @@ use super::builtins;
 use super::syntax::{self, Path, Step, fixed_start, start_of};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
+struct Head {
+    /// Names in the path of its package.
+    package: usize,
+    location: Location,
+}
+
 /// Checks all modules together with the tree of the data files.
 pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
-    let rules: BTreeMap<Path, Location> = modules
+    let rules: BTreeMap<Path, Head> = modules
         .iter()
         .flat_map(|module| {
             let package = syntax::package(module);
             let rules = module.policy.iter();
-            rules.map(move |rule| (syntax::rule_path(&package, rule), syntax::location(rule.span())))
+            rules.map(move |rule| {
+                let head = Head {
+                    package: package.len(),
+                    location: syntax::location(rule.span()),
+                };
+                (syntax::rule_path(&package, rule), head)
+            })
         })
         .collect();
-    let imports = syntax::imports(modules);
+    let (imports, no_imports) = (syntax::imports(modules), BTreeMap::new());
     let mut found = hidden_by_data(&rules, data);
     for module in modules {
         let package = syntax::package(module);
-        let imported = imports.get(&package).into_iter().flat_map(BTreeMap::keys);
+        let imports = imports.get(&package).unwrap_or(&no_imports);
+        let imported = imports.keys();
         let own = syntax::rules_below(&rules, &package).filter_map(|(path, _)| path.get(package.len()));
         let mut checker = Checker {
             rules: &rules,
+            package: &package,
+            imports,
             data,
             global: imported
                 .chain(own)
@@ -39,12 +54,22 @@ pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
             found: &mut found,
         };
         module.policy.iter().for_each(|rule| checker.rule(rule));
+        let future = module.imports.iter().filter(|import| {
+            let path = fixed_start(&import.refr).unwrap_or_default();
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            matches!(path.as_slice(), ["future", "keywords"] | ["future", "keywords", "not"])
+        });
+        found.extend(future.map(|import| {
+            let message = "`import future.keywords` brings keywords that are not supported";
+            let hint = "remove it: `if`, `in`, `every` and `contains` are there without";
+            Diagnostic::error(syntax::location(&import.span), message).with_hint(hint)
+        }));
     }
     found
 }
 
 /// Rules that a data file has a value for. The engine would take the value and not ask the rule.
-fn hidden_by_data(rules: &BTreeMap<Path, Location>, data: &Json) -> Vec<Diagnostic> {
+fn hidden_by_data(rules: &BTreeMap<Path, Head>, data: &Json) -> Vec<Diagnostic> {
     let is_hidden = |path: &Path| {
         let mut at = data;
         for part in path {
@@ -58,12 +83,15 @@ fn hidden_by_data(rules: &BTreeMap<Path, Location>, data: &Json) -> Vec<Diagnost
         true
     };
     let hidden = rules.iter().filter(|(path, _)| is_hidden(path));
-    let finding = |(path, location): (&Path, &Location)| {
+    let finding = |(path, head): (&Path, &Head)| {
         let message = format!("a data file has a value for the rule `data.{}`", path.join("."));
-        Diagnostic::error(location.clone(), message).with_hint("give the data file or the package another name")
+        Diagnostic::error(head.location.clone(), message).with_hint("give the data file or the package another name")
     };
     hidden.map(finding).collect()
 }
+
+/// Variables, with the number of places that can bind them.
+type Bound<'a> = BTreeMap<&'a str, usize>;
 
 /// Where the value of an expression goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +102,9 @@ enum Position {
 }
 
 struct Checker<'a> {
-    rules: &'a BTreeMap<Path, Location>,
+    rules: &'a BTreeMap<Path, Head>,
+    package: &'a [String],
+    imports: &'a BTreeMap<String, Path>,
     data: &'a Json,
     /// Names of the package that are no variables.
     global: BTreeSet<&'a str>,
@@ -86,7 +116,7 @@ impl<'a> Checker<'a> {
         let Rule::Spec { head, bodies, .. } = rule else {
             return;
         };
-        let mut arguments = BTreeSet::new();
+        let mut arguments = Bound::new();
         let (name, _, value) = syntax::head_parts(head);
         if let RuleHead::Func { args, .. } = head {
             args.iter().for_each(|argument| bind(argument, &mut arguments));
@@ -112,7 +142,7 @@ impl<'a> Checker<'a> {
     }
 
     /// A function whose value is undefined has no value for the engine, and goes on with `else` in OPA.
-    fn value_before_else(&mut self, value: &'a Expr, query: &'a Query, arguments: &BTreeSet<&'a str>) {
+    fn value_before_else(&mut self, value: &'a Expr, query: &'a Query, arguments: &Bound<'a>) {
         if self.is_defined(value, &self.bound_by(query, arguments)) {
             return;
         }
@@ -123,7 +153,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The variables that are bound in a query.
-    fn bound_by(&self, query: &'a Query, outer: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    fn bound_by(&self, query: &'a Query, outer: &Bound<'a>) -> Bound<'a> {
         let mut bound = outer.clone();
         for statement in &query.stmts {
             match &statement.literal {
@@ -143,7 +173,7 @@ impl<'a> Checker<'a> {
 
     /// - `heads`: what is evaluated for each solution.
     /// - `outer`: the variables that are bound around it.
-    fn query(&mut self, query: &'a Query, heads: &[&'a Expr], outer: &BTreeSet<&'a str>) {
+    fn query(&mut self, query: &'a Query, heads: &[&'a Expr], outer: &Bound<'a>) {
         let bound = self.bound_by(query, outer);
         for statement in &query.stmts {
             match &statement.literal {
@@ -169,7 +199,9 @@ impl<'a> Checker<'a> {
                 } => {
                     self.expr(domain, Position::Value, &bound);
                     let mut inner = bound.clone();
-                    inner.extend(key.iter().chain([value]).map(|name| name.text()));
+                    key.iter()
+                        .chain([value])
+                        .for_each(|name| *inner.entry(name.text()).or_default() += 1);
                     self.query(query, &[], &inner);
                 }
             }
@@ -177,14 +209,27 @@ impl<'a> Checker<'a> {
         heads.iter().for_each(|head| self.expr(head, Position::Value, &bound));
     }
 
-    fn expr(&mut self, expr: &'a Expr, position: Position, bound: &BTreeSet<&'a str>) {
+    fn expr(&mut self, expr: &'a Expr, position: Position, bound: &Bound<'a>) {
         match expr {
             Expr::Membership {
                 key, value, collection, ..
             } => {
                 self.membership((key.as_deref(), value, collection), position, bound);
             }
-            Expr::RefBrack { .. } | Expr::RefDot { .. } => self.data_reference(expr, bound),
+            Expr::RefBrack { .. } | Expr::RefDot { .. } => {
+                self.data_reference(expr, bound);
+                self.prefix_of_rule(expr, bound);
+                // What it indexes is a part of it.
+                for index in indices(expr) {
+                    self.expr(index, Position::Value, bound);
+                }
+                let base = syntax::base(expr);
+                if !matches!(base, Expr::Var { .. }) {
+                    self.expr(base, Position::Value, bound);
+                }
+                return;
+            }
+            Expr::Var { .. } => self.prefix_of_rule(expr, bound),
             _ => {}
         }
         let syntax::Parts { exprs, query } = syntax::parts(expr);
@@ -197,7 +242,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `not xs[_] == 1` means for the engine that some item is not 1. OPA refuses it.
-    fn negated(&mut self, expr: &'a Expr, bound: &BTreeSet<&'a str>) {
+    fn negated(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
         if let Expr::RefBrack { index, .. } = expr
             && let Some(name) = variables(index).into_iter().find(|name| !self.is_bound(name, bound))
         {
@@ -213,8 +258,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn is_bound(&self, name: &str, bound: &BTreeSet<&str>) -> bool {
-        name != "_" && (bound.contains(name) || self.global.contains(name))
+    fn is_bound(&self, name: &str, bound: &Bound<'_>) -> bool {
+        name != "_" && (bound.contains_key(name) || self.global.contains(name))
     }
 
     /// `in` with a part that has no value is false for the engine and has no value in OPA. With a key,
@@ -223,11 +268,14 @@ impl<'a> Checker<'a> {
         &mut self,
         (key, value, collection): (Option<&'a Expr>, &'a Expr, &'a Expr),
         position: Position,
-        bound: &BTreeSet<&'a str>,
+        bound: &Bound<'a>,
     ) {
         let is_defined = |part: &Expr| self.is_defined(part, bound);
         let place = || start_of(value);
-        let finding = if key.is_some() && !is_defined(value) {
+        let finding = if key.is_some() && self.can_be_set(collection) {
+            let hint = "write `collection[key] == value`";
+            Diagnostic::error(place(), "`key, value in …` is of what could be a set").with_hint(hint)
+        } else if key.is_some() && !is_defined(value) {
             let hint = "give the value a name first, with `:=`";
             Diagnostic::error(
                 place(),
@@ -244,10 +292,30 @@ impl<'a> Checker<'a> {
         self.found.push(finding);
     }
 
+    /// In a set a key is its value, which the engine does not know.
+    fn can_be_set(&self, collection: &Expr) -> bool {
+        match collection {
+            Expr::Array { .. } | Expr::Object { .. } | Expr::ArrayCompr { .. } | Expr::ObjectCompr { .. } => false,
+            _ => match fixed_start(collection).as_deref() {
+                Some([root, ..]) if root == "input" => false,
+                Some([root, below @ ..]) if root == "data" => {
+                    self.is_rule(below) || below.iter().try_fold(self.data, |at, part| at.get(part)).is_none()
+                }
+                _ => true,
+            },
+        }
+    }
+
+    /// Whether a path below `data` leads to rules.
+    fn is_rule(&self, below: &[String]) -> bool {
+        syntax::rules_below(self.rules, below).next().is_some()
+            || (1..below.len()).any(|length| below.get(..length).is_some_and(|path| self.rules.contains_key(path)))
+    }
+
     /// Whether an expression has a value for every input.
-    fn is_defined(&self, expr: &Expr, bound: &BTreeSet<&str>) -> bool {
+    fn is_defined(&self, expr: &Expr, bound: &Bound<'_>) -> bool {
         match expr {
-            Expr::Var { span, .. } => bound.contains(span.text()) && !self.global.contains(span.text()),
+            Expr::Var { span, .. } => bound.contains_key(span.text()) && !self.global.contains(span.text()),
             Expr::String { .. }
             | Expr::RawString { .. }
             | Expr::Number { .. }
@@ -272,25 +340,54 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// `base` with a rule `base.a` that has no value is undefined for the engine, and `{}` in OPA.
+    fn prefix_of_rule(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
+        let Some(path) = fixed_start(expr) else { return };
+        let is_variable = path
+            .first()
+            .is_some_and(|name| bound.contains_key(name.as_str()) && !self.global.contains(name.as_str()));
+        let full = syntax::resolve(
+            self.package,
+            |name| {
+                self.imports
+                    .get(name)
+                    .filter(|path| path.first().is_some_and(|root| root == "data"))
+            },
+            &path,
+        );
+        let Some(full) = full.filter(|_| !is_variable) else {
+            return;
+        };
+        let mut below = syntax::rules_below(self.rules, &full);
+        if !self.rules.contains_key(&full) && below.any(|(_, head)| head.package < full.len()) {
+            let message = format!("`{}` is only the start of the names of rules", path.join("."));
+            let hint = "name one of the rules";
+            self.found
+                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+        }
+    }
+
     /// `data.x[1]` finds the key `"1"` for the engine, and does not in OPA.
-    fn data_reference(&mut self, expr: &'a Expr, bound: &BTreeSet<&'a str>) {
+    fn data_reference(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
         let Some(path) = fixed_start(expr).filter(|path| path.first().is_some_and(|root| root == "data")) else {
             return;
         };
         let steps = syntax::steps(expr);
         let mut dynamic = steps.iter().filter_map(Step::index);
+        // Then its own place is the only one that can bind the variable.
         let iterates = |index: &Expr| {
+            let is_free = |name: &&str| {
+                *name == "_" || (!self.global.contains(*name) && bound.get(*name).is_none_or(|places| *places == 1))
+            };
             let names = variables(index);
-            !names.is_empty() && names.iter().all(|name| !self.is_bound(name, bound))
+            !names.is_empty() && names.iter().all(is_free)
         };
         if dynamic.all(iterates) {
             return;
         }
         let below = path.get(1..).unwrap_or_default();
-        let is_rule = syntax::rules_below(self.rules, below).next().is_some()
-            || (1..below.len()).any(|length| below.get(..length).is_some_and(|path| self.rules.contains_key(path)));
         let target = below.iter().try_fold(self.data, |at, part| at.get(part));
-        if is_rule || target.is_some_and(has_number_as_key) {
+        if self.is_rule(below) || target.is_some_and(has_number_as_key) {
             let name = path.join(".");
             let message = format!("`{name}[…]` would find a key such as \"1\" for the number 1");
             let hint = format!("write `import {name} as` with a name, and use that name");
@@ -321,8 +418,10 @@ fn variables(pattern: &Expr) -> Vec<&str> {
     }
 }
 
-fn bind<'a>(pattern: &'a Expr, bound: &mut BTreeSet<&'a str>) {
-    bound.extend(variables(pattern));
+fn bind<'a>(pattern: &'a Expr, bound: &mut Bound<'a>) {
+    variables(pattern)
+        .into_iter()
+        .for_each(|name| *bound.entry(name).or_default() += 1);
 }
 
 fn indices(reference: &Expr) -> impl Iterator<Item = &Expr> {
@@ -330,7 +429,7 @@ fn indices(reference: &Expr) -> impl Iterator<Item = &Expr> {
 }
 
 /// The variables that an expression binds by iterating, outside of comprehensions.
-fn bind_indices<'a>(expr: &'a Expr, bound: &mut BTreeSet<&'a str>) {
+fn bind_indices<'a>(expr: &'a Expr, bound: &mut Bound<'a>) {
     if let Expr::RefBrack { index, .. } = expr {
         bind(index, bound);
     }
@@ -340,7 +439,7 @@ fn bind_indices<'a>(expr: &'a Expr, bound: &mut BTreeSet<&'a str>) {
     }
 }
 
-fn bind_statement<'a>(expr: &'a Expr, bound: &mut BTreeSet<&'a str>) {
+fn bind_statement<'a>(expr: &'a Expr, bound: &mut Bound<'a>) {
     match expr {
         Expr::AssignExpr { op, lhs, rhs, .. } => {
             bind(lhs, bound);

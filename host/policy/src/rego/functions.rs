@@ -78,6 +78,7 @@ pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
         let ours = opa::find(name);
         let call = move |arguments: Vec<Value>| {
             let result = match ours {
+                _ if opa::refuses(name, &arguments) => None,
                 Some(function) => function(&arguments),
                 None => function(&span, &parameters, &arguments, true).ok(),
             };

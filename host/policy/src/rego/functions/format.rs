@@ -82,14 +82,15 @@ impl Verb {
             Value::Number(_) => match (value.as_i64(), value.as_f64()) {
                 (Ok(whole), _) => ("int64", whole.to_string()),
                 (Err(_), Ok(float)) if is_fraction(value) => ("float64", float_text(float)),
-                // A whole number that is larger.
-                (Err(_), _) if self.letter != 'f' => ("", value.to_string()),
+                // The engine does not show a whole number that is larger with all its digits.
                 (Err(_), _) => return None,
             },
             other => ("string", term(other)),
         };
         let text = match (self.letter, kind, value.as_f64()) {
-            ('v', _, _) | ('s', "string" | "", _) | ('d', "int64" | "", _) => text,
+            ('v', _, _) | ('s', "string", _) | ('d', "int64", _) => text,
+            // Whether it was written as `100` or `1e2` is not known, and Go distinguishes them.
+            ('f', "int64", _) => return None,
             ('f', "float64", Ok(float)) => format!("{float:.*}", self.precision.unwrap_or(6)),
             // Go says so, without padding.
             (letter, _, _) => {
@@ -138,7 +139,7 @@ pub(super) fn sprintf(arguments: &[Value]) -> Option<Value> {
 }
 
 fn is_fraction(number: &Value) -> bool {
-    number.to_string().contains(['.', 'e', 'E'])
+    number.as_f64().is_ok_and(|float| float.fract() != 0.0)
 }
 
 /// Go's `%v` of a float.
@@ -232,12 +233,8 @@ mod tests {
             ("%5d|%05d|%-5d|", json!([7, -7, 7]), "    7|-0007|7    |"),
             ("%5s|%-5s|", json!(["ab", "ab"]), "   ab|ab   |"),
             ("%s", json!([]), "%!s(MISSING)"),
-            (
-                "%d %f %.2f",
-                json!([1.5, 5, 2.345]),
-                "%!d(float64=1.5) %!f(int64=5) 2.35",
-            ),
-            ("%v %v", json!([1e21, 0.00001]), "1e+21 1e-05"),
+            ("%d %.2f", json!([1.5, 2.345]), "%!d(float64=1.5) 2.35"),
+            ("%v %v", json!([1.5, 0.00001]), "1.5 1e-05"),
             (
                 "%v %s",
                 json!([["a", 1, {"b": true}], null]),
@@ -249,6 +246,16 @@ mod tests {
             ("%f", json!(["a"]), "%!f(string=a)"),
         ] {
             assert_eq!(formats(format, values), text, "{format}");
+        }
+    }
+
+    #[test]
+    fn what_the_engine_does_not_show_as_go_does_is_a_failure() {
+        for (format, value) in [("%f", json!(100)), ("%v", json!(1e21)), ("%s", json!(u64::MAX))] {
+            assert!(
+                sprintf(&[format.into(), Value::from(json!([value]))]).is_none(),
+                "{format}"
+            );
         }
     }
 

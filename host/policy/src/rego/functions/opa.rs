@@ -17,6 +17,8 @@ pub(super) type Function = fn(&[Value]) -> Option<Value>;
 
 /// Longest list of `numbers.range`.
 pub(in crate::rego) const MAX_RANGE: i64 = 10_000;
+/// Most bits that `bits.lsh` shifts.
+const MAX_SHIFT: i64 = 64;
 /// Compiled patterns that a thread keeps. A policy has only literal ones.
 const MAX_PATTERNS: usize = 256;
 
@@ -33,14 +35,30 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "regex.find_n" => regex_find_n,
         "regex.is_valid" => regex_is_valid,
         "regex.match" => regex_match,
+        "regex.split" => regex_split,
         "semver.compare" => semver_compare,
         "semver.is_valid" => semver_is_valid,
         "object.get" => object_get,
         "sprintf" => super::format::sprintf,
         "strings.any_prefix_match" => any_prefix_match,
         "strings.any_suffix_match" => any_suffix_match,
+        "strings.count" => strings_count,
         _ => return None,
     })
+}
+
+/// Whether OPA refuses arguments that the engine's own function takes, or a result would be too large.
+pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
+    match (name, arguments) {
+        ("object.subset", [whole, part]) => !matches!(
+            (whole, part),
+            (Value::Object(_), Value::Object(_))
+                | (Value::Set(_), Value::Set(_))
+                | (Value::Array(_), Value::Array(_) | Value::Set(_))
+        ),
+        ("bits.lsh", [_, shift]) => !integer(shift).is_some_and(|shift| (0..=MAX_SHIFT).contains(&shift)),
+        _ => false,
+    }
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -89,7 +107,7 @@ fn glob_match(arguments: &[Value]) -> Option<Value> {
             globs.clear();
         }
         let compiled = globs.entry((pattern.to_owned(), separators));
-        let compile = |(pattern, separators): &(String, Vec<char>)| Pattern::compile(pattern, separators).ok();
+        let compile = |(pattern, separators): &(String, Vec<char>)| Pattern::compile_exact(pattern, separators).ok();
         let compiled = compiled.or_insert_with_key(compile).as_ref()?;
         Some(compiled.matches(subject).into())
     })
@@ -130,6 +148,34 @@ fn regex_find_n(arguments: &[Value]) -> Option<Value> {
         found.map(|found| Value::from(found.as_str())).collect::<Vec<_>>()
     };
     with_regex(text(pattern)?, find).map(Value::from)
+}
+
+/// Go's `Regexp.Split`.
+fn regex_split(arguments: &[Value]) -> Option<Value> {
+    let [pattern, subject] = arguments else { return None };
+    let subject = text(subject)?;
+    let split = |regex: &Regex| {
+        let mut pieces = Vec::new();
+        let (mut start, mut end) = (0, 0);
+        for found in regex.find_iter(subject) {
+            end = found.start();
+            if found.end() != 0 {
+                pieces.push(Value::from(subject.get(start..end)?));
+            }
+            start = found.end();
+        }
+        if end != subject.len() {
+            pieces.push(Value::from(subject.get(start..)?));
+        }
+        Some(Value::from(pieces))
+    };
+    with_regex(text(pattern)?, split)?
+}
+
+fn strings_count(arguments: &[Value]) -> Option<Value> {
+    let [subject, part] = arguments else { return None };
+    let (subject, part) = (text(subject)?, text(part)?);
+    Some(Value::from(subject.matches(part).count()))
 }
 
 fn numbers_range(arguments: &[Value]) -> Option<Value> {

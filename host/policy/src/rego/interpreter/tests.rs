@@ -478,3 +478,24 @@ fn the_deepest_policies_fit_the_stack() {
         assert!(found.iter().any(|finding| is_expected(&finding.message)), "{found:?}");
     }
 }
+
+#[test]
+fn the_start_of_the_names_of_rules_is_refused() {
+    let start = "is only the start of the names of rules";
+    refused("not base", "base.a if X == 1", start);
+    refused("count(base) == 0", "base.a[k] := 1 if some k in X", start);
+    refused("not data.tollgate.extensions.base", "base.a if X == 1", start);
+    assert_eq!(
+        decide(&bundle("not base.a", "base.a if X == 1"), json!({"x": 1})),
+        Ok(true)
+    );
+}
+
+#[test]
+fn a_key_in_what_could_be_a_set_is_refused() {
+    refused(
+        "xs := {y | some y in X}\n\tnot \"a\", \"a\" in xs",
+        "",
+        "of what could be a set",
+    );
+}
