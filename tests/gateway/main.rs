@@ -13,6 +13,7 @@
 mod access;
 mod admin;
 mod admission;
+mod admission_oracle;
 mod answers;
 mod application_grants;
 mod applications;

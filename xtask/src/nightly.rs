@@ -31,6 +31,8 @@ pub struct Nightly {
 enum Step {
     /// 1,000,000 pairs of answers of each kind, beside Argo CD's, Kubernetes' and OPA's own code.
     Differential,
+    /// 10,000 sequences of writes past the gateway, judged by the oracle of admission.
+    Admission,
     /// Each fuzz target for five minutes.
     Fuzz,
     /// Every unit and integration test, many times over.
@@ -68,6 +70,7 @@ impl Nightly {
                     root,
                     &["differential", "--pairs", "1000000", "--seed", &seed.to_string()],
                 ),
+                Step::Admission => admission(root, seed),
                 Step::Fuzz => task(root, &["fuzz", "--seconds", "300"]),
                 Step::Repeat => self.repeat(root, &folder),
             };
@@ -129,6 +132,22 @@ impl Nightly {
 fn task(root: &Path, arguments: &[&str]) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     crate::execute(Command::new(program).args(arguments).current_dir(root))
+}
+
+/// Runs the property test of admission with many sequences.
+fn admission(root: &Path, seed: u64) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args([
+        "test",
+        "--workspace",
+        "--test",
+        "gateway",
+        "admission_oracle::nobody_stores",
+    ]);
+    command.args(["--", "--nocapture"]);
+    command.env("TOLLGATE_ORACLE_SEQUENCES", "10000");
+    command.env("TOLLGATE_ORACLE_SEED", seed.to_string());
+    crate::execute(command.current_dir(root))
 }
 
 /// Runs every test once, with its output in a file. Returns whether all succeeded, and the names of

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -79,6 +79,7 @@ pub struct RunningGateway {
     admission: Option<(SocketAddr, JoinHandle<()>)>,
     /// `None` if there is no collector.
     metrics_push: Option<Arc<MetricsPush>>,
+    reloads: mpsc::Sender<ReloadRequest>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Closes the connections of the admin listener, which answers until the last request of the
@@ -153,7 +154,8 @@ impl RunningGateway {
         let mut helpers = JoinSet::new();
         helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));
         // The watch starts before the load, so that a change in between is read again.
-        let changes = watch_parts(&loader, &mut helpers).await;
+        let (reloads, requests) = mpsc::channel(8);
+        watch_parts(&loader, &reloads, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
@@ -255,7 +257,7 @@ impl RunningGateway {
         let admin_stop = CancellationToken::new();
         let admin_server = Server::new(private, None, Limits::admin(&config.limits));
         helpers.spawn(admin_server.serve(Arc::new(admin::handler(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(changes, loader, (current, open_exchanges), findings));
+        helpers.spawn(reload_on(requests, loader, (current, open_exchanges), findings));
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = server.behind(config.trusted_proxies.clone(), config.proxy_protocol);
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -271,6 +273,7 @@ impl RunningGateway {
             peer_address,
             admission,
             metrics_push,
+            reloads,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -296,6 +299,17 @@ impl RunningGateway {
     /// Address where other replicas are served; `None` if the settings have none.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.peer_address
+    }
+
+    /// Loads a part again without waiting for a change to settle. When this returns, what was written
+    /// before is in force, or refused.
+    pub async fn reload(&self, part: ConfigPart) {
+        let (done, loaded) = oneshot::channel();
+        let request = ReloadRequest { part, done: Some(done) };
+        if self.reloads.send(request).await.is_ok() {
+            // An error means that the gateway has stopped.
+            let _ = loaded.await;
+        }
     }
 
     /// Store, sessions and audit; `None` while the Kubernetes front is closed.
@@ -484,38 +498,47 @@ fn store_url(url: &StoreUrl) -> Result<SecretString, String> {
     }
 }
 
+/// A part to load again, and who waits for it.
+#[derive(Debug)]
+struct ReloadRequest {
+    part: ConfigPart,
+    done: Option<oneshot::Sender<()>>,
+}
+
 async fn reload_on(
-    mut changes: mpsc::Receiver<ConfigPart>,
+    mut requests: mpsc::Receiver<ReloadRequest>,
     loader: Arc<Loader>,
     (current, open_exchanges): (CurrentSnapshot, Arc<OpenExchanges>),
     findings: LoadFindings,
 ) {
-    while let Some(part) = changes.recv().await {
+    while let Some(ReloadRequest { part, done }) = requests.recv().await {
         findings.set(part, reload(&loader, &current, part).await);
         loader.agents().set_clusters(current.load().clusters_with_agents());
         open_exchanges.changed();
+        if let Some(done) = done {
+            // The caller need not wait.
+            let _ = done.send(());
+        }
     }
 }
 
-/// Watches the parts of the configuration, and sends a part once for each settled change of it.
-async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<ConfigPart> {
-    let (sender, changes) = mpsc::channel(8);
+/// Watches the parts of the configuration, and requests a reload for each settled change of one.
+async fn watch_parts(loader: &Loader, reloads: &mpsc::Sender<ReloadRequest>, helpers: &mut JoinSet<()>) {
     let mut watches = vec![(ConfigPart::State, loader.source().watch().await)];
     for (part, folder) in loader.watched() {
         let watch = watch(vec![folder], Timing::default(), FileEvents::IfAvailable).await;
         watches.push((part, watch));
     }
     for (part, mut watch) in watches {
-        let sender = sender.clone();
+        let reloads = reloads.clone();
         helpers.spawn(async move {
             while watch.changed().await.is_some() {
-                if sender.send(part).await.is_err() {
+                if reloads.send(ReloadRequest { part, done: None }).await.is_err() {
                     return;
                 }
             }
         });
     }
-    changes
 }
 
 /// Measures for ever how late the runtime wakes a task, as any request would be.

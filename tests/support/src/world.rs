@@ -246,7 +246,8 @@ pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn merge(onto: &mut Value, from: &Value) {
+/// Merges `from` into `onto`, member by member.
+pub fn merge(onto: &mut Value, from: &Value) {
     match (onto, from) {
         (Value::Object(onto), Value::Object(from)) => {
             for (key, value) in from {
