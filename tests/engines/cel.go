@@ -53,7 +53,7 @@ func evaluateCEL(asked celQuestion) (any, error) {
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
-	var given celAnswer
+	given := celAnswer{Results: []celResult{}}
 	ast := parsed
 	if checked, issues := env.Check(parsed); issues.Err() != nil {
 		given.Unchecked = issues.Err().Error()

@@ -19,6 +19,7 @@ mod input;
 mod library;
 mod limits;
 mod literals;
+mod strict;
 #[cfg(test)]
 mod tests;
 
@@ -155,6 +156,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Expression {
     program: cel::Program,
+    /// The program's expression as it is evaluated.
+    evaluated: IdedExpr,
     patterns: Vec<library::Pattern>,
     /// Variables that it uses.
     names: Vec<String>,
@@ -274,7 +277,7 @@ impl Expression {
             for pattern in &self.patterns {
                 context.add_variable_as_val(pattern.name.clone(), Box::new(pattern.value.clone()));
             }
-            Value::resolve(self.program.expression(), &context)
+            Value::resolve(&self.evaluated, &context)
         }));
         match outcome {
             Ok(Ok(value)) => Ok(value),

@@ -60,7 +60,7 @@ struct Expressions;
 impl Kind for Expressions {
     type Case = Case;
     const NAME: &'static str = "cel";
-    const FEWEST: [u64; 3] = [1000, 1000, 500];
+    const FEWEST: [u64; 3] = [500, 1000, 500];
     const BATCH: usize = 100;
 
     fn judge() -> Judge {

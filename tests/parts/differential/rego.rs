@@ -88,7 +88,7 @@ struct Policies;
 impl Kind for Policies {
     type Case = Case;
     const NAME: &'static str = "rego";
-    const FEWEST: [u64; 3] = [500, 1000, 500];
+    const FEWEST: [u64; 3] = [150, 200, 500];
     const BATCH: usize = 100;
 
     fn judge() -> Judge {
@@ -151,11 +151,9 @@ fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {
             ours.show()
         ))
     };
-    let is_denied_by_default = !default.value.as_ref().is_some_and(allows);
-    if matches!(ours, Ours::Value(value) if ours_allows(value)) && is_denied_by_default {
-        return unexplained("ours permits, OPA denies");
-    }
+    let is_allowed_by_default = default.value.as_ref().is_some_and(allows);
     match (ours, &strict.value, &strict.error) {
+        (Ours::Value(ours), ..) if ours_allows(ours) && !is_allowed_by_default => unexplained("only ours permits"),
         (Ours::Value(ours), Some(theirs), _) if is_same(ours, theirs) => Outcome::Same(if ours_allows(ours) {
             Verdict::Allow
         } else {
@@ -164,12 +162,17 @@ fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {
         (Ours::Undefined, None, None) => Outcome::Same(Verdict::Deny),
         (Ours::Error(Error::Time | Error::Memory { .. }), ..) => Outcome::Construct("bounds".to_owned()),
         (Ours::Error(Error::Panicked), ..) => unexplained("panic"),
-        (Ours::Error(_), None, Some(error)) if !is_denied_by_default => {
-            Outcome::Construct(format!("strict errors: {}", failure(error)))
+        (Ours::Error(_), None, Some(error)) if is_allowed_by_default => {
+            Outcome::Construct(format!("only strict errors deny: {}", failure(error)))
         }
         (Ours::Error(_), None, Some(_)) => Outcome::Same(Verdict::Refused),
-        (Ours::Error(_), ..) => unexplained("ours stops, OPA does not"),
-        (Ours::Value(_) | Ours::Undefined, None, Some(_)) => unexplained("ours goes on, OPA stops"),
+        // Which conditions of a body are evaluated when one of them is false depends on their order, and
+        // OPA has its own.
+        (Ours::Error(error), ..) => Outcome::Construct(format!("only ours stops: {}", construct(&error.to_string()))),
+        (Ours::Value(ours), None, Some(_)) if default.value.as_ref().is_some_and(|value| is_same(ours, value)) => {
+            Outcome::Construct("only OPA stops, and goes on likewise by default".to_owned())
+        }
+        (Ours::Value(_) | Ours::Undefined, None, Some(_)) => unexplained("only OPA stops"),
         (Ours::Value(_) | Ours::Undefined, ..) => unexplained("values differ"),
     }
 }

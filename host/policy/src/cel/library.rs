@@ -7,11 +7,14 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
-use cel::common::types::{CelBool, CelString, STRING_TYPE, Type};
+use cel::common::types::{CelBool, CelString, DYN_TYPE, STRING_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
 use cel::{Env, ExecutionError, ParseError, extensions};
 use regex::{Regex, RegexBuilder};
+
+use super::strict;
+use crate::rbac::re2;
 
 const MAX_PATTERN_BYTES: usize = 512;
 const MAX_PATTERNS: usize = 16;
@@ -21,8 +24,11 @@ const MAX_PATTERN_PROGRAM_BYTES: usize = 128 * 1024;
 /// cannot contain `@`.
 pub(super) const PATTERN_PREFIX: &str = "@pattern";
 const MATCHES: &str = "@matches";
+const TIMESTAMP: &str = "timestamp";
+/// Passes a value on, except a text that is no time in RFC 3339.
+const TIME_TEXT: &str = "@time_text";
 
-const FUNCTIONS: &str = "!_ -_ @in @matches @not_strictly_false _!=_ _%_ _&&_ _*_ _+_ _-_ _/_ _<=_ _<_ _==_ _>=_ _>_ _?._ \
+const FUNCTIONS: &str = "!_ -_ @in @matches @not_strictly_false @time_text _!=_ _%_ _&&_ _*_ _+_ _-_ _/_ _<=_ _<_ _==_ _>=_ _>_ _?._ \
     _?_:_ _[?_] _[_] _||_ bool contains double duration dyn endsWith getDate getDayOfMonth getDayOfWeek \
     getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds hasValue indexOf \
     int join lastIndexOf lowerAscii orValue size split startsWith string substring timestamp trim type \
@@ -91,12 +97,15 @@ impl PatternCollector {
                 source.len()
             ));
         }
-        let compiled = RegexBuilder::new(source)
+        let broken = || "the pattern is no regular expression, or too large when compiled".to_owned();
+        // SECURITY: the crate's `\w`, `\d`, `\s` and `\b` would match more than those of CEL.
+        let translated = re2::translate(source).map_err(|_| broken())?;
+        let compiled = RegexBuilder::new(&translated)
             .size_limit(MAX_PATTERN_PROGRAM_BYTES)
             .dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES)
             .nest_limit(16)
             .build()
-            .map_err(|_| "the pattern is no regular expression, or too large when compiled".to_owned())?;
+            .map_err(|_| broken())?;
         let name = format!("{PATTERN_PREFIX}{}", found.len());
         found.push(Pattern {
             name: name.clone(),
@@ -106,9 +115,11 @@ impl PatternCollector {
     }
 }
 
-/// The environment for parsing one expression, and the collector of its patterns. `matches` is a
-/// macro here: its pattern must be a literal and is compiled now, whereas the crate's own function
-/// compiles it at each evaluation.
+/// The environment for parsing one expression, and the collector of its patterns.
+///
+/// `matches` is a macro here: its pattern must be a literal and is compiled now, whereas the crate's
+/// own function compiles it at each evaluation. `timestamp` is one because the crate's function also
+/// reads what is almost a time, such as `2026-11-29 15:30:00Z`.
 pub(super) fn compile_env() -> (Env, PatternCollector) {
     let collector = PatternCollector::default();
     let mut env = Env::stdlib();
@@ -120,6 +131,10 @@ pub(super) fn compile_env() -> (Env, PatternCollector) {
         Macro::global("matches", 2, move |helper, _, args| {
             let pattern = args.pop();
             rewrite(helper, &global, args.pop(), pattern)
+        }),
+        Macro::global(TIMESTAMP, 1, |helper, _, args| {
+            let checked = call(helper, TIME_TEXT, args.drain(..).collect());
+            Ok(Some(call(helper, TIMESTAMP, vec![checked])))
         }),
     ];
     for each in macros {
@@ -146,11 +161,15 @@ fn rewrite(
         .add(source.inner())
         .map_err(|reason| helper.new_error(pattern.id, reason))?;
     let compiled = helper.next_expr(Expr::Ident(name));
-    Ok(Some(helper.next_expr(Expr::Call(CallExpr {
-        func_name: MATCHES.to_owned(),
+    Ok(Some(call(helper, MATCHES, vec![text, compiled])))
+}
+
+fn call(helper: &mut MacroExprHelper<'_>, function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    helper.next_expr(Expr::Call(CallExpr {
+        func_name: function.to_owned(),
         target: None,
-        args: vec![text, compiled],
-    }))))
+        args,
+    }))
 }
 
 pub(super) fn eval_env() -> Arc<Env> {
@@ -165,6 +184,10 @@ pub(super) fn eval_env() -> Arc<Env> {
             vec![STRING_TYPE, PATTERN_TYPE.to_owned()],
             matches,
         ));
+        let two = || vec![DYN_TYPE, DYN_TYPE];
+        drop(env.add_overload(strict::ADD, "tollgate_add", two(), strict::add));
+        drop(env.add_overload(strict::INDEXED, "tollgate_indexed", two(), strict::indexed));
+        drop(env.add_overload(TIME_TEXT, "tollgate_time_text", vec![DYN_TYPE], time_text));
         Arc::new(env)
     });
     ENV.clone()
@@ -182,4 +205,46 @@ fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executio
         return Err(ExecutionError::function_error("matches", "wrong type"));
     };
     Ok(CowVal::owned(CelBool::from(pattern.0.is_match(text.inner()))))
+}
+
+fn time_text<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let value = args.pop().ok_or_else(ExecutionError::missing_argument_or_target)?;
+    match value.downcast_ref::<CelString<'_>>() {
+        Some(text) if !is_time(text.inner()) => Err(ExecutionError::function_error(TIMESTAMP, "no RFC 3339")),
+        _ => Ok(value),
+    }
+}
+
+/// Whether a text has the form of a time in RFC 3339, as Go reads it: `2026-11-29T15:30:00.5Z`. There is no
+/// leap second.
+fn is_time(text: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((date_time, rest)) = text.split_at_checked(19) else {
+        return false;
+    };
+    let form = "dddd-dd-ddTdd:dd:dd";
+    let has_form = date_time.bytes().zip(form.bytes()).all(|(byte, form)| match form {
+        b'd' => byte.is_ascii_digit(),
+        form => byte == form,
+    });
+    let rest = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let end = fraction
+                .find(|letter: char| !letter.is_ascii_digit())
+                .unwrap_or(fraction.len());
+            fraction
+                .split_at_checked(end)
+                .filter(|(part, _)| digits(part))
+                .map(|(_, rest)| rest)
+        }
+        None => Some(rest),
+    };
+    let zone = rest.is_some_and(|rest| {
+        let offset = rest.strip_prefix(['+', '-']).and_then(|offset| offset.split_once(':'));
+        rest == "Z"
+            || offset.is_some_and(|(hours, minutes)| {
+                hours.len() == 2 && minutes.len() == 2 && digits(hours) && digits(minutes)
+            })
+    });
+    has_form && zone && !date_time.ends_with(":60")
 }

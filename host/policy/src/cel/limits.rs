@@ -14,7 +14,7 @@ use tollgate_core::diagnostic::one_line;
 
 use super::{
     Error, Expression, MAX_BRACKET_DEPTH, MAX_COMPREHENSION_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, cost,
-    is_empty_list, library, parts,
+    is_empty_list, library, parts, strict,
 };
 
 /// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
@@ -189,6 +189,7 @@ fn parse(source: &str, variables: &[String]) -> Result<Expression, Error> {
         names: visitor.used.into_iter().collect(),
         items: cost::items_allowed(program.expression())?,
         patterns: patterns.take(),
+        evaluated: strict::strict(program.expression()),
         program,
     })
 }

@@ -81,6 +81,75 @@ fn a_string_is_a_list_of_one_and_an_empty_string_an_empty_list() {
 }
 
 #[test]
+fn classes_of_patterns_are_ascii_as_in_re2() {
+    for (pattern, matched, other) in [
+        (r"^\\w$", "a", "Ä"),
+        (r"^\\d$", "7", "٧"),
+        (r"^\\s$", " ", "\u{a0}"),
+        (r"^.\\b", "a", "ß"),
+    ] {
+        check(&format!("'{matched}'.matches('{pattern}')"), &json!(true));
+        check(&format!("'{other}'.matches('{pattern}')"), &json!(false));
+    }
+}
+
+#[test]
+fn only_times_in_rfc_3339_are_timestamps() {
+    let source = |text: &str| format!("timestamp('{text}') > timestamp(0)");
+    for time in [
+        "2026-11-29T15:30:00Z",
+        "2026-11-29T15:30:00.25+01:00",
+        "2026-11-29T15:30:00-00:30",
+    ] {
+        check(&source(time), &json!(true));
+    }
+    check(
+        "timestamp(timestamp('2026-11-29T15:30:00Z')) > timestamp(1)",
+        &json!(true),
+    );
+    for text in [
+        "2026-11-29 15:30:00Z",
+        "2026-11-29t15:30:00Z",
+        "2026-11-29T15:30:00z",
+        "2026-11-29T23:59:60Z",
+        "2026-11-29T15:30:00",
+        "2026-11-29T15:30:00.Z",
+        "2026-11-29T15:30:00+0100",
+        "2026-13-29T15:30:00Z",
+        "",
+    ] {
+        let error = compile(&source(text)).unwrap().eval_bool(&[]).unwrap_err();
+        assert!(matches!(error, Error::Evaluation(_)), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_has_no_such_field_or_sum_fails_as_in_cel_go() {
+    for source in [
+        "claims.groups.?team.orValue('') == ''",
+        "claims.groups[?'team'].orValue('') == ''",
+        "claims.?groups.?team.orValue('') == ''",
+        "claims.sub[?0].orValue('') == ''",
+        "[] == [] + {}",
+        "['team'] == [] + claims.nested",
+        "claims.groups.map(g, [g] + claims.nested).size() == 2",
+    ] {
+        let claims = claims();
+        let outcome = compile(source).unwrap().eval_bool(&[("claims", &claims)]);
+        assert!(matches!(outcome, Err(Error::Evaluation(_))), "{source}: {outcome:?}");
+    }
+    check("claims.groups[?1].orValue('none')", &json!("ops"));
+    check("claims.groups[?9].orValue('none')", &json!("none"));
+    check("claims.?nested.?team.orValue('none')", &json!("blue"));
+    check("claims.?missing.?team.orValue('none')", &json!("none"));
+    check(
+        "claims.groups.map(g, [g] + ['x']).map(l, l[0] + '!')",
+        &json!(["dev!", "ops!"]),
+    );
+    check("claims.exp + 1 == 2001", &json!(true));
+}
+
+#[test]
 fn patterns_of_matches_are_compiled_with_the_expression() {
     check("claims.email.matches('^[a-z]+@example[.]org$')", &json!(true));
     check("matches(claims.email, '^x')", &json!(false));

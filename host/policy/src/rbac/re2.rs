@@ -50,7 +50,8 @@ impl PrecedingItem {
     }
 }
 
-fn translate(expression: &str) -> Result<String, String> {
+/// The expression in Rust's dialect. The error says in one line why Go refuses it.
+pub(crate) fn translate(expression: &str) -> Result<String, String> {
     let mut chars = expression.chars().peekable();
     let mut out = String::with_capacity(expression.len() + 8);
     let mut last = PrecedingItem::atom(1);

@@ -311,12 +311,12 @@ impl Scope<'_> {
             }
             5 => {
                 let gives = self.any_type();
-                let value = self.expr(gives, 1);
+                let value = self.member(gives);
                 let (collection, _) = self.collection(depth);
                 format!("{value} in {collection}")
             }
             6 => {
-                let (key, value) = (self.expr(Text, 1), self.expr(Text, 1));
+                let (key, value) = (self.member(Text), self.member(Text));
                 let (collection, _) = self.collection(depth);
                 format!("{key}, {value} in {collection}")
             }
@@ -372,7 +372,7 @@ impl Scope<'_> {
             }
             1 => {
                 let gives = self.any_type();
-                let value = self.expr(gives, 1);
+                let value = self.member(gives);
                 let (collection, _) = self.collection(depth);
                 format!("{value} in {collection}")
             }
@@ -410,6 +410,15 @@ impl Scope<'_> {
                 let (one, other) = (self.expr(gives, depth), self.expr(gives, 1));
                 format!("{one} {} {other}", self.pick(&["==", "!=", "<", ">=", "==", ">", "<="]))
             }
+        }
+    }
+
+    /// What is looked for in a collection: mostly a literal or a variable, as the gateway refuses others.
+    fn member(&mut self, gives: Type) -> String {
+        match self.known(gives) {
+            Some(variable) if self.random.chance(60) => variable,
+            _ if self.random.chance(80) => self.literal(gives),
+            _ => self.expr(gives, 1),
         }
     }
 

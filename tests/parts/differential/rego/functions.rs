@@ -53,6 +53,31 @@ const FORMATS: &[&str] = &[
     "\"%o %e\"",
 ];
 
+const UNITS: &[&str] = &[
+    "\"10\"",
+    "\"1.5G\"",
+    "\"10Ki\"",
+    "\"5m\"",
+    "\"1e3\"",
+    "\"2 MB\"",
+    "\"10KiB\"",
+    "\"x\"",
+    "\"\"",
+    "\"-3Mi\"",
+    "\"1E\"",
+    "\"0.1k\"",
+    "\"100mb\"",
+];
+const PATHS: &[&str] = &[
+    "[\"team\"]",
+    "[\"items/0/name\"]",
+    "{\"labels/team\", \"user\"}",
+    "[[\"a\"], \"blue/0\"]",
+    "[]",
+    "[\"\"]",
+    "[\"x/~1y\"]",
+];
+
 /// Name, arguments and type of the result.
 pub(super) const FUNCTIONS: &[(&str, &[Argument], Type)] = &[
     ("abs", &[Of(Number)], Number),
@@ -143,6 +168,55 @@ pub(super) const FUNCTIONS: &[(&str, &[Argument], Type)] = &[
     ("regex.match", &[Literal(PATTERNS), Of(Text)], Bool),
     ("regex.match", &[Literal(PATTERNS), Of(Any)], Bool),
     ("regex.is_valid", &[Literal(&["\"a(\"", "\"a+\"", "`[`"])], Bool),
+    (
+        "regex.find_n",
+        &[Literal(PATTERNS), Of(Text), Literal(&["-1", "0", "1", "2"])],
+        TextArray,
+    ),
+    ("units.parse", &[Of(Text)], Number),
+    ("units.parse", &[Literal(UNITS)], Number),
+    ("units.parse_bytes", &[Literal(UNITS)], Number),
+    ("units.parse_bytes", &[Of(Any)], Number),
+    ("format_int", &[Of(Number), Literal(&["2", "8", "10", "16", "7"])], Text),
+    ("bits.and", &[Of(Number), Of(Number)], Number),
+    ("bits.or", &[Of(Number), Of(Number)], Number),
+    ("bits.xor", &[Of(Number), Of(Number)], Number),
+    ("bits.negate", &[Of(Number)], Number),
+    (
+        "bits.rsh",
+        &[Of(Number), Literal(&["0", "1", "3", "-1", "1.5"])],
+        Number,
+    ),
+    (
+        "numbers.range",
+        &[Literal(&["0", "-2", "3"]), Of(Number)],
+        Type::NumberArray,
+    ),
+    (
+        "numbers.range_step",
+        &[Literal(&["0", "9"]), Literal(&["5", "-3"]), Of(Number)],
+        Type::NumberArray,
+    ),
+    ("strings.count", &[Of(Text), Of(Text)], Number),
+    ("strings.any_prefix_match", &[Of(Text), Of(Type::TextList)], Bool),
+    ("strings.any_suffix_match", &[Of(TextArray), Of(Text)], Bool),
+    ("strings.any_prefix_match", &[Of(Any), Of(Any)], Bool),
+    ("json.filter", &[Of(Object), Literal(PATHS)], Object),
+    ("json.remove", &[Of(Object), Literal(PATHS)], Object),
+    ("json.filter", &[Of(Object), Of(TextArray)], Object),
+    ("object.subset", &[Of(Object), Of(Object)], Bool),
+    ("object.subset", &[Of(Set), Of(Set)], Bool),
+    ("object.subset", &[Of(TextArray), Of(TextArray)], Bool),
+    ("object.subset", &[Of(Any), Of(Any)], Bool),
+    (
+        "object.union_n",
+        &[Literal(&[
+            "[input.labels, data.teams]",
+            "[{}, {\"a\": {\"b\": 1}}, input]",
+            "input.items",
+        ])],
+        Object,
+    ),
     ("is_string", &[Of(Any)], Bool),
     ("is_number", &[Of(Any)], Bool),
     ("is_boolean", &[Of(Any)], Bool),
