@@ -39,6 +39,7 @@ mod projects;
 mod proxies;
 mod reload;
 mod revoked_tokens;
+mod stalls;
 mod streaming;
 mod terminal;
 mod tracing;

@@ -206,3 +206,6 @@ fn open(path: &Path) -> std::io::Result<File> {
     }
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests;

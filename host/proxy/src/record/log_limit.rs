@@ -46,3 +46,28 @@ impl LogLimit {
         Some(std::mem::take(&mut lines.omitted))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::{LINES, LogLimit, PERIOD};
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_of_one_reason_are_bounded_and_other_reasons_are_not_affected() {
+        let limit = LogLimit::default();
+        let taken = |reason| (0..1_000).filter_map(|_| limit.try_take(reason)).collect::<Vec<_>>();
+        let first = taken("unauthenticated");
+        assert_eq!(first, vec![0; usize::try_from(LINES).unwrap()]);
+        assert_eq!(taken("unauthenticated"), Vec::<u64>::new());
+        assert_eq!(taken("permission_denied").len(), usize::try_from(LINES).unwrap());
+        advance(PERIOD).await;
+        let next = taken("unauthenticated");
+        assert_eq!(
+            next.first(),
+            Some(&(2_000 - u64::from(LINES))),
+            "the next line counts what was omitted"
+        );
+        assert_eq!(next.len(), usize::try_from(LINES).unwrap());
+    }
+}
