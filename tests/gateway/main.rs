@@ -41,6 +41,7 @@ mod projects;
 mod proxies;
 mod reload;
 mod revoked_tokens;
+mod stalls;
 mod streaming;
 mod terminal;
 mod tracing;

@@ -369,3 +369,28 @@ async fn an_open_stream_survives_reloads_that_are_not_about_it() {
     let rest = client.rest().await;
     assert!(!rest.ends_with(b"0\r\n\r\n"), "the client must see that it was cut");
 }
+
+/// Each reload drops what was cached for the snapshot before, so frequent changes are read together.
+#[tokio::test]
+async fn frequent_changes_cause_at_most_one_reload_a_second() {
+    let backend = hello().await;
+    let world = Setup::with_backend(backend.address).start().await;
+    let before = generation(&world).await;
+    let start = std::time::Instant::now();
+    let mut number = 0;
+    while start.elapsed() < std::time::Duration::from_secs(5) {
+        number += 1;
+        put_policy(
+            &world,
+            &format!("{POLICY}p, dave{number}, applications, get, shop/*, allow\n"),
+        );
+        // Longer than the quiet time, so that each change is signaled by itself.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+    let reloads = generation(&world).await - before;
+    let allowed = start.elapsed().as_secs() + 1;
+    assert!(
+        (2..=allowed).contains(&reloads),
+        "{reloads} reloads, at most {allowed} are allowed"
+    );
+}

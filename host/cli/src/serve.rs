@@ -2,12 +2,16 @@
 //!
 //! Invariant: a process that no longer serves exits.
 
-use std::io::IsTerminal as _;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use tracing::Dispatch;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use url::Url;
 
 use super::answer::SettingsArgs;
@@ -25,6 +29,9 @@ pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
 /// Overrides `RUST_BACKTRACE` for the backtraces of errors.
 const LIB_BACKTRACE: &str = "RUST_LIB_BACKTRACE";
+
+/// How long the process waits for threads that still do blocking work when everything else has ended.
+const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// The variable that Argo CD's proposal names.
 const IMPERSONATION_VARIABLE: &str = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION";
@@ -68,20 +75,59 @@ pub(crate) struct LogArgs {
     log_json: bool,
 }
 
+/// The log that runs until this is dropped, which waits at most about a second for the last lines.
+pub(crate) struct Log {
+    writer: Box<dyn std::io::Write>,
+    _flush: Box<dyn std::any::Any>,
+}
+
 impl LogArgs {
-    pub(crate) fn start(&self) -> Result<(), String> {
+    /// Starts the log. From then on, nothing may write to standard error directly: whoever does waits for
+    /// its reader.
+    pub(crate) fn start(&self) -> Result<Log, String> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
             .map_err(|error| format!("`--log {}`: {error}", self.log))?;
+        let (writer, flush) = tollgate_proxy::log::stderr();
+        let lines = writer.clone();
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        let started = if self.log_json {
-            builder.json().try_init()
-        } else {
-            builder.try_init()
+            .with_writer(move || lines.clone());
+        let dispatch = match self.log_json {
+            true => Dispatch::new(builder.json().finish()),
+            false => Dispatch::new(builder.finish()),
         };
-        started.map_err(|error| error.to_string())
+        dispatch.clone().try_init().map_err(|error| error.to_string())?;
+        log_panics(dispatch);
+        Ok(Log {
+            writer: Box::new(writer),
+            _flush: Box::new(flush),
+        })
+    }
+}
+
+/// Has panics logged, in place of the standard library's message on standard error.
+fn log_panics(dispatch: Dispatch) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+        // A thread that must not log says at least where it panicked.
+        tracing::dispatcher::with_default(&dispatch, || {
+            let backtrace = backtrace.as_ref().map(tracing::field::display);
+            tracing::error!(backtrace, "a bug of the gateway: {panic}");
+        });
+    }));
+}
+
+impl Log {
+    /// Reports why the process ends, even if the log filter drops errors.
+    fn fatal(&mut self, text: &str) {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!("{text}");
+        } else {
+            // A full queue loses the line, as it loses any other.
+            let _ = writeln!(self.writer, "tollgate: {text}");
+        }
     }
 }
 
@@ -129,19 +175,22 @@ impl Serve {
     pub(crate) fn run(&self) -> ExitCode {
         without_error_backtraces();
         // First, so that every message has the format that `--log-json` selects.
-        if let Err(error) = self.log.start() {
-            print_error(error);
-            return ExitCode::FAILURE;
-        }
+        let mut log = match self.log.start() {
+            Ok(log) => log,
+            Err(error) => {
+                print_error(error);
+                return ExitCode::FAILURE;
+            }
+        };
         let loaded = raw::load(&self.settings.config);
         loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
         let Some(mut config) = loaded.value else {
-            fatal("the settings cannot be used");
+            log.fatal("the settings cannot be used");
             return ExitCode::FAILURE;
         };
         let overridden = self.override_mode(&mut config);
         if let Err(error) = overridden.and_then(|()| self.override_peer_url(&mut config)) {
-            fatal(&error);
+            log.fatal(&error);
             return ExitCode::FAILURE;
         }
         // Each client takes one socket, each upgrade two. The soft limit exists for programs that
@@ -153,11 +202,14 @@ impl Serve {
             .thread_name("gateway")
             .build();
         let locations = raw::SettingLocations::read(&self.settings.config);
-        let served = runtime
-            .map_err(anyhow::Error::from)
-            .and_then(|runtime| runtime.block_on(serve(Arc::new(config), &locations)));
+        let served = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+            let served = runtime.block_on(serve(Arc::new(config), &locations));
+            // Work that blocks, such as a name look-up or a disk, must not keep the process.
+            runtime.shutdown_timeout(SHUTDOWN);
+            served
+        });
         if let Err(error) = &served {
-            fatal(&format!("{error:#}"));
+            log.fatal(&format!("{error:#}"));
         }
         super::exit_code(served.is_ok())
     }
@@ -199,15 +251,6 @@ impl Serve {
     }
 }
 
-/// Reports why the gateway ends, even if the log filter drops errors.
-fn fatal(text: &str) {
-    if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!("{text}");
-    } else {
-        print_error(text);
-    }
-}
-
 async fn serve(config: Arc<Config>, locations: &raw::SettingLocations) -> anyhow::Result<()> {
     warn_root();
     let found = inputs::findings(&config, locations, &Clock::default()).await;
@@ -216,7 +259,12 @@ async fn serve(config: Arc<Config>, locations: &raw::SettingLocations) -> anyhow
         !found.iter().any(Diagnostic::is_error),
         "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"
     );
-    let mut running = RunningGateway::start(config, Checker::current()?, Some(Arc::new(Console))).await?;
+    let start = RunningGateway::start(config, Checker::current()?, Some(Arc::new(Console)));
+    let mut running = tokio::select! {
+        started = start => started?,
+        // A start may wait for long. As the first process of a container it would ignore the signal.
+        () = shutdown_signal() => return Ok(()),
+    };
     tokio::select! {
         () = shutdown_signal() => {
             tracing::info!("stopping; running requests may end");

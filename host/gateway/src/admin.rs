@@ -8,7 +8,7 @@
 //! Security: it must not listen where people can reach it. It changes nothing, returns no secret
 //! and does not answer pages of other sites.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST};
@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 use uuid::Uuid;
 
@@ -54,6 +55,18 @@ pub(crate) struct AdminState {
     pub(crate) agents: Arc<Connections>,
     /// Where the objects come from.
     pub(crate) source: Arc<dyn Source>,
+    /// Cancelled from the first moment of stopping.
+    pub(crate) stop: CancellationToken,
+}
+
+/// The admin listener, which answers from the first moment of the process: until everything is loaded,
+/// `/readyz` says what the gateway waits for.
+#[derive(Debug)]
+pub(crate) struct AdminListener {
+    metrics: Arc<Metrics>,
+    /// What the gateway waits for.
+    awaited: Mutex<String>,
+    started: OnceLock<AdminHandler>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -122,20 +135,69 @@ const MAX_RECORDS: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct AdminHandler(Router);
 
-impl Handler for AdminHandler {
-    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Client>) -> axum::http::Response<Body> {
-        let request = request.map(axum::body::Body::new);
-        let Ok(response) = self.0.clone().call(request).await;
-        let (parts, content) = response.into_parts();
-        // Every page is already in memory as a whole.
-        match axum::body::to_bytes(content, usize::MAX).await {
-            Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response().map(|_| Body::empty()),
+impl AdminListener {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            metrics,
+            awaited: Mutex::new("the configuration".to_owned()),
+            started: OnceLock::new(),
+        })
+    }
+
+    /// Sets what the gateway waits for. Returns whether it waited for something else before.
+    pub(crate) fn wait_for(&self, what: String) -> bool {
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = *awaited != what;
+        *awaited = what;
+        is_other
+    }
+
+    /// Has everything answered from now on.
+    pub(crate) fn start(&self, admin: AdminState) {
+        // It is called once.
+        let _ = self.started.set(handler(admin));
+    }
+
+    fn starting(&self, path: &str) -> Response {
+        match path {
+            "/healthz" => "ok\n".into_response(),
+            "/metrics" => metrics_text(&self.metrics),
+            _ => {
+                let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+                let text = format!("the gateway is starting and waits for {awaited}\n");
+                (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+            }
         }
     }
 }
 
-pub(crate) fn handler(admin: AdminState) -> AdminHandler {
+impl Handler for AdminListener {
+    async fn handle(&self, request: axum::http::Request<Body>, client: &Arc<Client>) -> axum::http::Response<Body> {
+        match self.started.get() {
+            Some(handler) => handler.handle(request, client).await,
+            None => in_memory(self.starting(request.uri().path())).await,
+        }
+    }
+}
+
+impl Handler for AdminHandler {
+    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Client>) -> axum::http::Response<Body> {
+        let request = request.map(axum::body::Body::new);
+        let Ok(response) = self.0.clone().call(request).await;
+        in_memory(response).await
+    }
+}
+
+async fn in_memory(response: Response) -> axum::http::Response<Body> {
+    let (parts, content) = response.into_parts();
+    // Every page is already in memory as a whole.
+    match axum::body::to_bytes(content, usize::MAX).await {
+        Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response().map(|_| Body::empty()),
+    }
+}
+
+fn handler(admin: AdminState) -> AdminHandler {
     let operators = Router::new()
         .route("/agents", get(agents))
         .route("/agents/connected", get(connected_agents))
@@ -181,7 +243,7 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
 }
 
 /// The gateway is ready while a good configuration is in force, every required plugin is loaded,
-/// the store answers and Argo CD's list of revoked tokens is known. A broken file on disk does not take it out of service.
+/// the store answers, Argo CD's list of revoked tokens is known and it does not stop. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<AdminState>) -> Response {
     match admin.why_not_ready() {
         None => "ok\n".into_response(),
@@ -192,6 +254,9 @@ async fn ready(State(admin): State<AdminState>) -> Response {
 impl AdminState {
     /// Why the gateway is not ready; `None` if it is.
     fn why_not_ready(&self) -> Option<String> {
+        if self.stop.is_cancelled() {
+            return Some("the gateway is stopping".to_owned());
+        }
         let mut sessions = self.sessions.iter();
         if sessions.any(|sessions| sessions.is_store_unavailable()) {
             return Some("the store is unavailable".to_owned());
@@ -261,8 +326,12 @@ impl AdminState {
 }
 
 async fn metrics(State(admin): State<AdminState>) -> Response {
+    metrics_text(admin.current_metrics())
+}
+
+fn metrics_text(metrics: &Metrics) -> Response {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match admin.current_metrics().text() {
+    match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, content_type)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -346,8 +346,16 @@ impl OpenExchanges {
                 Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
                 Err(error) => tracing::error!(%error, "what is open could not be judged again"),
             }
-            self.reauthorized.send_replace(now);
+            let before = self.reauthorized.send_replace(now);
+            // Freeing a snapshot takes milliseconds.
+            drop(tokio::task::spawn_blocking(move || drop(before)));
         }
+    }
+
+    /// Ends everything that is open, because the process stops. Returns how much it was.
+    pub(crate) fn end_all(&self) -> usize {
+        let is_ended = |exchange: &&Arc<Exchange>| exchange.end(EndReason::Stopping);
+        self.open().iter().filter(is_ended).count()
     }
 
     /// Ends what callers have open whose login ended, or who were locked, for as long as it is polled.

@@ -471,6 +471,7 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
                 EndReason::Withdrawn => "access was withdrawn",
                 EndReason::StoreUnavailable => return kubernetes::store_unavailable(),
                 EndReason::RevocationsUnavailable => return kubernetes::revocations_unavailable(),
+                EndReason::Stopping => return kubernetes::stopping(),
             };
             return denied(error.status(), ending.code(), text);
         }

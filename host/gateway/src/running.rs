@@ -1,7 +1,7 @@
 //! Starts and stops everything that runs in one gateway process: two listeners, reloads and checks.
 //!
-//! Invariant: no listener opens before the first good configuration, and no task outlives the
-//! gateway.
+//! Invariant: only the admin listener opens before the first good configuration. No task outlives the
+//! gateway, and the gateway ends with the first of its tasks that ends without being stopped.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{self, AdminState, LoadFindings};
+use crate::admin::{AdminListener, AdminState, LoadFindings};
 use crate::admission::{self, StoredSets};
 use crate::agents;
 use crate::applications::ApplicationsFrontState;
@@ -42,7 +42,7 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::logins::Logins;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
-use tollgate_identity::store::Store;
+use tollgate_identity::store::{self, Store};
 use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
@@ -50,10 +50,12 @@ use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_state::watch::{FileEvents, Timing, watch};
 
+use retired::RetiredSnapshots;
 use telemetry::MetricsPush;
 
 pub mod inputs;
 pub mod inventory;
+mod retired;
 mod telemetry;
 
 /// Time limit for each of what is written or sent last.
@@ -61,6 +63,20 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Time between two measurements of the runtime's lag.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long before the end of the drain what is still open is ended, so that its end can be sent. At most
+/// a quarter of the drain.
+const END_BEFORE_DRAIN: Duration = Duration::from_secs(5);
+
+/// Least time between the beginnings of two reloads. The first change after a quiet time is read at once.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two attempts to reach what the start needs, at first and at most.
+const RETRY: Duration = Duration::from_millis(250);
+const MAX_RETRY: Duration = Duration::from_secs(5);
+
+/// How often the log repeats what the start waits for.
+const LOG_AWAITED: Duration = Duration::from_secs(30);
 
 /// A running gateway. Dropping it stops it without waiting.
 #[derive(Debug)]
@@ -80,6 +96,8 @@ pub struct RunningGateway {
     /// `None` if there is no collector.
     metrics_push: Option<Arc<MetricsPush>>,
     reloads: mpsc::Sender<ReloadRequest>,
+    drain: Duration,
+    open_exchanges: Arc<OpenExchanges>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Closes the connections of the admin listener, which answers until the last request of the
@@ -112,6 +130,15 @@ impl RunningGateway {
         (clock, pages): (Clock, Option<Arc<dyn Pages>>),
     ) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
+        let stop = CancellationToken::new();
+        let mut helpers = JoinSet::new();
+        // Before everything that may take long, so that probes and operators see what is missing.
+        let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
+        let admin_listener = AdminListener::new(Arc::clone(&metrics));
+        let admin_stop = CancellationToken::new();
+        let admin_guard = admin_stop.clone().drop_guard();
+        let admin_server = Server::new(private, None, Limits::admin(&config.limits));
+        helpers.spawn(admin_server.serve(Arc::clone(&admin_listener), admin_stop));
         let decisions = &config.decisions;
         let telemetry = config.telemetry.as_ref().map(telemetry::start).transpose()?;
         let (tracing, exporter) = telemetry.unzip();
@@ -135,9 +162,9 @@ impl RunningGateway {
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
-        let store = open_store(&config, &metrics).await?;
+        let store = open_store(&config, &metrics, &admin_listener).await?;
         let sessions = match &store {
-            Some(store) => sessions(&config, store, &clock, &metrics).await?,
+            Some(store) => sessions(&config, store, (&clock, &metrics), &admin_listener).await?,
             None => None,
         };
         let logins = logins(&config, sessions.as_ref(), &clock);
@@ -151,11 +178,11 @@ impl RunningGateway {
             Some(sessions) => services(&config, sessions, &clock, &metrics)?,
             None => None,
         };
-        let mut helpers = JoinSet::new();
         helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));
         // The watch starts before the load, so that a change in between is read again.
         let (reloads, requests) = mpsc::channel(8);
         watch_parts(&loader, &reloads, &mut helpers).await;
+        wait_until_listed(&loader, &admin_listener).await;
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
             services.bind_tokens(&current.load()).await?;
@@ -189,7 +216,9 @@ impl RunningGateway {
         if let Some(sessions) = &registry {
             helpers.spawn(Arc::clone(&open_exchanges).follow_withdrawals(Arc::clone(sessions)));
         }
-        helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
+        if revoked.is_some() {
+            helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
+        }
         let findings = LoadFindings::default();
         let admin = AdminState {
             current: Arc::clone(&current),
@@ -202,6 +231,7 @@ impl RunningGateway {
             revoked,
             agents: Arc::clone(&agents),
             source: Arc::clone(loader.source()),
+            stop: stop.clone(),
         };
         let gateway = Gateway::new(
             (&config, Arc::clone(loader.source())),
@@ -215,7 +245,6 @@ impl RunningGateway {
             (admin.clone(), checker),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
-        let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         let console = config.authentication.console.as_ref();
         tracing::info!(
             listen = %address,
@@ -232,7 +261,6 @@ impl RunningGateway {
         if let Some(push) = metrics_push.clone() {
             helpers.spawn(async move { push.run().await });
         }
-        let stop = CancellationToken::new();
         let admission = match &config.admission {
             Some(settings) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
@@ -254,10 +282,11 @@ impl RunningGateway {
             }
             None => None,
         };
-        let admin_stop = CancellationToken::new();
-        let admin_server = Server::new(private, None, Limits::admin(&config.limits));
-        helpers.spawn(admin_server.serve(Arc::new(admin::handler(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(requests, loader, (current, open_exchanges), findings));
+        admin_listener.start(admin);
+        let retired = RetiredSnapshots::default();
+        helpers.spawn(retired.clone().run());
+        let reloading = (current, Arc::clone(&open_exchanges), retired);
+        helpers.spawn(reload_on(requests, loader, reloading, findings));
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = server.behind(config.trusted_proxies.clone(), config.proxy_protocol);
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -274,9 +303,11 @@ impl RunningGateway {
             admission,
             metrics_push,
             reloads,
+            drain: config.drain,
+            open_exchanges,
             stop: stop.drop_guard(),
             server,
-            _admin: admin_stop.drop_guard(),
+            _admin: admin_guard,
             helpers,
         })
     }
@@ -317,12 +348,24 @@ impl RunningGateway {
         self.services.as_ref()
     }
 
-    /// Waits for the server to end by itself, which happens only through a bug. Nothing is served
-    /// after that. Cancel safe.
+    /// Waits for a listener or another task to end by itself, which happens only through a bug. Without it
+    /// the gateway would go on in part: with an old configuration, or with streams of revoked callers. Cancel
+    /// safe.
     pub async fn ended(&mut self) -> anyhow::Error {
-        match (&mut self.server).await {
-            Ok(()) => anyhow::anyhow!("the server ended without being stopped"),
-            Err(error) => anyhow::anyhow!("the server failed: {error}"),
+        let admission = async {
+            match &mut self.admission {
+                Some((_, serving)) => serving.await,
+                None => std::future::pending().await,
+            }
+        };
+        let (task, ended) = tokio::select! {
+            ended = &mut self.server => ("the server", ended),
+            ended = admission => ("the admission webhook", ended),
+            Some(ended) = self.helpers.join_next() => ("a background task", ended),
+        };
+        match ended {
+            Ok(()) => anyhow::anyhow!("{task} ended without being stopped"),
+            Err(error) => anyhow::anyhow!("{task} failed: {error}"),
         }
     }
 
@@ -334,11 +377,22 @@ impl RunningGateway {
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
-        if let (Some(store), Some(_)) = (&self.store, self.peer_address) {
-            agents::leave(store, &self.agents).await;
-        }
-        // Their connections would last as long as the drain.
-        let (served, ()) = tokio::join!(self.server, self.agents.drain());
+        let leave = async {
+            if let (Some(store), Some(_)) = (&self.store, self.peer_address)
+                && timeout(FLUSH, agents::leave(store, &self.agents)).await.is_err()
+            {
+                tracing::warn!(
+                    "the store does not answer: other replicas learn only from the end of the lease that this one stops"
+                );
+            }
+        };
+        // The connections of agents would last as long as the drain.
+        let end_open = end_open_before(self.drain, &self.open_exchanges);
+        let serving = async { tokio::join!(self.server, leave, self.agents.drain()).0 };
+        let served = tokio::select! {
+            served = serving => served,
+            never = end_open => match never {},
+        };
         if let Some((_, served)) = self.admission {
             served.await?;
         }
@@ -372,6 +426,14 @@ impl RunningGateway {
     }
 }
 
+/// Ends what is still open some time before the end of the drain. Watches never end by themselves.
+async fn end_open_before(drain: Duration, open: &OpenExchanges) -> std::convert::Infallible {
+    sleep(drain.saturating_sub(END_BEFORE_DRAIN.min(drain / 4))).await;
+    let ended = open.end_all();
+    tracing::info!(ended, "what is still open was ended, because the gateway stops");
+    std::future::pending().await
+}
+
 /// Writes the audit rows and the last-seen times that are still in memory.
 async fn flush(services: &KubernetesFrontState) {
     let (audit, sessions) = tokio::join!(
@@ -393,13 +455,13 @@ async fn revoked_tokens(config: &Config, clock: &Clock, metrics: &Metrics) -> Op
     Some(RevokedTokens::start(settings, clock.clone(), Arc::clone(&metrics.identity)).await)
 }
 
-/// The store, if anything needs it.
-async fn open_store(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Arc<Store>>> {
+/// The store, if anything needs it. Waits for its server.
+async fn open_store(config: &Config, metrics: &Metrics, admin: &AdminListener) -> anyhow::Result<Option<Arc<Store>>> {
     if !config.needs_store() {
         return Ok(None);
     }
     let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
-    let store = Store::open(&url).await?;
+    let store = retry(admin, || Store::open(&url)).await?;
     store.measure_with(Arc::clone(&metrics.identity));
     Ok(Some(Arc::new(store)))
 }
@@ -411,15 +473,59 @@ type Sessions = (Arc<Store>, Arc<SessionRegistry>);
 async fn sessions(
     config: &Config,
     store: &Arc<Store>,
-    clock: &Clock,
-    metrics: &Arc<Metrics>,
+    (clock, metrics): (&Clock, &Arc<Metrics>),
+    admin: &AdminListener,
 ) -> anyhow::Result<Option<Sessions>> {
     if config.kubernetes.is_none() && config.authentication.console.is_none() {
         return Ok(None);
     }
-    let times = (clock.clone(), config.store.grace_period);
-    let sessions = SessionRegistry::start(Arc::clone(store), times, Arc::clone(&metrics.identity)).await?;
+    let grace = config.store.grace_period;
+    let start = || {
+        let times = (clock.clone(), grace);
+        SessionRegistry::start(Arc::clone(store), times, Arc::clone(&metrics.identity))
+    };
+    let sessions = retry(admin, start).await?;
     Ok(Some((Arc::clone(store), sessions)))
+}
+
+/// Asks the store until it answers. Another error is returned at once.
+async fn retry<T, F: Future<Output = Result<T, store::Error>>>(
+    admin: &AdminListener,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, store::Error> {
+    let mut pause = RETRY;
+    loop {
+        match ask().await {
+            Err(error @ (store::Error::Unreachable(_) | store::Error::Failed(_))) => {
+                if admin.wait_for(format!("the store: {error}")) {
+                    tracing::error!(%error, "the gateway waits for the store; nothing is served until it answers");
+                }
+            }
+            done => return done,
+        }
+        sleep(pause).await;
+        pause = pause.saturating_mul(2).min(MAX_RETRY);
+    }
+}
+
+/// Waits until the objects were read for the first time, however long that takes: to give up would
+/// mean to read everything again.
+async fn wait_until_listed(loader: &Loader, admin: &AdminListener) {
+    let mut log_at = Instant::now() + MAX_RETRY;
+    loop {
+        let missing = loader.source().missing();
+        if missing.is_empty() {
+            return;
+        }
+        let text = |finding: &Diagnostic| finding.message.clone();
+        admin.wait_for(missing.iter().map(text).collect::<Vec<_>>().join("; "));
+        if Instant::now() >= log_at {
+            log_at = Instant::now() + LOG_AWAITED;
+            tracing::warn!("nothing is served yet, because these are awaited");
+            missing.iter().for_each(tollgate_core::diagnostic::log);
+        }
+        sleep(RETRY).await;
+    }
 }
 
 fn logins(config: &Config, sessions: Option<&Sessions>, clock: &Clock) -> Option<Arc<Logins>> {
@@ -505,14 +611,42 @@ struct ReloadRequest {
     done: Option<oneshot::Sender<()>>,
 }
 
+/// Loads what changed again: the first change at once, then at most one part in [`RELOAD_INTERVAL`].
+/// What somebody waits for is loaded at once.
 async fn reload_on(
     mut requests: mpsc::Receiver<ReloadRequest>,
     loader: Arc<Loader>,
-    (current, open_exchanges): (CurrentSnapshot, Arc<OpenExchanges>),
+    (current, open_exchanges, retired): (CurrentSnapshot, Arc<OpenExchanges>, RetiredSnapshots),
     findings: LoadFindings,
 ) {
-    while let Some(ReloadRequest { part, done }) = requests.recv().await {
+    let mut changed = Vec::new();
+    let mut next = Instant::now();
+    loop {
+        let request = tokio::select! {
+            request = requests.recv() => match request {
+                Some(request) => Some(request),
+                None => return,
+            },
+            () = sleep_until(next), if !changed.is_empty() => None,
+        };
+        let (part, done) = match request {
+            Some(ReloadRequest { part, done: None }) => {
+                if !changed.contains(&part) {
+                    changed.push(part);
+                }
+                continue;
+            }
+            Some(ReloadRequest { part, done }) => (part, done),
+            None => {
+                next = Instant::now() + RELOAD_INTERVAL;
+                (changed.remove(0), None)
+            }
+        };
+        let before = current.load_full();
         findings.set(part, reload(&loader, &current, part).await);
+        if !Arc::ptr_eq(&before, &current.load()) {
+            retired.add(before);
+        }
         loader.agents().set_clusters(current.load().clusters_with_agents());
         open_exchanges.changed();
         if let Some(done) = done {

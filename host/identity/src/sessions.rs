@@ -64,6 +64,8 @@ pub enum EndReason {
     StoreUnavailable,
     /// Argo CD's Redis did not answer for the grace period, so the token may have been revoked.
     RevocationsUnavailable,
+    /// The gateway stops, and what is still open ends some time before its connections are cut.
+    Stopping,
 }
 
 impl EndReason {
@@ -75,6 +77,7 @@ impl EndReason {
             Self::Withdrawn => "access withdrawn",
             Self::StoreUnavailable => "store unavailable",
             Self::RevocationsUnavailable => "revocations unavailable",
+            Self::Stopping => "gateway stopping",
         }
     }
 
@@ -86,6 +89,7 @@ impl EndReason {
             Self::Withdrawn => "access_withdrawn",
             Self::StoreUnavailable => "store_unavailable",
             Self::RevocationsUnavailable => "revocations_unavailable",
+            Self::Stopping => "gateway_stopping",
         }
     }
 }
@@ -510,6 +514,7 @@ impl SessionRegistry {
                 EndReason::Withdrawn => "withdrawn",
                 EndReason::StoreUnavailable => "store_unavailable",
                 EndReason::RevocationsUnavailable => "revocations_unavailable",
+                EndReason::Stopping => "gateway_stopping",
             });
             self.report(ended);
         }

@@ -75,6 +75,10 @@ pub enum Error {
     /// nor password.
     #[error("the store cannot be opened: {0}")]
     Open(String),
+    /// The server of the database cannot be reached, or does not accept connections yet. It may later. The
+    /// text has neither user nor password.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
     /// The database failed, or took longer than 10 s. The operation had no effect, unless the
     /// failure came during its commit; then all of it may have taken effect. The text has no values.
     #[error("the store does not answer: {0}")]

@@ -100,7 +100,7 @@ impl Error {
             Self::Agent(RequestError::Absent | RequestError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Ended(EndReason::StoreUnavailable | EndReason::RevocationsUnavailable) => {
+            Self::Ended(EndReason::StoreUnavailable | EndReason::RevocationsUnavailable | EndReason::Stopping) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Ended(EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn) => StatusCode::UNAUTHORIZED,
@@ -118,6 +118,7 @@ fn ended_text(ending: EndReason) -> &'static str {
         EndReason::Withdrawn => "the caller's access was withdrawn",
         EndReason::StoreUnavailable => "the store is unavailable",
         EndReason::RevocationsUnavailable => "Argo CD's list of revoked tokens is unavailable",
+        EndReason::Stopping => "the gateway is stopping",
     }
 }
 

@@ -3,7 +3,7 @@
 //! Security: no label contains a secret or a value that a caller chooses freely.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::metrics::v1 as proto;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
+use crate::log;
 use crate::record::Record;
 use tollgate_identity::metrics as identity;
 use tollgate_plugin::credential;
@@ -43,8 +44,11 @@ pub struct Metrics {
     forwarded: Family<(NameLabel, StatusLabel), Counter>,
     duration: Family<NameLabel, Histogram, fn() -> Histogram>,
     decisions: Family<FixedLabels<3>, Counter>,
-    /// Decision lines that were lost because the disk was too slow.
+    /// Decision lines that were lost because the disk was too slow or refused them.
     pub decision_lines_lost: Counter,
+    log_lines_lost: Counter,
+    /// Log lines about refusals that were not written because there were many with the same reason.
+    pub(crate) log_lines_omitted: Counter,
     reloads_failed: Family<FixedLabels<1>, Counter>,
     broken: Family<FixedLabels<1>, Gauge>,
     generation: Gauge<u64, AtomicU64>,
@@ -133,7 +137,17 @@ impl Default for Metrics {
             decision_lines_lost: register(
                 all,
                 "tollgate_decision_lines_lost",
-                "Decision-file lines dropped because the disk was too slow",
+                "Decision-file lines dropped because the disk was too slow or refused them",
+            ),
+            log_lines_lost: register(
+                all,
+                "tollgate_log_lines_lost",
+                "Log lines dropped because standard error was not read fast enough",
+            ),
+            log_lines_omitted: register(
+                all,
+                "tollgate_log_lines_omitted",
+                "Log lines about refusals that were left out, because there were many with the same reason in one second",
             ),
             reloads_failed: register(
                 all,
@@ -197,6 +211,7 @@ impl Metrics {
     /// Only when the text cannot be built.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         self.process.update();
+        self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)

@@ -28,6 +28,7 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_state::ObjectName;
 
 mod file;
+mod log_limit;
 mod policy_input;
 mod render;
 mod spans;
@@ -40,6 +41,7 @@ pub use policy_input::{LeftOut, MAX_INPUT_BYTES, MAX_INPUTS, PolicyInput, Policy
 pub use spans::{TraceContext, Tracing};
 
 use file::WriterMessage;
+use log_limit::LogLimit;
 use policy_input::RecentInputs;
 
 /// How a request ended.
@@ -264,6 +266,7 @@ pub struct Recorder {
     lines: Option<mpsc::Sender<WriterMessage>>,
     metrics: Arc<crate::metrics::Metrics>,
     tracing: Option<Tracing>,
+    log_limit: LogLimit,
 }
 
 #[derive(Debug, Default)]
@@ -329,6 +332,7 @@ impl Recorder {
             lines,
             metrics,
             tracing,
+            log_limit: LogLimit::default(),
         }))
     }
 
@@ -367,7 +371,9 @@ impl Recorder {
             at: jiff::Timestamp::now(),
             reason,
         };
-        tracing::info!(target: "tollgate::decision", decision = %id, reason, "what was let in was ended");
+        if let Some(omitted) = self.may_log(reason) {
+            tracing::info!(target: "tollgate::decision", decision = %id, reason, omitted, "what was let in was ended");
+        }
         self.lock().amend(id, ended);
         self.append(|| WriterMessage::Termination(id, ended));
     }
@@ -445,6 +451,17 @@ impl Recorder {
         }
     }
 
+    /// Whether a line with this reason is logged. If so, the number of lines with it that were omitted
+    /// since the last one, unless it is zero.
+    #[expect(clippy::option_option, reason = "a field of a log line is left out with `None`")]
+    fn may_log(&self, reason: &'static str) -> Option<Option<u64>> {
+        let taken = self.log_limit.try_take(reason);
+        if taken.is_none() {
+            self.metrics.log_lines_omitted.inc();
+        }
+        taken.map(|omitted| Some(omitted).filter(|omitted| *omitted > 0))
+    }
+
     fn lock(&self) -> MutexGuard<'_, RecentRecords> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -457,10 +474,11 @@ impl Recorder {
         }
         if matches!(record.outcome, Outcome::Allowed) {
             tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = record.reason, status = record.status);
-        } else {
+        } else if let Some(omitted) = self.may_log(record.reason) {
             tracing::info!(
                 target: "tollgate::decision",
                 decision = %record.id,
+                omitted,
                 outcome = record.outcome.as_ref(),
                 reason = record.reason,
                 status = record.status,

@@ -58,6 +58,10 @@ impl Source for DirectorySource {
         cache.load(&self.folder, &self.namespace, &[])
     }
 
+    fn missing(&self) -> Vec<Diagnostic> {
+        Vec::new()
+    }
+
     fn last_known_good(&self) -> Option<Arc<Resources>> {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.history.last_known_good()

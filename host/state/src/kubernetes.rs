@@ -41,7 +41,7 @@ use shared_state::SharedState;
 /// Longest time the first load waits until every kind has been listed.
 pub const FIRST_LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A storm of events causes one reload a second. A single event is seen at once.
+/// A storm of events is signaled once a second. A single event is seen at once.
 const TIMING: Timing = Timing {
     quiet_period: Duration::from_millis(100),
     max_delay: Duration::from_secs(1),
@@ -102,6 +102,10 @@ impl Source for KubernetesSource {
         let decoded = decoded.into_iter().map(input).collect();
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.load(decoded, Vec::new(), &self.namespace)
+    }
+
+    fn missing(&self) -> Vec<Diagnostic> {
+        self.shared.missing()
     }
 
     fn last_known_good(&self) -> Option<Arc<Resources>> {

@@ -32,6 +32,9 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Findings: what cannot be read or decoded and therefore refuses the load.
     fn load(&self) -> Loaded<Arc<Resources>>;
 
+    /// What the first load still waits for, as findings; empty if it would not wait. Does not block.
+    fn missing(&self) -> Vec<Diagnostic>;
+
     /// The objects of the last load if it was refused, those with mistakes replaced by their last
     /// good version. Use it only to withdraw access.
     fn last_known_good(&self) -> Option<Arc<Resources>>;

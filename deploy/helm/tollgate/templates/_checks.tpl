@@ -13,6 +13,13 @@
 {{- $replicas := int $values.replicas -}}
 
 {{- $found := list -}}
+{{- $drain := $settings.drain | default "30s" | toString -}}
+{{- $drainSeconds := 0 -}}
+{{- if regexMatch "^[0-9]+s$" $drain }}{{ $drainSeconds = trimSuffix "s" $drain | int -}}
+{{- else if regexMatch "^[0-9]+m$" $drain }}{{ $drainSeconds = mul 60 (trimSuffix "m" $drain | int) }}{{ end -}}
+{{- if lt (int $values.terminationGracePeriodSeconds) (int (add $drainSeconds 40)) -}}
+{{- $found = append $found (printf "terminationGracePeriodSeconds is %d, and settings.drain is %s: it must be at least 40 s longer, or pods are killed before they have written what is in memory" (int $values.terminationGracePeriodSeconds) $drain) -}}
+{{- end -}}
 {{- if and $values.store.urlSecret.name (or (dig "store" "url" "" $values.settings) (dig "store" "urlFile" "" $values.settings)) -}}
 {{- $found = append $found "store.urlSecret.name and settings.store both say where the database is: remove one of them" -}}
 {{- end -}}

@@ -38,7 +38,7 @@ pub(crate) struct Key {
 
 impl Run {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        self.log.start().map_err(|message| Failure::new("agent.log", message))?;
+        let _log = self.log.start().map_err(|message| Failure::new("agent.log", message))?;
         // Each request has a connection to the API server, and watches stay open.
         drop(rlimit::increase_nofile_limit(u64::MAX));
         let settings = Settings::load(&self.config, KubernetesApi::of_pod());

@@ -123,6 +123,12 @@ pub(super) fn revocations_unavailable() -> ErrorResponse {
     failed(StatusCode::SERVICE_UNAVAILABLE, code, text).retry_after(Some(1))
 }
 
+/// The response to a request that was not answered when the gateway stopped. Another replica answers it.
+pub(super) fn stopping() -> ErrorResponse {
+    let text = "the gateway is stopping, try again";
+    failed(StatusCode::SERVICE_UNAVAILABLE, EndReason::Stopping.code(), text).retry_after(Some(1))
+}
+
 pub(super) fn ended(ending: EndReason) -> ErrorResponse {
     match ending {
         EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn => {
@@ -130,5 +136,6 @@ pub(super) fn ended(ending: EndReason) -> ErrorResponse {
         }
         EndReason::StoreUnavailable => store_unavailable(),
         EndReason::RevocationsUnavailable => revocations_unavailable(),
+        EndReason::Stopping => stopping(),
     }
 }

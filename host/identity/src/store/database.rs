@@ -289,7 +289,10 @@ fn is_about_connection(error: &sqlx::Error) -> bool {
 /// Migrates the tables, and retries while another process does so. Only connecting is limited in
 /// time, since an index over millions of rows may take long.
 async fn migrate(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<(), Error> {
-    let late = || open_error(detail(&sqlx::Error::PoolTimedOut));
+    let late = || match kind {
+        DatabaseKind::Sqlite => open_error(detail(&sqlx::Error::PoolTimedOut)),
+        DatabaseKind::Postgres => Error::Unreachable(detail(&sqlx::Error::PoolTimedOut)),
+    };
     let end = Instant::now() + OPERATION_TIMEOUT;
     loop {
         let opened = timeout_at(end, connect_without_timeouts(kind, options)).await;
@@ -304,12 +307,28 @@ async fn migrate(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<(), 
             Err(other) => return Err(open_error(other.to_string())),
         };
         if !(kind == DatabaseKind::Sqlite && is_busy(&error)) {
-            return Err(open_error(detail(&error)));
+            return Err(match kind == DatabaseKind::Postgres && is_transient(&error) {
+                true => Error::Unreachable(detail(&error)),
+                false => open_error(detail(&error)),
+            });
         }
         if Instant::now() >= end {
             return Err(late());
         }
         sleep(PAUSE).await;
+    }
+}
+
+/// Whether the server was not reached, or says that it takes no connections now. Source: PostgreSQL,
+/// appendix A, classes 08 (connection exception), 53 (insufficient resources) and 57 (operator
+/// intervention).
+fn is_transient(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        sqlx::Error::Database(error) => error
+            .code()
+            .is_some_and(|code| ["08", "53", "57"].iter().any(|class| code.starts_with(class))),
+        _ => false,
     }
 }
 

@@ -135,6 +135,11 @@ impl SharedState {
         inner.stores.iter().map(WatchStore::age).collect()
     }
 
+    /// What [`SharedState::wait_until_listed`] would wait for now.
+    pub(super) fn missing(&self) -> Vec<Diagnostic> {
+        self.lock().missing()
+    }
+
     pub(super) fn health(&self) -> Vec<Diagnostic> {
         let inner = self.lock();
         let of = |store: &WatchStore| match &store.state {
@@ -214,6 +219,9 @@ impl Inner {
     }
 
     fn missing(&self) -> Vec<Diagnostic> {
+        if self.is_complete() {
+            return Vec::new();
+        }
         if let Err(failure) = &self.client {
             let unknown = WatchFailure::other("there was no answer in time".to_owned());
             let failure = failure.as_ref().unwrap_or(&unknown);
@@ -222,7 +230,11 @@ impl Inner {
         let of = |store: &WatchStore| match &store.state {
             WatchState::Syncing(Some(failure)) => Some(failure.error("")),
             WatchState::Syncing(None) => {
-                let message = format!("{} were not all there in time", store.spec.resource());
+                let read = store.incoming_count();
+                let message = format!(
+                    "{} were not all there in time, only {read} so far",
+                    store.spec.resource()
+                );
                 Some(WatchFailure::other(message).error(""))
             }
             WatchState::Synced | WatchState::Unavailable(_) | WatchState::Stale(_) => None,

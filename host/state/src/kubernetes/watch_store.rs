@@ -72,6 +72,11 @@ impl WatchStore {
         self.objects.values().map(|entry| Arc::clone(&entry.items))
     }
 
+    /// How many objects the list has that is not complete yet.
+    pub(super) fn incoming_count(&self) -> usize {
+        self.incoming.as_ref().map_or(0, BTreeMap::len)
+    }
+
     pub(super) fn contains(&self, name: &ObjectName) -> bool {
         self.objects.contains_key(name)
     }
