@@ -179,7 +179,7 @@ async fn a_store_that_stalls_at_the_start_is_awaited() {
     let (_listener, address) = silent().await;
     let settings = json!({
         "store": {"url": format!("postgres://tollgate@{address}/tollgate?sslmode=disable")},
-        "kubernetes": {},
+        "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
     });
     let stalled = Stalled::start(&world, &settings, Stdio::null()).await;
     let awaited = stalled.until("/readyz", 503).await;

@@ -409,7 +409,7 @@ async fn a_stop_lets_open_requests_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_cuts_what_does_not_end_in_time() {
+async fn a_stop_ends_what_does_not_end_in_time() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let mut setup = Setup::with_backend(backend.address);
     setup.settings = json!({"drain": "300ms"});
@@ -423,7 +423,9 @@ async fn a_stop_cuts_what_does_not_end_in_time() {
         .await
         .expect("the stop does not wait forever")
         .unwrap();
-    assert_eq!(client.rest().await, b"", "cut without an answer");
+    let answer = String::from_utf8(client.rest().await).unwrap();
+    let is_refused = answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"reason\":\"gateway_stopping\"");
+    assert!(is_refused, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -582,3 +582,26 @@ fn every_short_path_in_architecture_exists() {
     }
     assert!(seen > 20, "{seen}");
 }
+
+/// A newcomer reads docs/concepts.md for the fronts that there are.
+#[test]
+fn the_page_of_terms_has_every_front() {
+    let architecture = read("ARCHITECTURE.md");
+    let fronts = architecture.split_once("\n## Fronts\n").unwrap().1;
+    let fronts = fronts.split("\n## ").next().unwrap();
+    let rows = fronts
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let page = read("docs/concepts.md");
+    let section = page.split_once("\n## Front\n").unwrap().1;
+    let section = section.split("\n## ").next().unwrap().to_lowercase();
+    // The page says what these serve: the console, and APIs for one's own tokens, decisions and projects.
+    let by_content = ["sign_in", "operations", "platform", "projects"];
+    let names: Vec<_> = rows.filter(|name| !by_content.contains(name)).collect();
+    assert!(names.len() > 6, "{names:?}");
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| !section.contains(&name.replace('_', " ")))
+        .collect();
+    assert!(missing.is_empty(), "docs/concepts.md lacks the fronts {missing:?}");
+}

@@ -455,7 +455,7 @@ impl Recorder {
     /// since the last one, unless it is zero.
     #[expect(clippy::option_option, reason = "a field of a log line is left out with `None`")]
     fn may_log(&self, reason: &'static str) -> Option<Option<u64>> {
-        let taken = self.log_limit.try_take(reason);
+        let taken = self.log_limit.try_take(reason, std::time::Instant::now());
         if taken.is_none() {
             self.metrics.log_lines_omitted.inc();
         }

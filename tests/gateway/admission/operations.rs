@@ -192,7 +192,11 @@ async fn components_start_operations_by_the_rights_of_others() {
     // The application controller starts what the Application asks for.
     let cart = application("cart", "shop");
     let automated = with(cart.clone(), "/spec/syncPolicy", json!({"automated": {}}));
-    let by_policy = json!({"sync": {"revision": "0123"}, "initiatedBy": {"automated": true}});
+    // As Argo CD writes it: with the Application's own source.
+    let by_policy = json!({
+        "sync": {"revision": "0123", "source": cart["spec"]["source"]},
+        "initiatedBy": {"automated": true},
+    });
     let start = |cart: &Value, operation: &Value| merged(cart, &json!({"operation": operation}));
     scene
         .allows(

@@ -44,8 +44,6 @@ struct Answered {
     /// `true`, `false` or a type.
     #[serde(default)]
     value: Option<String>,
-    #[serde(default)]
-    error: Option<String>,
 }
 
 impl Answered {

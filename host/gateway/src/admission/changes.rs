@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::admission::judge::WriterKind;
 use crate::admission::review::WrittenObject;
@@ -71,9 +71,11 @@ pub(super) fn is_automated_sync(object: &WrittenObject) -> bool {
         return false;
     };
     let sync = operation.get("sync").unwrap_or(&Value::Null);
-    let overrides = OVERRIDES
-        .iter()
-        .any(|part| sync.get(part).is_some_and(|part| !part.is_null()));
+    // The controller repeats the Application's own source.
+    let overrides = OVERRIDES.iter().any(|part| {
+        let part = (part, sync.get(part).filter(|value| !value.is_null()));
+        matches!(part, (part, Some(value)) if Some(essential(value)) != own(after, part))
+    });
     let automated = field(after, "/spec/syncPolicy/automated");
     let is_enabled = automated.is_some_and(|automated| automated.get("enabled") != Some(&Value::Bool(false)));
     is_enabled
@@ -81,6 +83,26 @@ pub(super) fn is_automated_sync(object: &WrittenObject) -> bool {
         && field(before, OPERATION).is_none()
         && operation.pointer("/initiatedBy/automated") == Some(&Value::Bool(true))
         && !resumes_another(object)
+}
+
+/// What the sync of an Application as it says itself has in `source` and `sources`
+/// (`ApplicationSpec.GetSource` of Argo CD).
+fn own(application: &Value, part: &str) -> Option<Value> {
+    let spec = application.get("spec")?;
+    let hydrated = field(spec, "/sourceHydrator").map(|hydrator| {
+        let text = |pointer| field(hydrator, pointer).cloned().unwrap_or_default();
+        let branch = text("/syncSource/targetBranch");
+        let repository = [text("/syncSource/repoURL"), text("/drySource/repoURL")];
+        let repository = repository
+            .into_iter()
+            .find(|url| url.as_str().is_some_and(|url| !url.is_empty()));
+        json!({"repoURL": repository, "path": text("/syncSource/path"), "targetRevision": branch})
+    });
+    match part {
+        "source" => hydrated.as_ref().or_else(|| field(spec, "/source")).map(essential),
+        "sources" => field(spec, "/sources").map(essential),
+        _ => None,
+    }
 }
 
 /// The operations of an Application as it is to be stored that were not there before.

@@ -288,7 +288,9 @@ async fn store(url: &StoreUrl, locations: &SettingLocations, found: &mut Vec<Dia
         }
         None => {
             if let Err(error) = Store::probe(&url).await {
-                found.push(Diagnostic::error(location, format!("`store`: {error}")));
+                // A server may come back, and the start waits for it.
+                let hint = "until it can be, the gateway is not ready and serves nothing but its admin listener";
+                found.push(Diagnostic::warning(location, format!("`store`: {error}")).with_hint(hint));
             }
         }
     }

@@ -4,7 +4,7 @@
 use cel::ExecutionError;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, operators};
 use cel::common::types::{CelOptional, Kind};
-use cel::common::value::{CowVal, Val};
+use cel::common::value::CowVal;
 
 /// Adds two values, both or neither of them lists.
 pub(super) const ADD: &str = "@add";

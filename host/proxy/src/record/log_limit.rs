@@ -2,10 +2,9 @@
 //! the decision file have all of them.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
-use tokio::time::Instant;
 
 /// Most lines with one reason in each [`PERIOD`].
 pub(super) const LINES: u32 = 20;
@@ -27,15 +26,17 @@ struct Lines {
 impl LogLimit {
     /// Whether a line with this reason may be written now; if so, how many were omitted before it since the
     /// last one.
-    pub(super) fn try_take(&self, reason: &'static str) -> Option<u64> {
+    ///
+    /// `now` is the time of the line; it comes from the caller so that tests own the clock.
+    pub(super) fn try_take(&self, reason: &'static str, now: Instant) -> Option<u64> {
         let mut by_reason = self.by_reason.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = by_reason.entry(reason).or_insert_with(|| Lines {
-            since: Instant::now(),
+            since: now,
             written: 0,
             omitted: 0,
         });
-        if lines.since.elapsed() >= PERIOD {
-            lines.since = Instant::now();
+        if now.saturating_duration_since(lines.since) >= PERIOD {
+            lines.since = now;
             lines.written = 0;
         }
         if lines.written >= LINES {
@@ -49,20 +50,25 @@ impl LogLimit {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use std::time::Instant;
 
     use super::{LINES, LogLimit, PERIOD};
 
-    #[tokio::test(start_paused = true)]
-    async fn lines_of_one_reason_are_bounded_and_other_reasons_are_not_affected() {
+    #[test]
+    fn lines_of_one_reason_are_bounded_and_other_reasons_are_not_affected() {
         let limit = LogLimit::default();
-        let taken = |reason| (0..1_000).filter_map(|_| limit.try_take(reason)).collect::<Vec<_>>();
+        let start = Instant::now();
+        let taken_at = |reason, now| {
+            (0..1_000)
+                .filter_map(|_| limit.try_take(reason, now))
+                .collect::<Vec<_>>()
+        };
+        let taken = |reason| taken_at(reason, start);
         let first = taken("unauthenticated");
         assert_eq!(first, vec![0; usize::try_from(LINES).unwrap()]);
         assert_eq!(taken("unauthenticated"), Vec::<u64>::new());
         assert_eq!(taken("permission_denied").len(), usize::try_from(LINES).unwrap());
-        advance(PERIOD).await;
-        let next = taken("unauthenticated");
+        let next = taken_at("unauthenticated", start + PERIOD);
         assert_eq!(
             next.first(),
             Some(&(2_000 - u64::from(LINES))),
