@@ -18,7 +18,7 @@ use tollgate_identity::access::ConfigurationStatus;
 use tollgate_plugin::credential::cache::health::{Health, LastError, SlotStatus, Totals};
 use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
-use tollgate_proxy::record::Recorder;
+use tollgate_proxy::record::{Recorder, Stage};
 use tollgate_state::source::WatchAge;
 use tollgate_state::{InvalidObject, ObjectName, directory, extensions};
 use xtask::cache;
@@ -63,7 +63,9 @@ fn health() -> Health {
 fn filled() -> Arc<Metrics> {
     let metrics = Arc::new(Metrics::default());
     let recorder = Recorder::start(1, None, Arc::clone(&metrics), None).unwrap();
-    drop(recorder.open(Method::GET, "/"));
+    let mut record = recorder.open(Method::GET, "/");
+    record.finish_stage(Stage::Authenticate);
+    drop(record);
 
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",

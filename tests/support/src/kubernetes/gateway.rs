@@ -230,6 +230,22 @@ impl Layout {
         log
     }
 
+    /// Starts the gateway, which must wait for what it reads, and returns what its log says is missing.
+    pub async fn waits_for<T: PartialEq>(self, missing: impl Fn(&str) -> Vec<T>) -> Vec<T> {
+        let (_process, log) = self.spawn();
+        let mut before = Vec::new();
+        // The lines of one report are written one after another.
+        eventually("what the gateway waits for", async || {
+            let text = std::fs::read_to_string(&log).unwrap();
+            let now = missing(&text);
+            let is_complete = text.contains("nothing is served yet") && !now.is_empty() && now == before;
+            before = now;
+            is_complete.then_some(())
+        })
+        .await;
+        before
+    }
+
     /// Starts the gateway and waits until it listens.
     pub async fn start(self) -> Gateway {
         let (process, [address, admin]) = self.listening().await;
