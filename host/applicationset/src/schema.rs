@@ -170,6 +170,7 @@ mod tests {
 
     use super::{MAX_ERRORS, SCHEMA, check_application, check_application_set};
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
     fn set(spec: Value) -> Value {
         json!({
             "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
@@ -178,6 +179,7 @@ mod tests {
     }
 
     /// The errors of a set with these generators and this template.
+    #[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
     fn of(generators: Value, template: Value) -> Vec<String> {
         let errors = check_application_set(&set(json!({"generators": generators, "template": template})));
         errors.iter().map(ToString::to_string).collect()

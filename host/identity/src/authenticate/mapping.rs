@@ -37,13 +37,13 @@ pub(super) struct CompiledClaimMappings {
 #[derive(Debug)]
 enum Rule {
     Required { claim: String, value: String },
-    Expression(Expression, String),
+    Expression(Box<Expression>, String),
 }
 
 #[derive(Debug)]
 enum ClaimSource {
     Claim { claim: String, prefix: String },
-    Expression(Expression),
+    Expression(Box<Expression>),
 }
 
 impl CompiledClaimMappings {
@@ -302,7 +302,7 @@ impl Compiler<'_> {
                 }),
                 ClaimRule::Expression { expression, message } => {
                     let compiled = self.expression(expression, "claims", &format!("claimValidationRules[{index}]"));
-                    compiled.map(|compiled| Rule::Expression(compiled, message_or(message, expression)))
+                    compiled.map(|compiled| Rule::Expression(Box::new(compiled), message_or(message, expression)))
                 }
             });
         }
@@ -315,7 +315,10 @@ impl Compiler<'_> {
                 claim: claim.clone(),
                 prefix: prefix.clone(),
             }),
-            ClaimMapping::Expression(source) => self.expression(source, "claims", key).map(ClaimSource::Expression),
+            ClaimMapping::Expression(source) => {
+                let compiled = self.expression(source, "claims", key)?;
+                Some(ClaimSource::Expression(Box::new(compiled)))
+            }
         }
     }
 

@@ -133,7 +133,7 @@ pub(super) fn compile_env() -> (Env, PatternCollector) {
             rewrite(helper, &global, args.pop(), pattern)
         }),
         Macro::global(TIMESTAMP, 1, |helper, _, args| {
-            let checked = call(helper, TIME_TEXT, args.drain(..).collect());
+            let checked = call(helper, TIME_TEXT, std::mem::take(args));
             Ok(Some(call(helper, TIMESTAMP, vec![checked])))
         }),
     ];

@@ -86,7 +86,7 @@ fn bearer_tokens() {
     let cases: &[(&[&str], Found)] = &[
         (&["Bearer abc"], found_bearer.clone()),
         (&["bearer abc"], found_bearer.clone()),
-        (&["BEARER   abc"], found_bearer.clone()),
+        (&["BEARER   abc"], found_bearer),
         // Credentials of another scheme are for a proxy in between.
         (&["abc"], Ok(None)),
         (&["Basic YTpi", "Bearer abc"], found_bearer_again),

@@ -22,9 +22,12 @@ const MAX_SHIFT: i64 = 64;
 /// Compiled patterns that a thread keeps. A policy has only literal ones.
 const MAX_PATTERNS: usize = 256;
 
+/// Compiled globs by pattern and delimiters; `None` for those that cannot be compiled.
+type Globs = FxHashMap<(String, Vec<char>), Option<Pattern>>;
+
 thread_local! {
     static REGEXES: RefCell<FxHashMap<String, Option<Regex>>> = RefCell::default();
-    static GLOBS: RefCell<FxHashMap<(String, Vec<char>), Option<Pattern>>> = RefCell::default();
+    static GLOBS: RefCell<Globs> = RefCell::default();
 }
 
 pub(super) fn find(name: &str) -> Option<Function> {

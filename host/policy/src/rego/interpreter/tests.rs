@@ -45,12 +45,14 @@ fn bundle(deny: &str, rules: &str) -> Bundle {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
 fn decide(bundle: &Bundle, labels: Json) -> Result<bool, Error> {
     let input = json!({"application": {"labels": labels}});
     bundle.decide(Value::from(input)).map(|decision| decision.allow)
 }
 
 /// The failure of a decision about a label, as text.
+#[expect(clippy::needless_pass_by_value, reason = "callers write literals")]
 #[track_caller]
 fn failure(deny: &str, rules: &str, x: Json) -> String {
     let bundle = bundle(deny, rules);
