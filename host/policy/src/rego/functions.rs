@@ -80,7 +80,7 @@ pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
             let result = match ours {
                 _ if opa::refuses(name, &arguments) => None,
                 Some(function) => function(&arguments),
-                None => function(&span, &parameters, &arguments, true).ok(),
+                None => opa::known(name, &arguments).or_else(|| function(&span, &parameters, &arguments, true).ok()),
             };
             check_memory()?;
             Ok(result.ok_or_else(|| failed(name, &arguments))?)

@@ -50,6 +50,14 @@ pub(super) fn find(name: &str) -> Option<Function> {
     })
 }
 
+/// The result where the engine's own function panics: an array contains the empty one.
+pub(super) fn known(name: &str, arguments: &[Value]) -> Option<Value> {
+    match (name, arguments) {
+        ("object.subset", [Value::Array(_), Value::Array(part)]) if part.is_empty() => Some(Value::from(true)),
+        _ => None,
+    }
+}
+
 /// Whether OPA refuses arguments that the engine's own function takes, or a result would be too large.
 pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
     match (name, arguments) {
@@ -158,6 +166,10 @@ fn regex_split(arguments: &[Value]) -> Option<Value> {
     let [pattern, subject] = arguments else { return None };
     let subject = text(subject)?;
     let split = |regex: &Regex| {
+        // As `Regexp.Split` of Go.
+        if subject.is_empty() && !regex.as_str().is_empty() {
+            return Some(Value::from(vec![Value::from("")]));
+        }
         let mut pieces = Vec::new();
         let (mut start, mut end) = (0, 0);
         for found in regex.find_iter(subject) {
