@@ -534,7 +534,7 @@ impl Run<'_> {
             Ok(admitted) => admitted,
             Err(text) => {
                 if attempt.promise != Promise::None {
-                    self.object_to(&attempt, ": must be stored", text.clone());
+                    self.object_to(&attempt, ": must be stored", &text);
                 }
                 self.tried.push((attempt.actor, Err(text)));
                 return false;
@@ -545,7 +545,7 @@ impl Run<'_> {
             return true;
         }
         if is_asked && attempt.promise == Promise::Unasked {
-            self.object_to(&attempt, ": must not be judged", String::new());
+            self.object_to(&attempt, ": must not be judged", "");
         }
         let effect = Effect {
             kind,
@@ -565,7 +565,7 @@ impl Run<'_> {
                 );
                 let unasked = if is_asked { "" } else { " without a review" };
                 let parts = changed_parts(before.as_ref(), after.as_ref());
-                self.object_to(&attempt, &format!("{parts}{unasked}: {}", excess.missing), detail);
+                self.object_to(&attempt, &format!("{parts}{unasked}: {}", excess.missing), &detail);
                 return false;
             }
         };
@@ -595,7 +595,7 @@ impl Run<'_> {
         true
     }
 
-    fn object_to(&mut self, attempt: &Attempt, missing: &str, detail: String) {
+    fn object_to(&mut self, attempt: &Attempt, missing: &str, detail: &str) {
         let (kind, name) = &attempt.target;
         let verb = match (&attempt.after, self.world.object(*kind, name)) {
             (None, _) => "deletes",

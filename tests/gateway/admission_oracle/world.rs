@@ -255,7 +255,7 @@ impl Installation {
             ("alice-set", SetSpec::Literal("shop"), None, Some("alice")),
             ("carol-set", SetSpec::Literal("shop"), None, Some("carol")),
         ] {
-            let mut set = object(Kind::ApplicationSet, name, set_spec(name, spec));
+            let mut set = object(Kind::ApplicationSet, name, &set_spec(name, spec));
             set["metadata"]["uid"] = json!(format!("uid-of-{name}"));
             let responsible = match parent {
                 Some(parent) => Responsible::parent(parent),

@@ -370,6 +370,10 @@ impl Dice {
 }
 
 /// An object after a change. `None` if the change makes no sense for it.
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether there is a change, the inner one whether the object stays"
+)]
 pub(super) fn changed(world: &World, (kind, name): Target, change: Change) -> Option<Option<Value>> {
     let before = world.object(kind, name);
     if change == Change::Delete {
@@ -378,7 +382,7 @@ pub(super) fn changed(world: &World, (kind, name): Target, change: Change) -> Op
     let mut after = match (before, kind) {
         (Some(before), _) => before.clone(),
         (None, Kind::AppProject) => project(name),
-        (None, Kind::ApplicationSet) => object(kind, name, set_spec(name, SetSpec::Literal("shop"))),
+        (None, Kind::ApplicationSet) => object(kind, name, &set_spec(name, SetSpec::Literal("shop"))),
         (None, Kind::Application) => {
             let in_project = match change {
                 Change::Apply(project) | Change::Move(project) => project,
