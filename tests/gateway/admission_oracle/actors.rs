@@ -46,9 +46,11 @@ struct Attempt {
     promise: Promise,
 }
 
-/// The ApplicationSet controller, for a set without an author, and with the statement of one.
+/// The ApplicationSet controller, for a set without an author, for one with the statement of one, and
+/// where that came after the specification.
 const RECONCILE: &str = "reconcile";
 const RECONCILE_SIGNED: &str = "reconcile of a signed set";
+const RECONCILE_SIGNED_LATER: &str = "reconcile of a set that was signed later";
 
 /// What must not happen to a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,6 +149,13 @@ impl Run<'_> {
     /// argocd-server asks for the rights on the parent, and writes with its own account, or with that
     /// of the parent if impersonation is on.
     async fn resource(&mut self, user: &'static str, parent: &str, child: Target, change: Change) {
+        // argocd-server takes any name of who started an operation from those who may change the child.
+        if matches!(
+            change,
+            Change::Operation(Operation::AsSomebodyElse | Operation::Automated)
+        ) {
+            return;
+        }
         let by_label = self.world.settings.by_label;
         let Some(owner) = self.world.object(Kind::Application, parent) else {
             return;
@@ -235,7 +244,7 @@ impl Run<'_> {
         };
         set_claim(self.world.settings.by_label, &mut manifest, parent);
         remember(&mut manifest);
-        let attempt = Attempt::new("git", account, target, Some(manifest), Responsible::parent(parent));
+        let attempt = Attempt::deployed("git", account, target, manifest, parent);
         self.attempt(attempt).await;
     }
 
@@ -287,7 +296,7 @@ impl Run<'_> {
         if !self.attempt(start).await {
             return;
         }
-        let attempt = Attempt::new("local", account, target, Some(manifest), Responsible::parent(parent));
+        let attempt = Attempt::deployed("local", account, target, manifest, parent);
         self.attempt(attempt).await;
         self.progress(parent).await;
         self.progress(parent).await;
@@ -372,7 +381,8 @@ impl Run<'_> {
         };
         let (set, responsible) = (stored.object, &stored.origins["spec"]);
         let uid = set["metadata"]["uid"].as_str().unwrap();
-        let actor = match set["metadata"]["annotations"]["tollgate.dev/author"].is_string() {
+        let actor = match author_of(&set).is_some() {
+            true if stored.is_signed_later => RECONCILE_SIGNED_LATER,
             true => RECONCILE_SIGNED,
             false => RECONCILE,
         };
@@ -524,7 +534,7 @@ impl Run<'_> {
             Ok(admitted) => admitted,
             Err(text) => {
                 if attempt.promise != Promise::None {
-                    self.object_to(&attempt, ": must be stored", text.clone());
+                    self.object_to(&attempt, ": must be stored", &text);
                 }
                 self.tried.push((attempt.actor, Err(text)));
                 return false;
@@ -535,7 +545,7 @@ impl Run<'_> {
             return true;
         }
         if is_asked && attempt.promise == Promise::Unasked {
-            self.object_to(&attempt, ": must not be judged", String::new());
+            self.object_to(&attempt, ": must not be judged", "");
         }
         let effect = Effect {
             kind,
@@ -555,7 +565,7 @@ impl Run<'_> {
                 );
                 let unasked = if is_asked { "" } else { " without a review" };
                 let parts = changed_parts(before.as_ref(), after.as_ref());
-                self.object_to(&attempt, &format!("{parts}{unasked}: {}", excess.missing), detail);
+                self.object_to(&attempt, &format!("{parts}{unasked}: {}", excess.missing), &detail);
                 return false;
             }
         };
@@ -565,7 +575,17 @@ impl Run<'_> {
                 .deleted
                 .insert(uid, attempt.cascade.unwrap_or(attempt.responsible.clone()));
         }
-        let mut stored = after.map(|object| Stored { object, origins });
+        let changes =
+            |read: fn(&Value) -> Option<&Value>| before.as_ref().and_then(read) != after.as_ref().and_then(read);
+        let is_signed_later = match self.world.stored(kind, &name) {
+            Some(stored) if !changes(|set| set.get("spec")) => stored.is_signed_later || changes(author_of),
+            Some(_) | None => false,
+        };
+        let mut stored = after.map(|object| Stored {
+            object,
+            origins,
+            is_signed_later,
+        });
         if let (Some(stored), Some(author)) = (&mut stored, attempt.author) {
             stored.origins.insert("spec", author);
         }
@@ -575,7 +595,7 @@ impl Run<'_> {
         true
     }
 
-    fn object_to(&mut self, attempt: &Attempt, missing: &str, detail: String) {
+    fn object_to(&mut self, attempt: &Attempt, missing: &str, detail: &str) {
         let (kind, name) = &attempt.target;
         let verb = match (&attempt.after, self.world.object(*kind, name)) {
             (None, _) => "deletes",
@@ -600,6 +620,15 @@ impl Attempt {
         Self::of(actor, writer, (kind, name.to_owned()), after, responsible)
     }
 
+    /// What a parent deploys. Its manifest has the whole specification, even where it is as before.
+    fn deployed(actor: &'static str, writer: &str, target: Target, manifest: Value, parent: &str) -> Self {
+        let responsible = Responsible::parent(parent);
+        Self {
+            author: Some(responsible.clone()),
+            ..Self::new(actor, writer, target, Some(manifest), responsible)
+        }
+    }
+
     fn of(
         actor: &'static str,
         writer: &str,
@@ -618,6 +647,11 @@ impl Attempt {
             promise: Promise::None,
         }
     }
+}
+
+/// The statement of the author of a set.
+fn author_of(set: &Value) -> Option<&Value> {
+    set.pointer("/metadata/annotations/tollgate.dev~1author")
 }
 
 /// What an update changes, in brackets.

@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-pub(super) fn object(kind: Kind, name: &str, spec: Value) -> Value {
+pub(super) fn object(kind: Kind, name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": kind.name(),
         "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
@@ -50,7 +50,7 @@ pub(super) fn object(kind: Kind, name: &str, spec: Value) -> Value {
 }
 
 pub(super) fn application(name: &str, project: &str, server: &str) -> Value {
-    object(Kind::Application, name, application_spec(project, server))
+    object(Kind::Application, name, &application_spec(project, server))
 }
 
 fn application_spec(project: &str, server: &str) -> Value {
@@ -77,7 +77,7 @@ pub(super) fn project(name: &str) -> Value {
         "destinationServiceAccounts": accounts,
         "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
     });
-    object(Kind::AppProject, name, spec)
+    object(Kind::AppProject, name, &spec)
 }
 
 /// How the specification of a set looks. Each generates `<name of the set>-one`, unless it says

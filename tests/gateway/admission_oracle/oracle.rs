@@ -35,7 +35,9 @@ pub(super) fn judge(world: &World, effect: Effect<'_>) -> Result<BTreeMap<&'stat
     if let (Kind::Application, Some(after)) = (effect.kind, effect.after) {
         let before = stored.map(|stored| &stored.object);
         let changes = |pointer: &str| field(before, pointer) != field(Some(after), pointer);
-        if changes("/operation") || changes("/status/operationState") {
+        // The controller starts what has been judged when it was written.
+        let is_new = !effect.responsible.is_system();
+        if is_new && (changes("/operation") || changes("/status/operationState")) {
             check_operation(world, after, &origins)?;
         }
     }

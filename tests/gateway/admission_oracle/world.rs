@@ -43,6 +43,8 @@ pub(super) struct Settings {
 pub(super) struct Stored {
     pub(super) object: Value,
     pub(super) origins: BTreeMap<&'static str, Responsible>,
+    /// Whether a set got the statement of its author after its specification.
+    pub(super) is_signed_later: bool,
 }
 
 /// The parts of an object that somebody answers for. The last one is the claim to belong to an
@@ -253,7 +255,7 @@ impl Installation {
             ("alice-set", SetSpec::Literal("shop"), None, Some("alice")),
             ("carol-set", SetSpec::Literal("shop"), None, Some("carol")),
         ] {
-            let mut set = object(Kind::ApplicationSet, name, set_spec(name, spec));
+            let mut set = object(Kind::ApplicationSet, name, &set_spec(name, spec));
             set["metadata"]["uid"] = json!(format!("uid-of-{name}"));
             let responsible = match parent {
                 Some(parent) => Responsible::parent(parent),
@@ -310,7 +312,15 @@ impl World {
         }
         let parts = PARTS.iter().map(|(part, _)| *part).chain([CLAIM]);
         let origins = parts.map(|part| (part, responsible.clone())).collect();
-        self.put(kind, &name, Some(Stored { object, origins }));
+        self.put(
+            kind,
+            &name,
+            Some(Stored {
+                object,
+                origins,
+                is_signed_later: false,
+            }),
+        );
     }
 }
 

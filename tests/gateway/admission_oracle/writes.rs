@@ -138,6 +138,8 @@ const IN_PROJECTS: [&str; 4] = ["shop", "team-a", "other", "platform"];
 /// Application, so that they build on each other.
 pub(super) struct Dice {
     state: u64,
+    /// The set of the last write, if it was about one.
+    last_set: Option<&'static str>,
     set: &'static str,
     application: &'static str,
 }
@@ -146,6 +148,7 @@ impl Dice {
     pub(super) fn new(seed: u64) -> Self {
         let mut dice = Self {
             state: seed,
+            last_set: None,
             set: SETS[0],
             application: APPLICATIONS[0],
         };
@@ -184,6 +187,28 @@ impl Dice {
     }
 
     pub(super) fn write(&mut self) -> Write {
+        // What is done to a set shows only in what is made of it.
+        let follows = self.last_set.filter(|_| self.is_one_in(2));
+        let write = match follows {
+            Some(set) if self.is_one_in(4) => Write::Kubectl {
+                user: self.one_of(&["alice", "admin"]),
+                target: (Kind::ApplicationSet, set),
+                change: Change::Label,
+            },
+            Some(set) => Write::Reconcile { set },
+            None => self.unrelated(),
+        };
+        self.last_set = match write {
+            Write::Kubectl { target, .. } | Write::Server { target, .. } => Some(target),
+            Write::Git { target, .. } | Write::Local { target, .. } => Some(target),
+            _ => None,
+        }
+        .filter(|(kind, _)| *kind == Kind::ApplicationSet)
+        .map(|(_, name)| name);
+        write
+    }
+
+    fn unrelated(&mut self) -> Write {
         match self.below(30) {
             0..9 => {
                 let target = self.target();
@@ -345,6 +370,10 @@ impl Dice {
 }
 
 /// An object after a change. `None` if the change makes no sense for it.
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether there is a change, the inner one whether the object stays"
+)]
 pub(super) fn changed(world: &World, (kind, name): Target, change: Change) -> Option<Option<Value>> {
     let before = world.object(kind, name);
     if change == Change::Delete {
@@ -353,7 +382,7 @@ pub(super) fn changed(world: &World, (kind, name): Target, change: Change) -> Op
     let mut after = match (before, kind) {
         (Some(before), _) => before.clone(),
         (None, Kind::AppProject) => project(name),
-        (None, Kind::ApplicationSet) => object(kind, name, set_spec(name, SetSpec::Literal("shop"))),
+        (None, Kind::ApplicationSet) => object(kind, name, &set_spec(name, SetSpec::Literal("shop"))),
         (None, Kind::Application) => {
             let in_project = match change {
                 Change::Apply(project) | Change::Move(project) => project,
