@@ -2,7 +2,7 @@
 //! Tests compare Tollgate with it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -32,7 +32,7 @@ pub struct Judge {
 impl Judge {
     /// Starts Argo CD's code.
     pub fn start() -> Self {
-        Self::run(argocd().judge)
+        Self::run(&argocd().judge)
     }
 
     /// Starts OPA and cel-go, which answer `rego` and `cel`.
