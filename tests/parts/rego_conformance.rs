@@ -62,7 +62,6 @@ impl Report {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the output of the test is its table")]
 fn the_suite_of_opa_gives_its_values_or_is_denied() {
     let mut answer = Judge::engines().ask(&json!({"kind": "conformance"})).unwrap();
     let cases: Vec<Case> = serde_json::from_value(answer["value"].take()).unwrap();

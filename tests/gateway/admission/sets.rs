@@ -119,7 +119,7 @@ async fn a_tracking_id_alone_gives_a_set_no_rights() {
             ),
         ),
     ] {
-        let scene = Scene::start_with(&[claimed.clone()], &settings).await;
+        let scene = Scene::start_with(std::slice::from_ref(&claimed), &settings).await;
         let child = generated("evil", "team-a", &claimed);
         scene
             .denies(
