@@ -131,6 +131,17 @@ impl Line {
     }
 }
 
+/// The seed that was given, or one from the clock.
+pub fn seed_or_clock(given: Option<u64>) -> Result<u64> {
+    match given {
+        Some(seed) => Ok(seed),
+        None => Ok(SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .context("reading the clock")?
+            .as_secs()),
+    }
+}
+
 impl Differential {
     /// Runs the task.
     ///
@@ -139,13 +150,7 @@ impl Differential {
     pub fn run(self, root: &Path) -> Result<()> {
         argocd::build(root)?;
         engines::build(root)?;
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .context("reading the clock")?
-                .as_secs(),
-        };
+        let seed = seed_or_clock(self.seed)?;
         let kinds = if self.kinds.is_empty() {
             Kind::value_variants().to_vec()
         } else {

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::differential::seed_or_clock;
 use crate::test::{self, IDLE};
 use crate::{languages, plugins, setup};
 
@@ -50,13 +51,7 @@ impl Nightly {
         setup::tests(root)?;
         plugins::build(root, &languages::names())?;
         languages::build(root)?;
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .context("reading the clock")?
-                .as_secs(),
-        };
+        let seed = seed_or_clock(self.seed)?;
         let steps = match self.steps.is_empty() {
             true => Step::value_variants(),
             false => &self.steps,
