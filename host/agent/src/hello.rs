@@ -43,7 +43,7 @@ const INTRODUCTION_AGE: SignedDuration = SignedDuration::from_mins(5);
 /// of both.
 ///
 /// Security: it spares an agent the crowd of strangers, and proves nothing else. The key is proved by the
-/// answer to the [`Challenge`]. One whose time is off is no error.
+/// answer to the gateway's challenge. One whose time is off is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     key: AgentKey,
