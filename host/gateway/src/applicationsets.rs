@@ -478,14 +478,14 @@ pub(crate) fn authorize_set(
 }
 
 /// The Applications that name a set as their owner.
-fn owned_by<'r>(resources: &'r Resources, set: &ObjectName) -> impl Iterator<Item = &'r Application> {
+pub(crate) fn owned_by<'r>(resources: &'r Resources, set: &ObjectName) -> impl Iterator<Item = &'r Application> {
     let first = ObjectName {
         namespace: set.namespace.clone(),
         name: String::new(),
     };
     let all = resources.applications.range(first..);
     let here = all.take_while(|(other, _)| other.namespace == set.namespace);
-    let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(set.name.as_str()));
+    let owned = here.filter(|(_, one)| one.application_set.as_ref().is_some_and(|owner| owner.name == set.name));
     owned.map(|(_, one)| &**one)
 }
 

@@ -105,10 +105,20 @@ pub struct Application {
     pub repositories: Vec<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// Name of the ApplicationSet that controls it, by its owner references.
-    pub application_set: Option<String>,
+    /// The ApplicationSet that controls it, by its owner references.
+    pub application_set: Option<SetReference>,
     /// Where the object starts.
     pub location: Location,
+}
+
+/// An owner reference to an ApplicationSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetReference {
+    /// Name, in the namespace of what it owns.
+    pub name: String,
+    /// Identity of the object. A set that is created again has the name, and another identity. Empty in
+    /// files, which do not name it.
+    pub uid: String,
 }
 
 /// A role of an `AppProject`.

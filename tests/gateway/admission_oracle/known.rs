@@ -89,6 +89,19 @@ pub(super) fn attacks() -> Vec<Known> {
             vec![take_over, deployed],
         ),
         (
+            "a parent takes over a set that is created again, with Applications of the earlier one",
+            Settings {
+                authors: false,
+                ..impersonating
+            },
+            vec![
+                kubectl("alice", SET("apps"), Change::Delete),
+                kubectl("ann", SET("apps"), Change::Set(SetSpec::Templated("platform"))),
+                kubectl("admin", SET("apps"), Change::Label),
+                git("cart", SET("apps"), Change::Label),
+            ],
+        ),
+        (
             "an edit of a set generates with the rights of its parent",
             without_authors,
             vec![

@@ -155,7 +155,7 @@ fn owned_applications(
         members.insert(&name.name, owned);
     }
     for application in resources.applications.values() {
-        let owner = application.application_set.as_deref();
+        let owner = application.application_set.as_ref().map(|owner| owner.name.as_str());
         let members = by_namespace.get_mut(application.name.namespace.as_str());
         let owned = owner.zip(members).and_then(|(owner, members)| members.get_mut(owner));
         if let Some(owned) = owned {

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::read::Object;
+use crate::SetReference;
 use crate::write::value_of;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::yaml::Node;
@@ -28,14 +29,16 @@ pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
     Some(set)
 }
 
-/// Name of the ApplicationSet that is the controller of an object.
+/// The ApplicationSet that is the controller of an object.
 ///
 /// Source: Kubernetes, `GetControllerOf`; Argo CD, `appControllerIndexer`.
-pub(super) fn controller(metadata: &Node) -> Option<String> {
+pub(super) fn controller(metadata: &Node) -> Option<SetReference> {
     let text = |reference: &Node, key: &str| Some(reference.get(key)?.scalar()?.text.to_string());
     let mut references = metadata.get("ownerReferences")?.items()?.iter();
     let controller = references.find(|reference| text(reference, "controller").as_deref() == Some("true"))?;
     let is_set = text(controller, "kind").as_deref() == Some("ApplicationSet")
         && text(controller, "apiVersion").is_some_and(|version| version.starts_with("argoproj.io/"));
-    is_set.then(|| text(controller, "name"))?
+    let name = text(controller, "name").filter(|_| is_set)?;
+    let uid = text(controller, "uid").unwrap_or_default();
+    Some(SetReference { name, uid })
 }

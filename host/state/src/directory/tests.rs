@@ -65,8 +65,16 @@ fn application_sets_of_every_namespace_are_read_and_invalid_ones_left_out() {
         "{findings:?}"
     );
     assert!(errors(text).is_empty());
-    let owner = |of: &str| resources.applications[&name("argocd", of)].application_set.clone();
-    assert_eq!((owner("one").as_deref(), owner("two")), (Some("web"), None));
+    let owner = |of: &str| {
+        resources.applications[&name("argocd", of)]
+            .application_set
+            .clone()
+            .map(|owner| (owner.name, owner.uid))
+    };
+    assert_eq!(
+        (owner("one"), owner("two")),
+        (Some(("web".to_owned(), "u".to_owned())), None)
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::admission::author::{parent_of, sign_parent};
 use crate::admission::judge::{Judge, Judged, Refusal, Writer, WriterKind, note_parent};
 use crate::admission::review::{WrittenObject, deployed_by};
-use crate::applicationsets::owned_objects;
+use crate::applicationsets::owned_by;
 use crate::applicationsets::permit::{annotated_projects, is_templated, or_default, project_of, project_text};
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;
@@ -23,6 +23,7 @@ use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::AccountSource;
 use tollgate_proxy::record::OpenRecord;
+use tollgate_state::Application;
 use tollgate_state::destination::IN_CLUSTER_SERVER;
 use tollgate_state::write::WritableKind;
 
@@ -179,11 +180,17 @@ impl Judge<'_> {
         };
         // SECURITY: whoever deletes or changes a set decides over the Applications that it has, and
         // Kubernetes' garbage collector is not judged.
-        let owned = owned_objects(&self.policies().resources, &object.name);
-        let mut stored: BTreeSet<String> = owned.iter().map(project_of).map(str::to_owned).collect();
+        let owned = || owned_by(&self.policies().resources, &object.name);
+        projects.extend(owned().map(|application| application.project.clone()));
         if is_templated(project_text(set)) {
-            stored.extend(annotated_projects(set).map(str::to_owned));
-            if stored.is_empty() && !self.has_deployed(parent, object, set) {
+            // An Application of an earlier set of that name says nothing about this one.
+            let uid = set.pointer("/metadata/uid").and_then(Value::as_str);
+            let is_its = |application: &Application| {
+                let owner = application.application_set.as_ref();
+                uid.is_some() && owner.map(|owner| owner.uid.as_str()) == uid
+            };
+            let annotated: Vec<&str> = annotated_projects(set).collect();
+            if annotated.is_empty() && !owned().any(is_its) && !self.has_deployed(parent, object, set) {
                 let text = format!(
                     "Application `{}` may not take over ApplicationSet `{}`: the set's project is a template, and \
                      nothing says that this Application deployed it",
@@ -191,8 +198,8 @@ impl Judge<'_> {
                 );
                 return Err(Refusal::new("child_refused", text));
             }
+            projects.extend(annotated.into_iter().map(str::to_owned));
         }
-        projects.extend(stored);
         Ok(projects)
     }
 

@@ -179,7 +179,8 @@ async fn a_set_is_created_with_applications_that_refer_to_it() {
         "the returned version can be sent in an update"
     );
     let applications: Vec<_> = loaded.applications.values().collect();
-    assert_eq!(applications[0].application_set.as_deref(), Some("web"));
+    let owner = applications[0].application_set.as_ref();
+    assert_eq!(owner.map(|owner| owner.name.as_str()), Some("web"));
 }
 
 #[tokio::test]
