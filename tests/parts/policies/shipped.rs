@@ -96,26 +96,3 @@ fn many_threads_decide_at_once_on_small_stacks() {
         }
     });
 }
-
-/// The bound is far above the target, which a benchmark checks. It catches a decision that parses
-/// or copies its data.
-#[test]
-fn a_decision_does_not_parse_or_copy_its_data() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
-    let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
-    let (principal, allowed) = (principal(&["developers".into()]), prepared(true));
-    let decide = || {
-        assert!(
-            bundle
-                .decide(input(&principal, &allowed, &verdicts(true, &[])).to_value())
-                .unwrap()
-                .allow
-        )
-    };
-    decide();
-    let started = std::time::Instant::now();
-    (0..10_000).for_each(|_| decide());
-    let took = started.elapsed();
-    println!("{:?} a decision with its input", took / 10_000);
-    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
-}
