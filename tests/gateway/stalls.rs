@@ -15,8 +15,12 @@ use tokio::time::{Instant, sleep, timeout};
 use test_support::backend::{Backend, Reply};
 use test_support::client::PATIENCE;
 use test_support::port::free_port;
+use test_support::redis::Redis;
+use test_support::relay::{Mode, Relay};
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World};
+
+use crate::clusters::cluster;
 
 /// The one bound of wall time here: a probe that takes longer may get the process killed.
 const PROBE: Duration = Duration::from_millis(100);
@@ -103,20 +107,46 @@ impl Stalled {
 
     /// Requests of strangers and of `alice`, all of which are answered.
     async fn assert_serves(&self) {
+        self.assert_serves_times(REQUESTS).await;
+    }
+
+    async fn assert_serves_times(&self, requests: usize) {
         let client = reqwest::Client::new();
         let url = format!("http://{}/api/v1/extensions/echo/", self.public);
-        for _ in 0..REQUESTS {
+        for _ in 0..requests {
             let stranger = timeout(PATIENCE, client.get(&url).send()).await.expect("an answer");
             assert_eq!(stranger.unwrap().status(), 401);
-            let alice = client
-                .get(&url)
-                .bearer_auth(token::session(SESSION_KEY, "alice"))
-                .header("Argocd-Application-Name", "argocd:cart")
-                .header("Argocd-Project-Name", "shop");
-            let alice = timeout(PATIENCE, alice.send()).await.expect("an answer");
-            assert_eq!(alice.unwrap().status(), 200);
+            assert_eq!(self.ask("/api/v1/extensions/echo/").await, 200);
         }
         self.probe().await;
+    }
+
+    /// A request of `alice`, and the status of its answer.
+    fn ask(&self, path: &str) -> impl Future<Output = u16> + Send + use<> {
+        let asked = reqwest::Client::new()
+            .get(format!("http://{}{path}", self.public))
+            .bearer_auth(token::session(SESSION_KEY, "alice"))
+            .header("Argocd-Application-Name", "argocd:cart")
+            .header("Argocd-Project-Name", "shop")
+            .send();
+        async move {
+            let answer = timeout(PATIENCE, asked).await.expect("an answer").unwrap();
+            answer.status().as_u16()
+        }
+    }
+
+    /// Waits until a metric has this value.
+    async fn until_metric(&self, series: &str, value: &str) {
+        let end = Instant::now() + PATIENCE;
+        let line = format!("{series} {value}");
+        loop {
+            let text = self.until("/metrics", 200).await;
+            if text.lines().any(|seen| seen == line) {
+                return;
+            }
+            assert!(Instant::now() < end, "no `{line}`: {text}");
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 
@@ -198,4 +228,93 @@ async fn a_store_that_stalls_at_the_start_is_awaited() {
         sleep(Duration::from_millis(200)).await;
     }
     panic!("it does not say that it waits for the store");
+}
+
+/// A server that requests are passed on to, and which accepts and never answers for a while.
+struct PassedOn {
+    name: &'static str,
+    /// Settings that name the server.
+    settings: fn(url: &str) -> Value,
+    /// What needs the server.
+    path: &'static str,
+    /// The front that counts requests without an answer.
+    front: &'static str,
+}
+
+const PASSED_ON: [PassedOn; 3] = [
+    PassedOn {
+        name: "argocd-server",
+        settings: |url| json!({"argocd": {"server": url}}),
+        path: "/api/v1/version",
+        front: "argocd",
+    },
+    PassedOn {
+        name: "the backend of an extension",
+        settings: |_| json!({}),
+        path: "/api/v1/extensions/stalls/",
+        front: "extensions",
+    },
+    PassedOn {
+        name: "the API server of a cluster",
+        settings: |_| json!({"clusters": {"forward": true}}),
+        path: "/clusters/stalls/k8s/version",
+        front: "clusters",
+    },
+];
+
+/// Requests that wait for the server.
+const WAITING: usize = 20;
+
+#[tokio::test]
+async fn a_server_that_stalls_stops_only_what_is_passed_on_to_it() {
+    for row in PASSED_ON {
+        let backend = Backend::start(|_| Reply::ok("{}")).await;
+        let relay = Relay::to(&format!("http://{}", backend.address)).await;
+        let url = relay.url().trim_end_matches('/').to_owned();
+        let mut setup = Setup::with_backend(backend.address);
+        let config = format!("{{services: [{{url: '{url}'}}]}}");
+        setup.argocd_cm.insert("extension.config.stalls".to_owned(), config);
+        let policy = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n\
+                      p, alice, clusters, *, *, allow\n";
+        setup.rbac_cm.insert("policy.csv".to_owned(), policy.to_owned());
+        setup.objects.push(cluster("stalls", &url, &json!({}), &[]));
+        let world = setup.start().await;
+        let stalled = Stalled::start(&world, &(row.settings)(&url), Stdio::null()).await;
+        stalled.until("/readyz", 200).await;
+        assert_eq!(stalled.ask(row.path).await, 200, "{}", row.name);
+
+        relay.set(Mode::Stall);
+        let waiting: Vec<_> = (0..WAITING).map(|_| tokio::spawn(stalled.ask(row.path))).collect();
+        let series = format!("tollgate_open_exchanges{{front=\"{}\"}}", row.front);
+        stalled.until_metric(&series, &WAITING.to_string()).await;
+        stalled.assert_serves_times(WAITING).await;
+        assert!(waiting.iter().all(|asked| !asked.is_finished()), "{}", row.name);
+
+        relay.set(Mode::Pass);
+        for asked in waiting {
+            assert_eq!(asked.await.unwrap(), 200, "{}", row.name);
+        }
+        assert_eq!(stalled.ask(row.path).await, 200, "{}", row.name);
+        stalled.until_metric(&series, "0").await;
+    }
+}
+
+/// Tokens are accepted while the list of revoked ones is not known, if the settings say so.
+#[tokio::test]
+async fn a_redis_that_stalls_stops_nothing_and_is_used_again() {
+    let (_backend, world) = world().await;
+    let redis = Redis::start().await;
+    let relay = Relay::to(&format!("redis://{}", redis.address())).await;
+    let settings = json!({"argocd": {"server": "http://127.0.0.1:1", "redis": {
+        "server": relay.url(), "whenUnavailable": "allow", "gracePeriod": "2s",
+    }}});
+    let stalled = Stalled::start(&world, &settings, Stdio::null()).await;
+    stalled.until("/readyz", 200).await;
+    let series = "tollgate_argocd_revoked_tokens_unavailable";
+    stalled.until_metric(series, "0").await;
+    relay.set(Mode::Stall);
+    stalled.until_metric(series, "1").await;
+    stalled.assert_serves_times(WAITING).await;
+    relay.set(Mode::Pass);
+    stalled.until_metric(series, "0").await;
 }

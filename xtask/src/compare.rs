@@ -30,6 +30,7 @@ mod world;
 use exchange::Exchange;
 use load::Target;
 use servers::Server;
+pub(crate) use servers::free_addresses;
 use world::{Settings, World};
 
 /// Measures Tollgate and its peers.
@@ -239,7 +240,7 @@ async fn measure_servers(root: &Path, binaries: &peers::Binaries, folder: &Path,
 }
 
 /// Builds the gateway with the profile of releases.
-fn build_gateway(root: &Path) -> Result<PathBuf> {
+pub(crate) fn build_gateway(root: &Path) -> Result<PathBuf> {
     let build = ["build", "--profile", "dist", "--locked", "--bin", "tollgate"];
     crate::run(root, "cargo", &build)?;
     Ok(target(root).join("dist/tollgate"))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 mod backend;
 mod check;
 mod cluster;
-mod token;
+pub(crate) mod token;
 mod world;
 
 pub use world::World;

@@ -24,6 +24,7 @@ mod lint;
 mod nightly;
 mod plugins;
 mod setup;
+mod soak;
 mod test;
 mod world;
 mod write_manifests;
@@ -60,6 +61,8 @@ enum Task {
     Differential(differential::Differential),
     /// Measure Tollgate and its peers in one run, and write the tables of docs/performance.md.
     Compare(compare::Compare),
+    /// Run a gateway at the size of a large installation, and check its bounds.
+    Soak(soak::Soak),
     /// Run the fuzz targets under libFuzzer.
     Fuzz(fuzz::Fuzz),
     /// Check formatting, lints, documentation, licenses and sources.
@@ -118,6 +121,7 @@ async fn perform() -> Result<()> {
         }
         Task::Differential(task) => task.run(&root),
         Task::Compare(task) => task.run(&root).await,
+        Task::Soak(task) => task.run(&root).await,
         Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),
         Task::Setup => setup::all(&root),

@@ -36,6 +36,8 @@ enum Step {
     Admission,
     /// Each fuzz target for five minutes.
     Fuzz,
+    /// A control plane at full size for 15 minutes.
+    Soak,
     /// Every unit and integration test, many times over.
     Repeat,
 }
@@ -66,6 +68,7 @@ impl Nightly {
                     &["differential", "--pairs", "1000000", "--seed", &seed.to_string()],
                 ),
                 Step::Admission => admission(root, seed),
+                Step::Soak => task(root, &["soak"]),
                 Step::Fuzz => task(root, &["fuzz", "--seconds", "300"]),
                 Step::Repeat => self.repeat(root, &folder),
             };

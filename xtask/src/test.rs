@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Child;
 
 use crate::demo::Demo;
+use crate::soak::Soak;
 use crate::world::World;
 use crate::{execute, languages, lint, plugins, run, setup};
 
@@ -48,6 +49,9 @@ impl Test {
                 .env("RUST_TEST_THREADS", threads().to_string())
                 .current_dir(root),
         )?;
+        // Alone, because it measures times.
+        step("a large control plane for a minute");
+        Soak::of_a_test_run().run(root).await?;
         step("the guests' own tests");
         let guests = root.join("plugins");
         let folder = root.join("target/guest-test").display().to_string();

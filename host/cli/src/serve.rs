@@ -22,6 +22,7 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
+use tollgate_proxy::metrics::measure_threads;
 
 /// Stack size of each worker thread, many times what a decision needs at most. The memory is only
 /// reserved.
@@ -196,7 +197,7 @@ impl Serve {
         // Each client takes one socket, each upgrade two. The soft limit exists for programs that
         // call `select`. If it cannot be raised, the gateway serves fewer clients.
         drop(rlimit::increase_nofile_limit(u64::MAX));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
+        let runtime = measure_threads(&mut tokio::runtime::Builder::new_multi_thread())
             .enable_all()
             .thread_stack_size(WORKER_STACK_BYTES)
             .thread_name("gateway")

@@ -21,10 +21,12 @@ use tollgate_plugin::credential;
 use tollgate_state::InvalidObject;
 use tollgate_state::extensions::ExtensionSpec;
 
+mod busy;
 mod load;
 pub mod otlp;
 mod process;
 
+pub use busy::measure_threads;
 pub use load::{Counted, LoadMetrics, MAX_CLUSTERS};
 
 use process::ProcessMetrics;

@@ -69,3 +69,39 @@ async fn administrators_see_what_they_administer() {
         no(400, "bad_query")
     );
 }
+
+/// Container runtimes start processes with a low soft limit, and each request has a connection.
+#[tokio::test]
+async fn the_process_of_an_agent_may_open_as_many_files_as_the_hard_limit_permits() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let authority = test_support::authority::Authority::new("agent");
+    write("ca.pem", &authority.pem);
+    write("token", "a-token");
+    // Nobody listens there.
+    let nobody = format!("https://127.0.0.1:{}", test_support::port::free_port());
+    let settings = json!({
+        "gateway": nobody, "certificateAuthority": "ca.pem", "cluster": "prod", "key": "key.pem",
+        "apiServer": {"url": nobody, "certificateAuthority": "ca.pem", "token": "token"},
+    });
+    write("agent.yaml", &settings.to_string());
+    test_support::kubernetes::agent::make_key(folder.path()).await;
+    let process = tokio::process::Command::new("sh")
+        .args(["-c", "ulimit -Sn 256; exec \"$0\" agent run --config \"$1\""])
+        .arg(env!("CARGO_BIN_EXE_tollgate"))
+        .arg(folder.path().join("agent.yaml"))
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let limits = format!("/proc/{}/limits", process.id().unwrap());
+    test_support::kubernetes::eventually("the soft limit is the hard one", async || {
+        let text = std::fs::read_to_string(&limits).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let [soft, hard] = line.unwrap().split_whitespace().take(2).collect::<Vec<_>>()[..] else {
+            panic!("{text}");
+        };
+        (soft == hard && soft != "256").then_some(())
+    })
+    .await;
+}

@@ -155,7 +155,7 @@ pub(super) fn pinned(core: &str, binary: &Path) -> Command {
 }
 
 /// Two different free loopback addresses.
-pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
+pub(crate) fn free_addresses() -> Result<[SocketAddr; 2]> {
     let (one, two) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     Ok([one.local_addr()?, two.local_addr()?])
 }

@@ -35,6 +35,9 @@ pub(super) struct State {
     sessions: HashMap<Uuid, Arc<Connection>>,
     pub(super) is_draining: bool,
     pub(super) is_registry_away: bool,
+    /// How often [`Self::known`] was derived anew, which takes time for each known key.
+    #[cfg(test)]
+    refreshes: usize,
 }
 
 /// One connection.
@@ -94,6 +97,10 @@ impl State {
     // SECURITY: a key that two clusters name would let the agent of one answer for the other, so that only the
     // first has it. A key that was revoked is not known, whoever names it.
     fn refresh(&mut self) {
+        #[cfg(test)]
+        {
+            self.refreshes += 1;
+        }
         let mut known = HashMap::new();
         let mut servers: Vec<_> = self.clusters.iter().collect();
         servers.sort_by_key(|(server, _)| *server);
@@ -295,5 +302,53 @@ impl Connection {
             received_bytes: Some(self.traffic.received()),
             sent_bytes: Some(self.traffic.sent()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32) -> AgentKey {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        AgentKey::new(bytes)
+    }
+
+    fn server(number: u32) -> Arc<str> {
+        format!("https://{number}").into()
+    }
+
+    #[test]
+    fn agents_that_join_do_not_have_all_keys_derived_anew() {
+        let mut state = State::default();
+        let cluster = || ClusterAgent {
+            keys: Vec::new(),
+            processes: 1,
+            join_token: None,
+        };
+        state.set_clusters((0..1_000).map(|number| (server(number), cluster())).collect());
+        let before = state.refreshes;
+        for number in 0..1_000 {
+            state.add_joined(key(number), server(number));
+        }
+        assert_eq!(state.refreshes, before);
+        assert_eq!(state.known.len(), 1_000);
+        assert_eq!(state.known[&key(7)], server(7));
+        // What a whole derivation gives is the same.
+        let known = state.known.clone();
+        state.refresh();
+        assert_eq!(state.known, known);
+
+        // A key that the registry moves is derived anew.
+        state.add_joined(key(7), server(8));
+        assert_eq!(state.refreshes, before + 2);
+        assert_eq!(state.known[&key(7)], server(8));
+        // A cluster without an agent has none, and a revoked key is not known.
+        state.add_joined(key(2_000), server(2_000));
+        assert!(!state.is_known(&key(2_000)));
+        state.joined.revoked.insert(key(3_000));
+        state.add_joined(key(3_000), server(3));
+        assert!(!state.is_known(&key(3_000)));
     }
 }

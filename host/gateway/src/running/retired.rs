@@ -13,12 +13,24 @@ use crate::snapshot::Snapshot;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The snapshots that were in force and may still be used. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RetiredSnapshots(Arc<Mutex<Vec<Arc<Snapshot>>>>);
+#[derive(Debug)]
+pub(super) struct RetiredSnapshots<T = Snapshot>(Arc<Mutex<Vec<Arc<T>>>>);
 
-impl RetiredSnapshots {
+impl<T> Clone for RetiredSnapshots<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for RetiredSnapshots<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Send + Sync + 'static> RetiredSnapshots<T> {
     /// Adds a snapshot that is no longer in force. Each is added once, since the list counts as a user.
-    pub(super) fn add(&self, snapshot: Arc<Snapshot>) {
+    pub(super) fn add(&self, snapshot: Arc<T>) {
         self.lock().push(snapshot);
     }
 
@@ -34,13 +46,48 @@ impl RetiredSnapshots {
         }
     }
 
-    fn take_unused(&self) -> Vec<Arc<Snapshot>> {
+    fn take_unused(&self) -> Vec<Arc<T>> {
         // Nobody can take a clone of one that only this list has.
-        let is_unused = |snapshot: &mut Arc<Snapshot>| Arc::strong_count(snapshot) == 1;
+        let is_unused = |snapshot: &mut Arc<T>| Arc::strong_count(snapshot) == 1;
         self.lock().extract_if(.., is_unused).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Snapshot>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::ThreadId;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Says which thread dropped it.
+    struct Probe(Option<oneshot::Sender<ThreadId>>);
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            let sender = self.0.take().unwrap();
+            sender.send(std::thread::current().id()).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_uses_any_more_is_freed_by_no_thread_that_serves() {
+        let serving = std::thread::current().id();
+        let (sender, mut dropped) = oneshot::channel();
+        let request = Arc::new(Probe(Some(sender)));
+        let retired = RetiredSnapshots::default();
+        retired.add(Arc::clone(&request));
+        assert!(retired.take_unused().is_empty(), "a request uses it");
+        drop(request);
+        assert!(dropped.try_recv().is_err(), "the last request does not free it");
+        tokio::time::pause();
+        let running = tokio::spawn(retired.run());
+        assert_ne!(dropped.await.unwrap(), serving);
+        running.abort();
     }
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ConfigPart, FixedLabels, NameLabel, register};
+use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
 use crate::record::Record;
 use tollgate_state::source::WatchAge;
 
@@ -116,6 +116,11 @@ impl LoadMetrics {
             "tollgate_runtime_lag",
             "How late the threads that serve begin work that is due",
             metrics.runtime_lag.clone(),
+        );
+        seconds(
+            "tollgate_thread_busy",
+            "CPU time that a thread that serves spends between two waits",
+            busy::histogram(),
         );
         let mut by_label = |name: &str, help: &str, unit: Unit, histograms: Histograms<1>| {
             registry.register_with_unit(name, help, unit, histograms);
