@@ -112,11 +112,11 @@ impl Stalled {
 
     async fn assert_serves_times(&self, requests: usize) {
         let client = reqwest::Client::new();
-        let url = format!("http://{}/api/v1/extensions/echo/", self.public);
+        let url = format!("http://{}/api/v1/extensions/echo/hello", self.public);
         for _ in 0..requests {
             let stranger = timeout(PATIENCE, client.get(&url).send()).await.expect("an answer");
             assert_eq!(stranger.unwrap().status(), 401);
-            assert_eq!(self.ask("/api/v1/extensions/echo/").await, 200);
+            assert_eq!(self.ask("/api/v1/extensions/echo/hello").await, 200);
         }
         self.probe().await;
     }
@@ -251,7 +251,7 @@ const PASSED_ON: [PassedOn; 3] = [
     PassedOn {
         name: "the backend of an extension",
         settings: |_| json!({}),
-        path: "/api/v1/extensions/stalls/",
+        path: "/api/v1/extensions/stalls/hello",
         front: "extensions",
     },
     PassedOn {

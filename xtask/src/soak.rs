@@ -37,9 +37,9 @@ const PAGE: Duration = Duration::from_millis(350);
 const SLOW: u32 = 3;
 /// Time in which what the start left behind is finished.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Most generations of the configuration in memory: the one in force, the next one, and one that is
-/// being dropped.
-const SNAPSHOTS: f64 = 3.0;
+/// Most generations of the configuration in memory: the one in force, the next one, those that wait
+/// for the next time that unused ones are freed, and one of a request that waits for the processor.
+const SNAPSHOTS: f64 = 5.0;
 /// How much memory may grow after ten minutes.
 const GROWTH: f64 = 1.1;
 const FLAT_AFTER: Duration = Duration::from_secs(600);
@@ -72,6 +72,14 @@ struct Half {
     withdrawals: Vec<Duration>,
     calls: usize,
     memory_mib: f64,
+}
+
+/// Bounds of times, in seconds, each the bound of a bucket of its metric.
+struct Bounds {
+    /// How long a thread may be busy without a pause.
+    busy: f64,
+    /// From the start of a load until everything that it does not permit has ended.
+    lag: f64,
 }
 
 impl Soak {
@@ -123,22 +131,25 @@ impl Soak {
         let stop = world.gateway.stop().await?;
         println!("the gateway stopped in {stop:.1?}");
         for half in &halves {
-            half.check(self.busy_bound())?;
+            half.check(&self.bounds())?;
         }
         Ok(())
     }
 
-    /// The longest that a thread may be busy, as a bound of the metric's buckets. What is not optimized
-    /// takes some five times as long.
-    fn busy_bound(&self) -> f64 {
-        if self.built { 0.25 } else { 0.02 }
+    fn bounds(&self) -> Bounds {
+        match self.built {
+            // A build for tests takes some four times as long, and a machine of CI may have one processor.
+            true => Bounds { busy: 0.05, lag: 5.0 },
+            false => Bounds { busy: 0.02, lag: 1.0 },
+        }
     }
 }
 
 impl Half {
-    fn check(&self, busy_bound: f64) -> Result<()> {
+    fn check(&self, bounds: &Bounds) -> Result<()> {
+        // One may have begun before, and one ends right after it began.
         ensure!(
-            self.reloads <= self.seconds + 1.0,
+            self.reloads <= self.seconds + 2.0,
             "{} reloads in {:.0} s: at most one a second is allowed",
             self.reloads,
             self.seconds
@@ -150,8 +161,8 @@ impl Half {
             self.snapshots
         );
         for (what, seen, bound) in [
-            ("a thread was busy", &self.busy, busy_bound),
-            ("withdrawal took", &self.lag, 1.0),
+            ("a thread was busy", &self.busy, bounds.busy),
+            ("withdrawal took", &self.lag, bounds.lag),
         ] {
             let is_within = seen.parse::<f64>().is_ok_and(|seen| seen <= bound);
             ensure!(is_within, "{what} for up to {seen} s, and {bound} s are allowed");

@@ -85,7 +85,6 @@ mod tests {
         assert!(retired.take_unused().is_empty(), "a request uses it");
         drop(request);
         assert!(dropped.try_recv().is_err(), "the last request does not free it");
-        tokio::time::pause();
         let running = tokio::spawn(retired.run());
         assert_ne!(dropped.await.unwrap(), serving);
         running.abort();
