@@ -114,10 +114,10 @@ pub(crate) fn argocd(
     sets: ApplicationSetsServer,
 ) -> Result<Option<ArgocdRoute>, Error> {
     check_argocd_path(uri.path())?;
-    check_segments(uri.path())?;
     if !is_argocd(uri.path(), sets) {
         return Ok(None);
     }
+    check_segments(uri.path())?;
     let path = decoded(uri.path());
     // argocd-server decodes the path of a call of gRPC-Web, too.
     let transport = Transport::of(method, &path, fields);
