@@ -81,7 +81,7 @@ fn a_function_or_operator_that_fails_never_permits() {
             json!("5"),
             json!("500"),
         ),
-        ("not small(X)", small, json!("alice"), json!("5"), json!("500")),
+        ("y := X\n\tnot small(y)", small, json!("alice"), json!("5"), json!("500")),
         (
             "count([y | some y in [X]; small(y)]) == 0",
             small,
@@ -294,7 +294,7 @@ fn two_values_of_one_rule_are_a_failure() {
 
 #[test]
 fn membership_with_a_key_compares_the_key() {
-    let bundle = bundle("y := X\n\tnot \"team\", \"blue\" in y", "");
+    let bundle = bundle("not member", "member if \"team\", \"blue\" in X");
     assert_eq!(decide(&bundle, json!({"x": {"team": "blue"}})), Ok(true));
     for x in [
         json!({"team": "red", "color": "blue"}),
