@@ -48,8 +48,9 @@ narrows contains key if some key, _ in narrowed
 
 deny contains "the agent does not allow this verb" if {
 	"verbs" in narrows
+	verbs := narrowed.verbs
 	some verb in input.request.verbs
-	not listed(verb, narrowed.verbs)
+	not listed(verb, verbs)
 }
 
 deny contains "the agent does not allow this namespace" if {

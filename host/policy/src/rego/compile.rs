@@ -144,7 +144,7 @@ pub(super) fn compile(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
     let dependencies = graph::check(&modules, &entry, source.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
-    found.extend(constructs::check(&modules, &tree));
+    found.extend(constructs::check(&modules, &tree, source.input_schema()));
     if !found.iter().any(Diagnostic::is_error) {
         found.extend(growth::check(&modules, &tree, source.input_schema()));
     }

@@ -5,12 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{AssignOp, Expr, Literal, Module, Query, Rule, RuleHead};
+use regorus::unstable::{AssignOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead};
 use serde_json::Value as Json;
 
-use super::builtins;
 use super::syntax::{self, Path, Step, fixed_start, start_of};
+use super::{builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
+
+mod order;
+
+use order::Types;
 
 struct Head {
     /// Names in the path of its package.
@@ -19,7 +23,9 @@ struct Head {
 }
 
 /// Checks all modules together with the tree of the data files.
-pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
+///
+/// - `schema`: JSON Schema of `input`. What it requires is in every input.
+pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagnostic> {
     let rules: BTreeMap<Path, Head> = modules
         .iter()
         .flat_map(|module| {
@@ -35,6 +41,7 @@ pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
         })
         .collect();
     let (imports, no_imports) = (syntax::imports(modules), BTreeMap::new());
+    let (total, sets) = (rules_with_a_value(modules), order::sets(modules));
     let mut found = hidden_by_data(&rules, data);
     for module in modules {
         let package = syntax::package(module);
@@ -46,6 +53,10 @@ pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
             package: &package,
             imports,
             data,
+            schema,
+            types: Types::default(),
+            sets: &sets,
+            total: &total,
             global: imported
                 .chain(own)
                 .map(String::as_str)
@@ -66,6 +77,34 @@ pub(super) fn check(modules: &[Module], data: &Json) -> Vec<Diagnostic> {
         }));
     }
     found
+}
+
+/// Paths of rules that have a value for every input: those with a default, sets, and literals.
+fn rules_with_a_value(modules: &[Module]) -> BTreeSet<Path> {
+    let has_a_value = |rule: &Rule| match rule {
+        Rule::Default { args, .. } => args.is_empty(),
+        Rule::Spec {
+            head: RuleHead::Set { refr, .. },
+            ..
+        } => indices(refr).next().is_none(),
+        Rule::Spec {
+            head:
+                RuleHead::Compr {
+                    refr,
+                    assign: Some(assign),
+                    ..
+                },
+            bodies,
+            ..
+        } => bodies.is_empty() && indices(refr).next().is_none() && is_literal(&assign.value),
+        Rule::Spec { .. } => false,
+    };
+    let rules = modules.iter().flat_map(|module| {
+        let package = syntax::package(module);
+        let rules = module.policy.iter().filter(|rule| has_a_value(rule));
+        rules.map(move |rule| syntax::rule_path(&package, rule))
+    });
+    rules.collect()
 }
 
 /// Rules that a data file has a value for. The engine would take the value and not ask the rule.
@@ -106,6 +145,11 @@ struct Checker<'a> {
     package: &'a [String],
     imports: &'a BTreeMap<String, Path>,
     data: &'a Json,
+    schema: &'a Json,
+    types: Types<'a>,
+    sets: &'a BTreeSet<Path>,
+    /// Rules that have a value for every input.
+    total: &'a BTreeSet<Path>,
     /// Names of the package that are no variables.
     global: BTreeSet<&'a str>,
     found: &'a mut Vec<Diagnostic>,
@@ -116,6 +160,7 @@ impl<'a> Checker<'a> {
         let Rule::Spec { head, bodies, .. } = rule else {
             return;
         };
+        self.types = Types::of(rule);
         let mut arguments = Bound::new();
         let (name, _, value) = syntax::head_parts(head);
         if let RuleHead::Func { args, .. } = head {
@@ -187,7 +232,11 @@ impl<'a> Checker<'a> {
                 }
                 Literal::Expr { expr, .. } => self.expr(expr, Position::Condition, &bound),
                 Literal::NotExpr { expr, .. } => {
+                    let findings = self.found.len();
                     self.negated(expr, &bound);
+                    if self.found.len() == findings {
+                        self.outside_of_negation(expr, &bound);
+                    }
                     self.expr(expr, Position::Condition, &bound);
                 }
                 Literal::Every {
@@ -203,10 +252,21 @@ impl<'a> Checker<'a> {
                         .chain([value])
                         .for_each(|name| *inner.entry(name.text()).or_default() += 1);
                     self.query(query, &[], &inner);
+                    let unifies = query.stmts.iter().find_map(|statement| unification(&statement.literal));
+                    self.found.extend(unifies.map(|at| {
+                        let message = "`=` within `every` is always true for the engine";
+                        Diagnostic::error(start_of(at), message).with_hint("write `==`, or `:=` for a new variable")
+                    }));
                 }
             }
         }
-        heads.iter().for_each(|head| self.expr(head, Position::Value, &bound));
+        for head in heads {
+            self.found.extend(unification_in(head).map(|at| {
+                let message = "`=` in the value of a rule or comprehension takes its variables for new ones";
+                Diagnostic::error(start_of(at), message).with_hint("write `==`, or `:=` for a new variable")
+            }));
+            self.expr(head, Position::Value, &bound);
+        }
     }
 
     fn expr(&mut self, expr: &'a Expr, position: Position, bound: &Bound<'a>) {
@@ -230,6 +290,31 @@ impl<'a> Checker<'a> {
                 return;
             }
             Expr::Var { .. } => self.prefix_of_rule(expr, bound),
+            Expr::Number { span, .. } if span.text().contains(['e', 'E']) => {
+                let message = format!("`{}` is a fraction for some functions of OPA", span.text());
+                let hint = "write the number without an exponent";
+                self.found
+                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+            }
+            Expr::Object { fields, .. } => {
+                let mut seen = BTreeSet::new();
+                let twice = fields.iter().find(|(_, key, _)| !seen.insert(key_text(key)));
+                self.found.extend(twice.map(|(_, key, _)| {
+                    let message = "the object has the same key twice";
+                    Diagnostic::error(start_of(key), message).with_hint("keep one of the entries")
+                }));
+            }
+            Expr::BoolExpr {
+                op: BoolOp::Lt | BoolOp::Le | BoolOp::Gt | BoolOp::Ge,
+                lhs,
+                rhs,
+                ..
+            } if self.types.order_is_unclear(self, lhs, rhs) => {
+                let message = "this orders what can be a set and what can be an object";
+                let hint = "compare numbers or texts, or give both sides the same type";
+                self.found
+                    .push(Diagnostic::error(start_of(lhs), message).with_hint(hint));
+            }
             _ => {}
         }
         let syntax::Parts { exprs, query } = syntax::parts(expr);
@@ -255,6 +340,45 @@ impl<'a> Checker<'a> {
         let syntax::Parts { exprs, query } = syntax::parts(expr);
         if query.is_none() {
             exprs.into_iter().for_each(|part| self.negated(part, bound));
+        }
+    }
+
+    /// OPA evaluates the operands of a negated call or operator before it negates: where one of them is
+    /// undefined, the statement does not hold. For the engine it holds.
+    fn outside_of_negation(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
+        let operands: Vec<&'a Expr> = match expr {
+            Expr::BoolExpr {
+                op: BoolOp::Eq,
+                lhs,
+                rhs,
+                ..
+            }
+            | Expr::AssignExpr { lhs, rhs, .. } => vec![lhs, rhs],
+            Expr::Call { .. }
+            | Expr::BinExpr { .. }
+            | Expr::ArithExpr { .. }
+            | Expr::BoolExpr { .. }
+            | Expr::UnaryExpr { .. }
+            | Expr::Membership { .. } => {
+                let operands = syntax::parts(expr).exprs.into_iter();
+                let unclear = operands.into_iter().find(|operand| !self.is_defined(operand, bound));
+                return self.found.extend(unclear.map(negated_operand));
+            }
+            _ => vec![expr],
+        };
+        for operand in operands {
+            let unclear = match operand {
+                // Of a reference itself it is negated that it has a value.
+                Expr::Var { .. } => None,
+                Expr::RefDot { .. } | Expr::RefBrack { .. } => {
+                    let base = Some(syntax::base(operand)).filter(|base| !matches!(base, Expr::Var { .. }));
+                    base.into_iter()
+                        .chain(indices(operand))
+                        .find(|part| !self.is_defined(part, bound))
+                }
+                operand => Some(operand).filter(|operand| !self.is_defined(operand, bound)),
+            };
+            self.found.extend(unclear.map(negated_operand));
         }
     }
 
@@ -315,7 +439,12 @@ impl<'a> Checker<'a> {
     /// Whether an expression has a value for every input.
     fn is_defined(&self, expr: &Expr, bound: &Bound<'_>) -> bool {
         match expr {
-            Expr::Var { span, .. } => bound.contains_key(span.text()) && !self.global.contains(span.text()),
+            Expr::Var { span, .. } if !self.global.contains(span.text()) => bound.contains_key(span.text()),
+            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => {
+                !matches!(syntax::base(expr), Expr::Var { span, .. } if bound.contains_key(span.text()) && !self.global.contains(span.text()))
+                    && indices(expr).next().is_none()
+                    && fixed_start(expr).is_some_and(|path| self.is_always_there(&path))
+            }
             Expr::String { .. }
             | Expr::RawString { .. }
             | Expr::Number { .. }
@@ -324,20 +453,47 @@ impl<'a> Checker<'a> {
             | Expr::ArrayCompr { .. }
             | Expr::SetCompr { .. }
             | Expr::ObjectCompr { .. } => true,
-            Expr::UnaryExpr { expr, .. } => matches!(&**expr, Expr::Number { .. }),
-            Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => {
-                let parts = syntax::parts(expr).exprs;
-                parts.into_iter().all(|part| self.is_defined(part, bound))
-            }
-            Expr::Call { .. }
-            | Expr::RefDot { .. }
-            | Expr::RefBrack { .. }
+            Expr::Call { fcn, .. } if !self.gives_a_value(fcn) => false,
+            // Without a value they fail.
+            Expr::Array { .. }
+            | Expr::Set { .. }
+            | Expr::Object { .. }
+            | Expr::Call { .. }
+            | Expr::UnaryExpr { .. }
             | Expr::BinExpr { .. }
             | Expr::BoolExpr { .. }
             | Expr::ArithExpr { .. }
-            | Expr::AssignExpr { .. }
-            | Expr::Membership { .. } => false,
+            | Expr::Membership { .. } => {
+                let parts = syntax::parts(expr).exprs;
+                parts.into_iter().all(|part| self.is_defined(part, bound))
+            }
+            Expr::AssignExpr { .. } => false,
         }
+    }
+
+    /// Whether a call of the function has a value or fails.
+    fn gives_a_value(&self, function: &Expr) -> bool {
+        let name = fixed_start(function).unwrap_or_default().join(".");
+        // Of nothing there is no least.
+        builtins::arity(&name).is_some() && !matches!(name.as_str(), "max" | "min")
+    }
+
+    /// Whether a path has a value for every input.
+    fn is_always_there(&self, path: &[String]) -> bool {
+        let Some((first, below)) = path.split_first() else {
+            return false;
+        };
+        if first == "input" {
+            return schema::is_required(self.schema, below);
+        }
+        let import = |name: &str| self.imports.get(name);
+        if import(first).is_some_and(|path| path.first().is_none_or(|root| root != "data")) {
+            return false;
+        }
+        syntax::resolve(self.package, import, path).is_some_and(|path| {
+            let in_data = || path.iter().try_fold(self.data, |at, part| at.as_object()?.get(part));
+            self.total.contains(&path) || (!self.is_rule(&path) && in_data().is_some())
+        })
     }
 
     /// `base` with a rule `base.a` that has no value is undefined for the engine, and `{}` in OPA.
@@ -395,6 +551,73 @@ impl<'a> Checker<'a> {
                 .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
         }
     }
+}
+
+/// The first `=` of a statement within `every`.
+fn unification(statement: &Literal) -> Option<&Expr> {
+    let exprs: Vec<&Expr> = match statement {
+        Literal::SomeVars { .. } => Vec::new(),
+        Literal::SomeIn { collection, .. } => vec![collection],
+        Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => vec![expr],
+        Literal::Every { domain, .. } => vec![domain],
+    };
+    exprs.into_iter().find_map(unification_in)
+}
+
+fn unification_in(expr: &Expr) -> Option<&Expr> {
+    if matches!(expr, Expr::AssignExpr { op: AssignOp::Eq, .. }) {
+        return Some(expr);
+    }
+    let syntax::Parts { exprs, query } = syntax::parts(expr);
+    let statements = query.into_iter().flat_map(|query| &query.stmts);
+    let mut below = statements.filter_map(|statement| unification(&statement.literal));
+    below.next().or_else(|| exprs.into_iter().find_map(unification_in))
+}
+
+fn negated_operand(operand: &Expr) -> Diagnostic {
+    let message = "a part of what is negated may have no value, and then OPA does not negate";
+    let hint = "give the part a name before, with `:=`, or make the condition a rule or function and negate that";
+    Diagnostic::error(start_of(operand), message).with_hint(hint)
+}
+
+/// Whether an expression has no variables, references or calls.
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::String { .. }
+        | Expr::RawString { .. }
+        | Expr::Number { .. }
+        | Expr::Bool { .. }
+        | Expr::Null { .. }
+        | Expr::Array { .. }
+        | Expr::Set { .. }
+        | Expr::Object { .. }
+        | Expr::UnaryExpr { .. } => syntax::parts(expr).exprs.into_iter().all(is_literal),
+        _ => false,
+    }
+}
+
+/// A text that is the same for keys that are written alike.
+fn key_text(key: &Expr) -> String {
+    if matches!(key, Expr::RefDot { .. } | Expr::RefBrack { .. }) {
+        let steps = syntax::steps(key).into_iter().map(|step| match step {
+            Step::Fixed(text) => format!("{text:?}"),
+            Step::Index(index) => key_text(index),
+        });
+        return format!(
+            "{}[{}]",
+            key_text(syntax::base(key)),
+            steps.collect::<Vec<_>>().join("][")
+        );
+    }
+    if let Some(text) = syntax::text(key) {
+        return format!("{text:?}");
+    }
+    let name = match key {
+        Expr::Call { fcn, .. } => fixed_start(fcn).unwrap_or_default().join("."),
+        other => other.span().text().to_owned(),
+    };
+    let parts: Vec<String> = syntax::parts(key).exprs.into_iter().map(key_text).collect();
+    format!("{name}({})", parts.join(","))
 }
 
 fn has_number_as_key(data: &Json) -> bool {

@@ -83,6 +83,7 @@ pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
                 None => opa::known(name, &arguments).or_else(|| function(&span, &parameters, &arguments, true).ok()),
             };
             check_memory()?;
+            let result = result.filter(|value| *value != Value::Undefined || opa::can_be_undefined(name));
             Ok(result.ok_or_else(|| failed(name, &arguments))?)
         };
         let registered = engine.add_extension(name.to_owned(), arity, Box::new(call));

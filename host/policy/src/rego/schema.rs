@@ -32,6 +32,40 @@ pub(super) fn unknown_field(schema: &Value, path: &[String], location: &Location
     None
 }
 
+/// Whether every value that the schema permits has a value at the path.
+pub(super) fn is_required(schema: &Value, path: &[String]) -> bool {
+    let Some(mut at) = resolved(schema, schema).filter(|at| at.get("type").is_some_and(|kind| kind == "object")) else {
+        return false;
+    };
+    for part in path {
+        let required = at.get("required").and_then(Value::as_array);
+        let is_required = at.get("type").is_some_and(|kind| kind == "object")
+            && required.into_iter().flatten().any(|name| name == part);
+        let next = at.get("properties").and_then(|fields| fields.get(part));
+        let Some(next) = next.filter(|_| is_required).and_then(|next| resolved(schema, next)) else {
+            return false;
+        };
+        at = next;
+    }
+    true
+}
+
+/// Whether the schema permits only a number, text, boolean or null at the path.
+pub(super) fn is_scalar(schema: &Value, path: &[String]) -> bool {
+    let next = |at: &'_ Value, part: &String| at.get("properties")?.get(part).cloned();
+    let mut at = schema.clone();
+    for part in path {
+        let Some(below) = resolved(schema, &at).and_then(|at| next(at, part)) else {
+            return false;
+        };
+        at = below;
+    }
+    let kind = resolved(schema, &at)
+        .and_then(|at| at.get("type"))
+        .and_then(Value::as_str);
+    kind.is_some_and(|kind| !matches!(kind, "array" | "object"))
+}
+
 /// The target of the `$ref` of a part of a schema, or the part itself.
 pub(super) fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
     match part.get("$ref").and_then(Value::as_str) {

@@ -320,7 +320,8 @@ impl Scope<'_> {
                 let (collection, _) = self.collection(depth);
                 format!("{key}, {value} in {collection}")
             }
-            7 | 8 if depth > 0 => format!("not {}", self.closed(depth - 1)),
+            7 if depth > 0 => format!("not {}", self.closed(depth - 1)),
+            8 if depth > 0 => self.negation(depth - 1),
             9 | 10 if depth > 0 => self.every(depth - 1),
             11 => {
                 let collection = self.reference(TextArray);
@@ -380,6 +381,19 @@ impl Scope<'_> {
         };
         self.variables = before;
         statement
+    }
+
+    /// A negation whose parts have a name, as the gateway refuses others.
+    fn negation(&mut self, depth: usize) -> String {
+        let gives = self.any_type();
+        let (one, other) = (self.expr(gives, depth), self.expr(gives, depth));
+        let (first, second) = (self.variable(gives), self.variable(gives));
+        let negated = match self.random.below(4) {
+            0 => format!("{first} in [{second}]"),
+            1 => format!("{first} in {second}"),
+            _ => format!("{first} {} {second}", self.pick(&["==", "!=", "<", ">=", ">", "<="])),
+        };
+        format!("{first} := {one}; {second} := {other}; not {negated}")
     }
 
     fn every(&mut self, depth: usize) -> String {

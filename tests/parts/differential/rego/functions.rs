@@ -53,6 +53,14 @@ const FORMATS: &[&str] = &[
     "\"%o %e\"",
 ];
 
+/// Ends of ranges. OPA makes any list as long as it is asked to.
+const ENDS: &[&str] = &[
+    "7",
+    "count(input.groups)",
+    "(input.replicas % 50)",
+    "(to_number(input.user) / 2)",
+    "input.user",
+];
 const UNITS: &[&str] = &[
     "\"10\"",
     "\"1.5G\"",
@@ -189,12 +197,12 @@ pub(super) const FUNCTIONS: &[(&str, &[Argument], Type)] = &[
     ),
     (
         "numbers.range",
-        &[Literal(&["0", "-2", "3"]), Of(Number)],
+        &[Literal(&["0", "-2", "3"]), Literal(ENDS)],
         Type::NumberArray,
     ),
     (
         "numbers.range_step",
-        &[Literal(&["0", "9"]), Literal(&["5", "-3"]), Of(Number)],
+        &[Literal(&["0", "9"]), Literal(&["5", "-3"]), Literal(ENDS)],
         Type::NumberArray,
     ),
     ("strings.count", &[Of(Text), Of(Text)], Number),

@@ -67,9 +67,68 @@ pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
                 | (Value::Set(_), Value::Set(_))
                 | (Value::Array(_), Value::Array(_) | Value::Set(_))
         ),
+        // The engine orders a set before an object.
+        ("sort" | "max" | "min", [items]) => holds_set(items) && holds_object(items),
+        ("array.slice" | "substring", [_, first, last]) => integer(first).is_none() || integer(last).is_none(),
+        ("time.parse_rfc3339_ns", [time]) => !text(time).is_some_and(is_rfc3339),
         ("bits.lsh", [_, shift]) => !integer(shift).is_some_and(|shift| (0..=MAX_SHIFT).contains(&shift)),
         _ => false,
     }
+}
+
+/// Whether a function has no value for some arguments. Any other that has none has failed.
+pub(super) fn can_be_undefined(name: &str) -> bool {
+    matches!(name, "max" | "min")
+}
+
+fn holds_set(value: &Value) -> bool {
+    match value {
+        Value::Set(_) => true,
+        other => parts_hold(other, holds_set),
+    }
+}
+
+fn holds_object(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        other => parts_hold(other, holds_object),
+    }
+}
+
+fn parts_hold(value: &Value, holds: fn(&Value) -> bool) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(holds),
+        Value::Set(items) => items.iter().any(holds),
+        Value::Object(entries) => entries.iter().any(|(key, value)| holds(key) || holds(value)),
+        _ => false,
+    }
+}
+
+/// The form that Go reads: `T` and `Z` are large, and no second is the 60th.
+fn is_rfc3339(text: &str) -> bool {
+    let form = |text: &str, form: &str| {
+        text.len() == form.len()
+            && text.bytes().zip(form.bytes()).all(|(byte, form)| match form {
+                b'0' => byte.is_ascii_digit(),
+                form => byte == form,
+            })
+    };
+    let Some((time, rest)) = text.split_at_checked(19) else {
+        return false;
+    };
+    let zone = match rest.strip_prefix('.') {
+        Some(rest) => {
+            let zone = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            if zone.len() == rest.len() {
+                return false;
+            }
+            zone
+        }
+        None => rest,
+    };
+    form(time, "0000-00-00T00:00:00")
+        && !time.ends_with("60")
+        && (zone == "Z" || form(zone, "+00:00") || form(zone, "-00:00"))
 }
 
 fn text(value: &Value) -> Option<&str> {

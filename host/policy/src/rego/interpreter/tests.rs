@@ -67,7 +67,13 @@ fn failure(deny: &str, rules: &str, x: Json) -> String {
 fn a_function_or_operator_that_fails_never_permits() {
     let small = "small(y) if to_number(y) < 100";
     for (deny, rules, failing, good, denied) in [
-        ("not to_number(X) < 100", "", json!("alice"), json!("5"), json!("500")),
+        (
+            "y := X\n\tnot to_number(y) < 100",
+            "",
+            json!("alice"),
+            json!("5"),
+            json!("500"),
+        ),
         (
             "some y in [X]\n\tnot to_number(y) < 100",
             "",
@@ -75,7 +81,7 @@ fn a_function_or_operator_that_fails_never_permits() {
             json!("5"),
             json!("500"),
         ),
-        ("not small(X)", small, json!("alice"), json!("5"), json!("500")),
+        ("y := X\n\tnot small(y)", small, json!("alice"), json!("5"), json!("500")),
         (
             "count([y | some y in [X]; small(y)]) == 0",
             small,
@@ -288,7 +294,7 @@ fn two_values_of_one_rule_are_a_failure() {
 
 #[test]
 fn membership_with_a_key_compares_the_key() {
-    let bundle = bundle("not \"team\", \"blue\" in X", "");
+    let bundle = bundle("not member", "member if \"team\", \"blue\" in X");
     assert_eq!(decide(&bundle, json!({"x": {"team": "blue"}})), Ok(true));
     for x in [
         json!({"team": "red", "color": "blue"}),
@@ -323,7 +329,7 @@ fn values_of_different_types_have_an_order() {
 #[test]
 fn an_else_follows_a_value_that_is_undefined() {
     let rules = "f(y) := z if {\n\tz := y.missing\n} else := 1\n\nr := X.missing if {\n\tX\n} else := 1";
-    for deny in ["not f(X) == 1", "not r == 1"] {
+    for deny in ["y := f(X)\n\tnot y == 1", "not r == 1"] {
         assert_eq!(decide(&bundle(deny, rules), json!({"x": {}})), Ok(true), "{deny}");
         assert_eq!(
             decide(&bundle(deny, rules), json!({"x": {"missing": 2}})),
@@ -358,16 +364,35 @@ fn what_the_engine_reads_otherwise_than_opa_is_refused() {
     refused("every y in X { not y[_] == 1 }", "", unbound);
     let value = "the value of `key, value in …`";
     refused("\"team\", input.application.labels.y in X", "", value);
-    refused(
-        "not \"team\", wanted in X",
-        "wanted := input.application.labels.y",
-        value,
-    );
+    refused("\"team\", wanted in X", "wanted := input.application.labels.y", value);
     let used = "`in` is used as a value";
     refused("member == false", "member := \"a\" in X", used);
     refused("y := \"a\" in X\n\ty == false", "", used);
     refused("f(\"a\" in X)", "f(y) if y == false", used);
     refused("some y in [\"a\" in X]\n\ty == false", "", used);
+    let negated = "a part of what is negated may have no value";
+    for deny in [
+        "not X > 3",
+        "not X != 3",
+        "not startswith(X, \"a\")",
+        "not \"a\" in X",
+        "not count(X) == 3",
+        "not [X] == [1]",
+        "not X[X]",
+        "not small(X)",
+    ] {
+        refused(deny, "small(y) if y < 3", negated);
+    }
+    refused("every y in [X] { y = 0 }", "", "`=` within `every`");
+    refused(
+        "count(r) > 0",
+        "r := [1 | X = y] if some y in [1]",
+        "`=` in the value of a rule",
+    );
+    refused("X > {1 | true}", "", "orders what can be a set");
+    refused("r < X", "r contains 1", "orders what can be a set");
+    refused("X < 1e3", "", "`1e3` is a fraction");
+    refused("{X: 1, X: 2} != 3", "", "the same key twice");
     refused("data.names.by_number[X] == \"one\"", "", "would find a key such as");
     refused(
         "X == 1",
@@ -381,6 +406,9 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
     for (deny, rules, x, allowed) in [
         ("some i in [0, 1]\n\tnot X[i] == 1", "", json!([1, 1]), true),
         ("X[i] == 1\n\tnot X[i] == 1", "", json!([1, 2]), true),
+        ("not X == 3", "", json!(4), false),
+        ("y := X\n\tnot y > 3", "", json!(4), true),
+        ("{1 | true} > {X | true}", "", json!(0), false),
         ("not some_one", "some_one if X[_] == 1", json!([2, 1]), true),
         ("not some_one", "some_one if X[_] == 1", json!([2, 3]), false),
         ("not {y | y := X[_]} == {1}", "", json!([1]), true),
