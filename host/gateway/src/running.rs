@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{AdminListener, AdminState, LoadFindings};
+use crate::admin::{AdminListener, AdminState, LoadFindings, ServedCertificates};
 use crate::admission::{self, StoredSets};
 use crate::agents;
 use crate::applications::ApplicationsFrontState;
@@ -195,6 +195,13 @@ impl RunningGateway {
         let peer_address = agents::start(&config, store.as_ref(), about_agents, &mut helpers).await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
+        let admission_tls = match &config.admission {
+            Some(settings) => {
+                let cluster = (&**loader.source(), &*config.control_plane_namespace);
+                Some(admission::certificates(settings, cluster, (&clock, &mut helpers)).await?)
+            }
+            None => None,
+        };
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
         let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
         let applications = config.applications.map(|_| {
@@ -231,6 +238,10 @@ impl RunningGateway {
             revoked,
             agents: Arc::clone(&agents),
             source: Arc::clone(loader.source()),
+            certificates: ServedCertificates {
+                public: tls.clone(),
+                admission: admission_tls.clone(),
+            },
             stop: stop.clone(),
         };
         let gateway = Gateway::new(
@@ -261,11 +272,9 @@ impl RunningGateway {
         if let Some(push) = metrics_push.clone() {
             helpers.spawn(async move { push.run().await });
         }
-        let admission = match &config.admission {
-            Some(settings) => {
+        let admission = match config.admission.as_ref().zip(admission_tls) {
+            Some((settings, tls)) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
-                let cluster = (&**loader.source(), &*config.control_plane_namespace);
-                let tls = admission::certificates(settings, cluster, (&clock, &mut helpers)).await?;
                 let limits = admission::limits(&config.limits, config.drain);
                 let server = Server::new(listener, Some(tls), limits);
                 let handler = admission::AdmissionHandler {
