@@ -185,14 +185,16 @@ impl RunningGateway {
         wait_until_listed(&loader, &admin_listener).await;
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
-            services.bind_tokens(&current.load()).await?;
+            let snapshot = current.load_full();
+            retry(&admin_listener, || services.bind_tokens(&snapshot)).await?;
         }
         if let Some(export) = audit_export(&config, services.as_ref(), &metrics, &current)? {
             helpers.spawn(export.run());
         }
         agents.set_clusters(current.load().clusters_with_agents());
         let about_agents = (&agents, &metrics, &clock);
-        let peer_address = agents::start(&config, store.as_ref(), about_agents, &mut helpers).await?;
+        let await_store = |error: &store::Error| awaited(&admin_listener, error);
+        let peer_address = agents::start(&config, store.as_ref(), (about_agents, &await_store), &mut helpers).await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
         let admission_tls = match &config.admission {
@@ -507,16 +509,21 @@ async fn retry<T, F: Future<Output = Result<T, store::Error>>>(
     let mut pause = RETRY;
     loop {
         match ask().await {
-            Err(error @ (store::Error::Unreachable(_) | store::Error::Failed(_))) => {
-                if admin.wait_for(format!("the store: {error}")) {
-                    tracing::error!(%error, "the gateway waits for the store; nothing is served until it answers");
-                }
-            }
+            Err(error) if awaited(admin, &error) => {}
             done => return done,
         }
         sleep(pause).await;
         pause = pause.saturating_mul(2).min(MAX_RETRY);
     }
+}
+
+/// Whether the start waits for the store after this error, which is then reported.
+fn awaited(admin: &AdminListener, error: &store::Error) -> bool {
+    let is_away = matches!(error, store::Error::Unreachable(_) | store::Error::Failed(_));
+    if is_away && admin.wait_for(format!("the store: {error}")) {
+        tracing::error!(%error, "the gateway waits for the store; nothing is served until it answers");
+    }
+    is_away
 }
 
 /// Waits until the objects were read for the first time, however long that takes: to give up would
