@@ -67,6 +67,20 @@ pub struct Secret {
 }
 
 impl Secret {
+    /// Whether both say the same. Unlike the version of an object, this changes with what is used only.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self {
+            labels,
+            values,
+            location,
+        } = self;
+        let mut pairs = values.iter().zip(&other.values);
+        *labels == other.labels
+            && *location == other.location
+            && values.len() == other.values.len()
+            && pairs.all(|((key, one), (of, two))| key == of && one.expose_secret() == two.expose_secret())
+    }
+
     /// A value; empty if there is none.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", |value| value.expose_secret())
