@@ -277,3 +277,30 @@ fn merged(object: &Value, more: &Value) -> Value {
     }
     object
 }
+
+/// A rotation that went wrong is seen before writes fail, and where it fails.
+#[tokio::test]
+async fn failed_handshakes_and_the_ends_of_certificates_are_metrics() {
+    let world = Scene::start().await;
+    let authority = world.gateway.authority().unwrap();
+    let authority = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
+    let stranger = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([authority])
+        .build()
+        .unwrap();
+    let answer = stranger.post(format!("{}/admission", world.webhook.url())).send().await;
+    assert!(answer.is_err(), "{answer:?}");
+    let counted = "tollgate_tls_handshakes_failed_total{listener=\"admission\",reason=\"client_certificate_missing\"}";
+    let text = eventually("the handshake is counted", async || {
+        let text = world.gateway.admin_text("/metrics").await;
+        text.contains(counted).then_some(text)
+    })
+    .await;
+    for used in ["admission", "admission_clients"] {
+        let line = format!("tollgate_certificate_end_timestamp_seconds{{use=\"{used}\",name=\"\"}} ");
+        let value = text.lines().find_map(|found| found.strip_prefix(&line));
+        let end: i64 = value.unwrap_or_else(|| panic!("{line}: {text}")).parse().unwrap();
+        assert!(end > 1_700_000_000, "{end}");
+    }
+}

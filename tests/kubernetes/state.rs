@@ -4,5 +4,6 @@
 
 mod backend;
 mod both;
+mod client;
 mod cluster;
 mod tcp_proxy;

@@ -24,6 +24,7 @@ use tollgate_plugin::credential::source::{
 use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_plugin::{ProviderMint, block_on_new_thread};
 use tollgate_proxy::forward::ClusterBackend;
+use tollgate_state::certificate;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
 
 mod in_secret;
@@ -83,6 +84,8 @@ pub struct ClusterAccess {
     credential_source: CredentialSource,
     backend: Option<Arc<ClusterBackend>>,
     connection: CredentialKey,
+    /// The last second of validity of the client certificate, since the Unix epoch.
+    certificate_end: Option<u64>,
 }
 
 /// Where a cluster's API server is reached, and how it is verified.
@@ -145,12 +148,15 @@ impl Clusters {
     ) -> Self {
         let mut clusters = Self::default();
         let mut unchecked = Vec::new();
+        let mut name_counts = HashMap::<&str, usize>::new();
+        for cluster in &resources.clusters {
+            *name_counts.entry(&cluster.name).or_default() += 1;
+        }
         for cluster in &resources.clusters {
             let Some(config) = resources.cluster_configs.get(&cluster.server) else {
                 continue;
             };
-            let same_name = |other: &&Cluster| other.name == cluster.name;
-            let is_unique = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
+            let is_unique = !cluster.name.is_empty() && name_counts.get(&*cluster.name) == Some(&1);
             let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
             let endpoint = endpoint(cluster, config, factory.ambient);
@@ -253,6 +259,18 @@ impl Clusters {
         self.by_server.values()
     }
 
+    /// Whether the file with the authorities of the pod's own API server says something else than when
+    /// this was built. Blocks.
+    pub fn is_outdated(&self, ambient: &Ambient) -> bool {
+        let own = self
+            .iter()
+            .find(|access| matches!(access.config.auth, ClusterAuth::InCluster));
+        own.is_some_and(|access| {
+            let now = endpoint(&access.cluster, &access.config, ambient);
+            access.connection != connection_key(&now.server, &now.tls, &access.config.auth)
+        })
+    }
+
     /// The agents that connect to the gateway, by the server of their cluster.
     pub fn agents(&self) -> HashMap<Arc<str>, ClusterAgent> {
         let agent = |access: &Arc<ClusterAccess>| match &access.config.auth {
@@ -350,6 +368,7 @@ impl ClusterAccess {
             credential_source,
             backend,
             connection,
+            certificate_end: None,
         })
     }
 
@@ -382,6 +401,11 @@ impl ClusterAccess {
             }
             Ok(backend) => (Some(backend), unusable_source("host.unfinished", "not loaded yet")),
         };
+        let certificate_end = match (unchanged, &config.auth) {
+            (Some(unchanged), _) => unchanged.certificate_end,
+            (None, ClusterAuth::ClientCertificate { chain_pem, .. }) => certificate::end_of_pem(chain_pem.as_bytes()),
+            (None, _) => None,
+        };
         Self {
             cluster: Arc::new(cluster.clone()),
             config: Arc::clone(config),
@@ -390,6 +414,7 @@ impl ClusterAccess {
             backend,
             credential_source,
             connection,
+            certificate_end,
         }
     }
 
@@ -413,6 +438,12 @@ impl ClusterAccess {
         let is_same_plugin = Arc::ptr_eq(before.provider(), mint.provider());
         let is_same = minted.slot.key() == key && self.label == *label && is_same_plugin;
         is_same.then(|| CredentialSource::Minted(minted.clone()))
+    }
+
+    /// The last second of validity of the client certificate that the cluster's Secret has, since the Unix
+    /// epoch.
+    pub fn certificate_end(&self) -> Option<u64> {
+        self.certificate_end
     }
 
     fn minted(&self) -> Option<&MintedCredential> {

@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
 use crate::operations::is_about;
-use crate::snapshot::CurrentSnapshot;
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check::CheckResults;
 use tollgate_core::diagnostic::Diagnostic;
@@ -34,9 +34,9 @@ use tollgate_identity::sessions::SessionRegistry;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
-use tollgate_proxy::server::{Client, Handler};
+use tollgate_proxy::server::{Certificates, Client, Handler};
 use tollgate_state::ClusterAuth;
 use tollgate_state::source::Source;
 
@@ -55,8 +55,17 @@ pub(crate) struct AdminState {
     pub(crate) agents: Arc<Connections>,
     /// Where the objects come from.
     pub(crate) source: Arc<dyn Source>,
+    /// Those of the listeners that serve TLS.
+    pub(crate) certificates: ServedCertificates,
     /// Cancelled from the first moment of stopping.
     pub(crate) stop: CancellationToken,
+}
+
+/// What listeners serve over TLS; `None` for one that is off or serves plain text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServedCertificates {
+    pub(crate) public: Option<Arc<Certificates>>,
+    pub(crate) admission: Option<Arc<Certificates>>,
 }
 
 /// The admin listener, which answers from the first moment of the process: until everything is loaded,
@@ -321,7 +330,35 @@ impl AdminState {
         });
         self.metrics.load.set_cluster_agents(agents.collect());
         self.metrics.load.set_watch_ages(&self.source.watch_ages());
+        self.metrics.load.set_certificate_ends(self.certificate_ends(&snapshot));
         &self.metrics
+    }
+
+    fn certificate_ends(&self, snapshot: &Snapshot) -> Vec<(CertificateUse, String, u64)> {
+        let ServedCertificates { public, admission } = &self.certificates;
+        let own = [
+            (CertificateUse::Public, public.as_ref().and_then(|tls| tls.end())),
+            (CertificateUse::Admission, admission.as_ref().and_then(|tls| tls.end())),
+            (
+                CertificateUse::AdmissionClients,
+                admission.as_ref().and_then(|tls| tls.authority_end()),
+            ),
+            (CertificateUse::State, self.source.certificate_end()),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(used, end)| Some((used, String::new(), end?)));
+        let clusters = snapshot.clusters.iter();
+        let clusters = clusters.filter_map(|access| {
+            Some((
+                CertificateUse::Cluster,
+                access.label().to_string(),
+                access.certificate_end()?,
+            ))
+        });
+        let extensions = snapshot.extensions.certificate_ends();
+        let extensions = extensions.map(|(name, end)| (CertificateUse::Extension, name.to_owned(), end));
+        own.chain(clusters).chain(extensions).collect()
     }
 }
 

@@ -39,7 +39,7 @@ use tollgate_identity::clock::Clock;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
-use tollgate_proxy::server::{Certificates, Client, Handler, Limits};
+use tollgate_proxy::server::{Certificates, Client, Handler, HandshakeFailure, Limits};
 use tollgate_state::source::Source;
 use tollgate_state::write::Writer;
 
@@ -171,6 +171,10 @@ pub(crate) fn limits(limits: &tollgate_config::RequestLimits, drain: Duration) -
 }
 
 impl Handler for AdmissionHandler {
+    fn on_failed_handshake(&self, failure: HandshakeFailure) {
+        self.metrics.load.count_failed_handshake("admission", failure);
+    }
+
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let snapshot = self.current.load_full();

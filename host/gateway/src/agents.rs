@@ -214,14 +214,18 @@ struct Follower {
     is_away: bool,
 }
 
+type About<'a> = (&'a Arc<Connections>, &'a Arc<Metrics>, &'a Clock);
+
 /// Remembers agents in the store, if there is one, and finds the other replicas, if the settings say how.
 ///
+/// - `is_awaited`: reports an error of the store, and returns whether the start waits for it to pass.
+///
 /// # Errors
-/// The listener of peers cannot be opened.
+/// The listener of peers cannot be opened, or the store fails for good.
 pub(crate) async fn start(
     config: &Config,
     store: Option<&Arc<Store>>,
-    (connections, metrics, clock): (&Arc<Connections>, &Arc<Metrics>, &Clock),
+    ((connections, metrics, clock), is_awaited): (About<'_>, &(dyn Fn(&store::Error) -> bool + Sync)),
     helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<SocketAddr>> {
     // Strangers never hold more than a share of the connections.
@@ -262,7 +266,10 @@ pub(crate) async fn start(
         is_away: false,
     };
     // Before the first agent comes, those that joined are known.
-    follower.step(connections).await?;
+    while let Err(error) = follower.step(connections).await {
+        anyhow::ensure!(is_awaited(&error), error);
+        tokio::time::sleep(POLL).await;
+    }
     helpers.spawn(follower.run());
     Ok(address)
 }

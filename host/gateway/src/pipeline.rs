@@ -43,7 +43,7 @@ use tollgate_proxy::agents;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
-use tollgate_proxy::server::{Client, Handler, RequestReadError};
+use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
@@ -504,6 +504,10 @@ impl Handler for Gateway {
 
     fn accepts_connect(&self) -> bool {
         self.status.current.load().policies.config.control_plane.is_some()
+    }
+
+    fn on_failed_handshake(&self, failure: HandshakeFailure) {
+        self.status.metrics.load.count_failed_handshake("public", failure);
     }
 
     fn on_incomplete_head(&self, client: &Arc<Client>) {

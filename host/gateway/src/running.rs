@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{AdminListener, AdminState, LoadFindings};
+use crate::admin::{AdminListener, AdminState, LoadFindings, ServedCertificates};
 use crate::admission::{self, StoredSets};
 use crate::agents;
 use crate::applications::ApplicationsFrontState;
@@ -185,16 +185,25 @@ impl RunningGateway {
         wait_until_listed(&loader, &admin_listener).await;
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
-            services.bind_tokens(&current.load()).await?;
+            let snapshot = current.load_full();
+            retry(&admin_listener, || services.bind_tokens(&snapshot)).await?;
         }
         if let Some(export) = audit_export(&config, services.as_ref(), &metrics, &current)? {
             helpers.spawn(export.run());
         }
         agents.set_clusters(current.load().clusters_with_agents());
         let about_agents = (&agents, &metrics, &clock);
-        let peer_address = agents::start(&config, store.as_ref(), about_agents, &mut helpers).await?;
+        let await_store = |error: &store::Error| awaited(&admin_listener, error);
+        let peer_address = agents::start(&config, store.as_ref(), (about_agents, &await_store), &mut helpers).await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
+        let admission_tls = match &config.admission {
+            Some(settings) => {
+                let cluster = (&**loader.source(), &*config.control_plane_namespace);
+                Some(admission::certificates(settings, cluster, (&clock, &mut helpers)).await?)
+            }
+            None => None,
+        };
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
         let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
         let applications = config.applications.map(|_| {
@@ -231,6 +240,10 @@ impl RunningGateway {
             revoked,
             agents: Arc::clone(&agents),
             source: Arc::clone(loader.source()),
+            certificates: ServedCertificates {
+                public: tls.clone(),
+                admission: admission_tls.clone(),
+            },
             stop: stop.clone(),
         };
         let gateway = Gateway::new(
@@ -261,11 +274,9 @@ impl RunningGateway {
         if let Some(push) = metrics_push.clone() {
             helpers.spawn(async move { push.run().await });
         }
-        let admission = match &config.admission {
-            Some(settings) => {
+        let admission = match config.admission.as_ref().zip(admission_tls) {
+            Some((settings, tls)) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
-                let cluster = (&**loader.source(), &*config.control_plane_namespace);
-                let tls = admission::certificates(settings, cluster, (&clock, &mut helpers)).await?;
                 let limits = admission::limits(&config.limits, config.drain);
                 let server = Server::new(listener, Some(tls), limits);
                 let handler = admission::AdmissionHandler {
@@ -498,16 +509,21 @@ async fn retry<T, F: Future<Output = Result<T, store::Error>>>(
     let mut pause = RETRY;
     loop {
         match ask().await {
-            Err(error @ (store::Error::Unreachable(_) | store::Error::Failed(_))) => {
-                if admin.wait_for(format!("the store: {error}")) {
-                    tracing::error!(%error, "the gateway waits for the store; nothing is served until it answers");
-                }
-            }
+            Err(error) if awaited(admin, &error) => {}
             done => return done,
         }
         sleep(pause).await;
         pause = pause.saturating_mul(2).min(MAX_RETRY);
     }
+}
+
+/// Whether the start waits for the store after this error, which is then reported.
+fn awaited(admin: &AdminListener, error: &store::Error) -> bool {
+    let is_away = matches!(error, store::Error::Unreachable(_) | store::Error::Failed(_));
+    if is_away && admin.wait_for(format!("the store: {error}")) {
+        tracing::error!(%error, "the gateway waits for the store; nothing is served until it answers");
+    }
+    is_away
 }
 
 /// Waits until the objects were read for the first time, however long that takes: to give up would

@@ -197,7 +197,9 @@ impl Loader {
         let policies = (ConfigPart::Policies, self.config.policies_directory.clone());
         let plugins = self.config.plugins.directory.clone();
         let plugins = plugins.map(|folder| (ConfigPart::Plugins, folder));
-        std::iter::once(policies).chain(plugins).collect()
+        let own_cluster = self.config.plugins.ambient.kubernetes.as_ref();
+        let authority = own_cluster.map(|api| (ConfigPart::State, api.ca_file.clone()));
+        std::iter::once(policies).chain(plugins).chain(authority).collect()
     }
 
     /// Loads everything for the first time. Blocks: call it off the runtime.
@@ -401,7 +403,11 @@ impl Loader {
         let at = (old.generation.saturating_add(1), begun);
         let was_narrowed = old.narrowed_by.as_ref();
         let refused = match loaded {
-            StateLoad::Good(state) if Arc::ptr_eq(&state.resources, &old_state.resources) && was_narrowed.is_none() => {
+            StateLoad::Good(state)
+                if Arc::ptr_eq(&state.resources, &old_state.resources)
+                    && was_narrowed.is_none()
+                    && !old.clusters.is_outdated(&self.config.plugins.ambient) =>
+            {
                 return None;
             }
             StateLoad::Good(state) => {

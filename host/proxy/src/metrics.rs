@@ -27,7 +27,7 @@ pub mod otlp;
 mod process;
 
 pub use busy::measure_threads;
-pub use load::{Counted, LoadMetrics, MAX_CLUSTERS};
+pub use load::{CertificateUse, Counted, LoadMetrics, MAX_CLUSTERS};
 
 use process::ProcessMetrics;
 
@@ -228,6 +228,7 @@ impl Metrics {
     /// Only when the text cannot be built.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         self.process.update();
+        self.load.read_name_lookups();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

@@ -44,7 +44,7 @@ pub use forwarded::Error as ForwardedError;
 use peer::Peer;
 #[cfg(test)]
 pub(crate) use peer::Transport;
-pub use tls::{Certificates, Error as TlsError};
+pub use tls::{Certificates, Error as TlsError, HandshakeFailure};
 
 /// How often certificate files are read again.
 const RELOAD: Duration = Duration::from_secs(10);
@@ -206,6 +206,11 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// Called when a client and the server did not agree on TLS.
+    fn on_failed_handshake(&self, failure: HandshakeFailure) {
+        let _ = failure;
+    }
+
     /// Called when a client disconnected in the middle of a head.
     fn on_incomplete_head(&self, client: &Arc<Client>) {
         let _ = client;
@@ -322,9 +327,9 @@ impl Server {
 fn reload_certificates(tls: Option<Arc<Certificates>>) {
     let Some(tls) = tls else { return };
     tokio::task::spawn_blocking(move || match tls.reload() {
-        Ok(true) => tracing::info!("certificate files changed, new connections use them"),
+        Ok(true) => tracing::info!("certificate or authority files changed, new connections use them"),
         Ok(false) => {}
-        Err(error) => tracing::error!(%error, "certificate files cannot be used, the last good ones stay"),
+        Err(error) => tracing::error!(%error, "certificate or authority files cannot be used, the last good ones stay"),
     });
 }
 

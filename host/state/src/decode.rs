@@ -4,7 +4,7 @@
 //! ApplicationSets. No finding contains a secret value.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
@@ -94,19 +94,25 @@ fn join_credentials(
     (memo, findings): (&mut BTreeMap<String, EnrolledCluster>, &mut Vec<Diagnostic>),
 ) {
     let mut before = std::mem::take(memo);
+    let mut by_server = HashMap::<&str, (&Arc<ClusterConfig>, Option<&Arc<ClusterConfig>>)>::new();
+    for (server, credential) in credentials {
+        let known = by_server.entry(server);
+        known
+            .and_modify(|(_, second)| *second = second.or(Some(credential)))
+            .or_insert((credential, None));
+    }
     for (server, config) in configs.iter_mut().filter(|(_, config)| config.is_enrolled) {
-        let mut of_server = credentials.iter().filter(|(of, _)| of == server);
-        let credential = match (of_server.next(), of_server.next()) {
+        let credential = match by_server.get(server.as_str()) {
             // SECURITY: it is ambiguous which of several is meant.
-            (Some((_, credential)), None) => Some(Arc::clone(credential)),
-            (Some((_, first)), Some((_, second))) => {
+            Some((credential, None)) => Some(Arc::clone(credential)),
+            Some((first, Some(second))) => {
                 let (at, other) = (second.location.clone(), first.location.as_ref());
                 let other = other.map(ToString::to_string).unwrap_or_default();
                 let message = format!("two secrets say how the gateway reaches `{server}`, the other at {other}");
                 findings.push(Diagnostic::warning(at, message).with_hint("the cluster is not used until one is gone"));
                 None
             }
-            (None, _) => {
+            None => {
                 let message = format!("Argo CD reaches `{server}` through the gateway, which has no secret for it");
                 let hint = format!(
                     "create one with the label `{}: {}` in a namespace of the gateway's own",
@@ -358,7 +364,8 @@ impl<'p> Collector<'p> {
         known.retain(|known| known.project.is_empty() || !self.resources.is_invalid_project(&known.project));
         self.resources.clusters = known;
         let configs = &mut self.resources.cluster_configs;
-        configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));
+        let servers: HashSet<&str> = self.resources.clusters.iter().map(|known| &*known.server).collect();
+        configs.retain(|server, _| servers.contains(server.as_str()));
         join_credentials(configs, &self.credentials, (&mut memo.enrolled, &mut self.findings));
         let in_cluster = memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()));
         for known in &self.resources.clusters {

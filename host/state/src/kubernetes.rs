@@ -117,6 +117,10 @@ impl Source for KubernetesSource {
         self.shared.health()
     }
 
+    fn certificate_end(&self) -> Option<u64> {
+        self.shared.certificate_end()
+    }
+
     fn watch_ages(&self) -> Vec<WatchAge> {
         self.shared.watch_ages()
     }

@@ -16,6 +16,7 @@ use tollgate_core::diagnostic::Location;
 pub mod agent;
 mod application_set_status;
 pub mod argocd_cluster;
+pub mod certificate;
 mod cluster;
 mod decode;
 pub mod deployed;
@@ -24,6 +25,7 @@ pub mod directory;
 pub mod extensions;
 mod fields;
 pub mod kubernetes;
+pub mod name_lookup;
 pub mod network;
 pub mod people;
 mod repository;
@@ -65,6 +67,20 @@ pub struct Secret {
 }
 
 impl Secret {
+    /// Whether both say the same. Unlike the version of an object, this changes with what is used only.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self {
+            labels,
+            values,
+            location,
+        } = self;
+        let mut pairs = values.iter().zip(&other.values);
+        *labels == other.labels
+            && *location == other.location
+            && values.len() == other.values.len()
+            && pairs.all(|((key, one), (of, two))| key == of && one.expose_secret() == two.expose_secret())
+    }
+
     /// A value; empty if there is none.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", |value| value.expose_secret())

@@ -48,6 +48,12 @@ pub trait Source: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The last second of validity of the certificate that the source presents to its server, since the Unix
+    /// epoch; `None` if it presents none.
+    fn certificate_end(&self) -> Option<u64> {
+        None
+    }
+
     /// Starts watching for changes. Everything that changes after this returns is signaled, so load
     /// *after* it. Call it inside a Tokio runtime.
     fn watch(&self) -> BoxFuture<'_, Watch>;

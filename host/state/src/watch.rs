@@ -6,7 +6,7 @@
 //! rename or a symbolic link, as Kubernetes and git-sync do, and file systems without events.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 mod fingerprint;
 
-use fingerprint::{Depth, Fingerprint};
+use fingerprint::{Depth, Digests, Fingerprint};
 
 /// The times of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
     let paths: Arc<[PathBuf]> = paths.into();
     let (hint, mut hints) = mpsc::channel(1);
     let mut watcher = listen(&paths, hint.clone(), events);
-    let mut last = take_fingerprint(&paths, depth(watcher.as_ref())).await;
+    let digests = Arc::default();
+    let mut last = take_fingerprint(&paths, depth(watcher.as_ref()), &digests).await;
     tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -80,7 +81,7 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
                 _ = hints.recv() => settle(&mut hints, timing).await,
                 () = tokio::time::sleep(timing.poll) => {}
             }
-            let now = take_fingerprint(&paths, depth(watcher.as_ref())).await;
+            let now = take_fingerprint(&paths, depth(watcher.as_ref()), &digests).await;
             if now.is_none() || now == last {
                 continue;
             }
@@ -121,12 +122,15 @@ async fn settle(hints: &mut mpsc::Receiver<()>, timing: Timing) {
     let _ = tokio::time::timeout(timing.max_delay, quiet).await;
 }
 
-async fn take_fingerprint(paths: &Arc<[PathBuf]>, depth: Depth) -> Option<Fingerprint> {
-    let paths = paths.clone();
+async fn take_fingerprint(paths: &Arc<[PathBuf]>, depth: Depth, digests: &Arc<Mutex<Digests>>) -> Option<Fingerprint> {
+    let (paths, digests) = (Arc::clone(paths), Arc::clone(digests));
     // A failed check is not a change; the next one comes soon.
-    tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth))
-        .await
-        .ok()
+    tokio::task::spawn_blocking(move || {
+        let mut digests = digests.lock().unwrap_or_else(PoisonError::into_inner);
+        fingerprint::take(&paths, depth, &mut digests)
+    })
+    .await
+    .ok()
 }
 
 fn depth(watcher: Option<&RecommendedWatcher>) -> Depth {

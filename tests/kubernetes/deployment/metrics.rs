@@ -17,8 +17,9 @@ use tollgate_core::diagnostic::Location;
 use tollgate_identity::access::ConfigurationStatus;
 use tollgate_plugin::credential::cache::health::{Health, LastError, SlotStatus, Totals};
 use tollgate_plugin::credential::{MintError, MintErrorClass};
-use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
 use tollgate_proxy::record::{Recorder, Stage};
+use tollgate_proxy::server::HandshakeFailure;
 use tollgate_state::source::WatchAge;
 use tollgate_state::{InvalidObject, ObjectName, directory, extensions};
 use xtask::cache;
@@ -114,6 +115,11 @@ fn filled() -> Arc<Metrics> {
         since_event: second,
         since_list: second,
     }]);
+    let end = (CertificateUse::Public, String::new(), 1_900_000_000);
+    metrics.load.set_certificate_ends(vec![end]);
+    metrics
+        .load
+        .count_failed_handshake("admission", HandshakeFailure::Timeout);
     metrics
 }
 

@@ -1,12 +1,13 @@
 //! Special IP addresses that a host name must not resolve to, unless an entry of the settings or a
 //! Secret names that very host.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use tollgate_core::address::SpecialPurposeRange;
+use tollgate_state::name_lookup;
 
 /// The kind of special address this is; `None` for addresses where a repository may be without an
 /// entry naming them. Private networks are not special, because people keep repositories there.
@@ -54,7 +55,7 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allows_special = self.allows_special;
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found = name_lookup::lookup(name.as_str(), 0).await?;
             let forbidden = found.iter().find_map(|address| special(address.ip()));
             match forbidden {
                 Some(what) if !allows_special => Err(ForbiddenAddress(what).into()),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ClusterAccess, Clusters, unusable_source};
-use tollgate_state::ClusterConfig;
+use super::{ClusterAccess, Clusters, endpoint, unusable_source};
+use tollgate_config::{Ambient, KubernetesApi};
+use tollgate_state::{ClusterAuth, ClusterConfig};
 
 /// A cluster that Argo CD reaches through the gateway.
 fn enrolled(server: &str, has_own_secret: bool) -> ClusterAccess {
@@ -75,4 +76,45 @@ fn several_clusters_of_an_operator_share_a_host_by_path() {
         found(&clusters, at, "/theirs/api"),
         Some(("https://many.example/theirs", "/api"))
     );
+}
+
+/// The connections to the gateway's own cluster follow the file with its authorities.
+#[test]
+fn a_renewed_authority_of_the_own_cluster_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, "first").unwrap();
+    let ambient = Ambient {
+        kubernetes: Some(KubernetesApi {
+            server: "https://10.0.0.1:443".to_owned(),
+            token_file: folder.path().join("token"),
+            ca_file: file.clone(),
+        }),
+        ..Ambient::default()
+    };
+    let access = ClusterAccess::at("https://kubernetes.default.svc", unusable_source("test", "none"));
+    let config = Arc::new(ClusterConfig {
+        auth: ClusterAuth::InCluster,
+        ..ClusterConfig::clone(&access.config)
+    });
+    let cluster = &access.cluster;
+    let build = || {
+        let endpoint = endpoint(cluster, &config, &ambient);
+        let mut clusters = Clusters::default();
+        let agents = Arc::default();
+        clusters.add(ClusterAccess::new(
+            (cluster, &config),
+            "own".into(),
+            None,
+            (&endpoint, &agents),
+        ));
+        clusters
+    };
+    let before = build();
+    assert!(!before.is_outdated(&ambient));
+    std::fs::write(&file, "second").unwrap();
+    assert!(before.is_outdated(&ambient));
+    assert!(!build().is_outdated(&ambient));
+    // Other clusters do not depend on the file.
+    assert!(!clusters(&[("https://prod.example:6443", true)]).is_outdated(&ambient));
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_proxy::forward::{Backend, Limiter};
+use tollgate_state::certificate;
 use tollgate_state::extensions::ExtensionSpec;
 use tollgate_state::{Cluster, Destination};
 
@@ -20,6 +21,8 @@ pub struct Extension {
     /// In the order of the spec's services.
     backends: Vec<Arc<Backend>>,
     limiter: Arc<Limiter>,
+    /// The last second of validity of the certificate that the services see, since the Unix epoch.
+    certificate_end: Option<u64>,
 }
 
 /// Every registered extension, by name.
@@ -58,6 +61,12 @@ impl Registry {
         names.sort_unstable();
         names
     }
+
+    /// When the certificates end that the services of each extension see, in seconds since the Unix epoch.
+    pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = (&str, u64)> {
+        let extensions = self.extensions.values();
+        extensions.filter_map(|extension| Some((&*extension.name, extension.certificate_end?)))
+    }
 }
 
 impl Extension {
@@ -70,7 +79,9 @@ impl Extension {
             Some(previous) => Arc::clone(&previous.limiter),
             None => Limiter::new(&spec.limits),
         };
+        let certificate = spec.tls.client_certificate_pem.as_deref();
         Ok(Self {
+            certificate_end: certificate.and_then(|pem| certificate::end_of_pem(pem.as_bytes())),
             name: Arc::from(spec.name.as_str()),
             limiter,
             backends,

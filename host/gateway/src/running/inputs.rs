@@ -8,9 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use tokio::net::TcpStream;
@@ -29,6 +28,7 @@ use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::server::{Certificates, TlsError};
+use tollgate_state::certificate;
 
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -230,25 +230,13 @@ fn certificates(
 /// When the first certificate of a chain ends; `None` if it cannot be read.
 pub(super) fn certificate_end(tls: &Tls) -> Option<Timestamp> {
     let chain = Certificates::load(tls.clone(), None).ok()?.chain();
-    match verified_at(chain.first()?, Timestamp::MAX)? {
-        CertificateError::ExpiredContext { not_after, .. } => {
-            Timestamp::from_second(not_after.as_secs().try_into().ok()?).ok()
-        }
-        _ => None,
-    }
+    let seconds = certificate::end(chain.first()?)?;
+    Timestamp::from_second(seconds.try_into().ok()?).ok()
 }
 
 /// What is wrong with a certificate's validity at a time; another error if nothing is.
-fn verified_at(certificate: &CertificateDer<'_>, time: Timestamp) -> Option<CertificateError> {
-    let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-    let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
-    // Validity is checked before the signer, so an empty set of trusted roots is enough.
-    let roots = RootCertStore::empty();
-    match rustls::client::verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms.all) {
-        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
-        Ok(()) | Err(_) => None,
-    }
+fn verified_at(one: &CertificateDer<'_>, time: Timestamp) -> Option<CertificateError> {
+    certificate::verify_at(one, time.as_second().try_into().unwrap_or(0))
 }
 
 /// The warning if the certificate has expired, is not valid yet or expires soon.

@@ -12,7 +12,7 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_state::source::Source;
-use tollgate_state::{Resources, extensions};
+use tollgate_state::{Resources, Secret, extensions};
 
 /// The parts of a snapshot made from objects, all together or not at all.
 #[derive(Clone, Debug)]
@@ -149,8 +149,9 @@ fn make(
         None => rbac(config, resources).map(Arc::new),
     };
     let same_extensions = |old: &Resources, new: &Resources| {
-        let same_secrets = same_pointers(&old.secrets, &new.secrets);
-        same_secrets && same_pointers(&old.extensions, &new.extensions) && old.clusters == new.clusters
+        same_referable_secrets(old, new)
+            && same_pointers(&old.extensions, &new.extensions)
+            && old.clusters == new.clusters
     };
     let extensions = match reusable(same_extensions) {
         Some(last) => last.results.extensions.clone(),
@@ -162,7 +163,7 @@ fn make(
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
     let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
     let same_callers = |old: &Resources, new: &Resources| {
-        same_pointers(&old.secrets, &new.secrets) && same_pointers(&old.projects, &new.projects)
+        same_referable_secrets(old, new) && same_pointers(&old.projects, &new.projects)
     };
     let authenticator = match reusable(same_callers) {
         // Without a policy, it is unknown which claims hold groups.
@@ -210,6 +211,24 @@ fn extensions(config: &Config, resources: &Resources, earlier: Option<&StatePart
         Some(registry) => Loaded::new(registry, findings),
         None => Loaded::refused(findings),
     }
+}
+
+/// Whether the Secrets are the same that the settings of Argo CD may refer to. Those of clusters and
+/// repositories change far more often, and nobody signs in by them.
+fn same_referable_secrets(old: &Resources, new: &Resources) -> bool {
+    let referable = |(name, secret): &(&String, &Arc<Secret>)| {
+        *name == "argocd-secret"
+            || secret
+                .labels
+                .get("app.kubernetes.io/part-of")
+                .is_some_and(|of| of == "argocd")
+    };
+    let (old, new) = (
+        old.secrets.iter().filter(referable),
+        new.secrets.iter().filter(referable),
+    );
+    old.map(|(name, secret)| (name, Arc::as_ptr(secret)))
+        .eq(new.map(|(name, secret)| (name, Arc::as_ptr(secret))))
 }
 
 /// Whether two maps hold the same pointers under the same keys.

@@ -18,6 +18,7 @@ use super::keys::ServerAddress;
 use crate::http_client;
 use tollgate_config::is_loopback;
 use tollgate_core::address::SpecialPurposeRange;
+use tollgate_state::name_lookup;
 
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
 /// An API server sends its keys as nothing but the second one.
@@ -117,10 +118,10 @@ impl OwnHosts {
     /// Whether the issuer is in a private network.
     async fn is_private(&self) -> bool {
         for host in &self.hosts {
-            let Ok(mut found) = tokio::net::lookup_host((host.as_str(), 0)).await else {
+            let Ok(found) = name_lookup::lookup(host, 0).await else {
                 continue;
             };
-            if found.any(|address| is_private(address.ip())) {
+            if found.iter().any(|address| is_private(address.ip())) {
                 return true;
             }
         }
@@ -156,7 +157,7 @@ impl Resolve for OwnHosts {
     fn resolve(&self, name: Name) -> Resolving {
         let own = self.clone();
         Box::pin(async move {
-            let mut found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let mut found = name_lookup::lookup(name.as_str(), 0).await?;
             if !own.hosts.contains(&bare(name.as_str())) {
                 let is_private = own.is_private().await;
                 let mut refused = None;
@@ -213,7 +214,7 @@ impl Resolve for OneHost {
     fn resolve(&self, _: Name) -> Resolving {
         let host = self.0.clone();
         Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((host, 0)).await?.collect();
+            let found = name_lookup::lookup(&host, 0).await?;
             let addresses: Addrs = Box::new(found.into_iter());
             Ok(addresses)
         })

@@ -13,6 +13,7 @@ use http_body_util::Full;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::error::Error;
+use tollgate_state::name_lookup;
 
 /// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -54,7 +55,7 @@ pub(super) struct SystemNetwork;
 
 impl Network for SystemNetwork {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+        Box::pin(name_lookup::lookup(host, port))
     }
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {

@@ -1,9 +1,10 @@
 //! What the process is busy with: how long requests, reloads and reauthorizations take, how large
 //! messages are, what is open, and whether its threads keep up.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -11,6 +12,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
 use crate::record::Record;
+use crate::server::HandshakeFailure;
+use tollgate_state::name_lookup;
 use tollgate_state::source::WatchAge;
 
 /// Bounds of times that should be short, in seconds.
@@ -55,6 +58,10 @@ pub struct LoadMetrics {
     watch_broken: Family<NameLabel, Gauge>,
     watch_event_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
     watch_list_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
+    certificate_end: Family<(FixedLabels<1>, NameLabel), Gauge>,
+    handshakes_failed: Family<FixedLabels<2>, Counter>,
+    name_lookups: Gauge,
+    name_lookups_unanswered: Counter,
 }
 
 impl LoadMetrics {
@@ -97,6 +104,26 @@ impl LoadMetrics {
                 registry,
                 "tollgate_watch_list_age_seconds",
                 "Time since a watch of objects last had a complete list",
+            ),
+            name_lookups: register(
+                registry,
+                "tollgate_name_lookups",
+                "Lookups of host names that wait for the system's resolver",
+            ),
+            name_lookups_unanswered: register(
+                registry,
+                "tollgate_name_lookups_unanswered",
+                "Lookups of host names without an answer in time, or refused because too many waited",
+            ),
+            certificate_end: register(
+                registry,
+                "tollgate_certificate_end_timestamp_seconds",
+                "When a certificate ends that the gateway serves, presents to a server, or trusts clients by",
+            ),
+            handshakes_failed: register(
+                registry,
+                "tollgate_tls_handshakes_failed",
+                "Connections on which a client and a listener did not agree on TLS",
             ),
         };
         let mut seconds = |name: &str, help: &str, histogram: Histogram| {
@@ -220,6 +247,35 @@ impl LoadMetrics {
         }
     }
 
+    /// Reads how lookups of names go.
+    pub(super) fn read_name_lookups(&self) {
+        let (running, unanswered) = name_lookup::counts();
+        self.name_lookups.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.name_lookups_unanswered
+            .inner()
+            .store(unanswered, Ordering::Relaxed);
+    }
+
+    /// Replaces when certificates end, in seconds since the Unix epoch: by what each is for, and the name of
+    /// what has it. Beyond [`MAX_CLUSTERS`], those that end last have no series.
+    pub fn set_certificate_ends(&self, mut ends: Vec<(CertificateUse, String, u64)>) {
+        ends.sort_by(|(_, name, end), (_, other, others)| (end, name).cmp(&(others, other)));
+        ends.truncate(MAX_CLUSTERS);
+        self.certificate_end.clear();
+        // Of several with one name, the one that ends first.
+        for (used, name, end) in ends.into_iter().rev() {
+            let labels = ([("use", used.into())], [("name", name)]);
+            let end = i64::try_from(end).unwrap_or(i64::MAX);
+            self.certificate_end.get_or_create(&labels).set(end);
+        }
+    }
+
+    /// Counts a connection to a listener that did not become one of TLS.
+    pub fn count_failed_handshake(&self, listener: &'static str, failure: HandshakeFailure) {
+        let labels = [("listener", listener), ("reason", failure.into())];
+        self.handshakes_failed.get_or_create(&labels).inc();
+    }
+
     /// Replaces how many agents of each cluster are connected. Beyond [`MAX_CLUSTERS`], clusters with
     /// an agent are left out first.
     pub fn set_cluster_agents(&self, mut clusters: Vec<(String, usize)>) {
@@ -231,6 +287,24 @@ impl LoadMetrics {
             gauge.inc_by(i64::try_from(agents).unwrap_or(i64::MAX));
         }
     }
+}
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum CertificateUse {
+    /// The public listener serves it.
+    Public,
+    /// The admission webhook serves it.
+    Admission,
+    /// The admission webhook trusts API servers by it.
+    AdmissionClients,
+    /// It is presented to the API server of the control plane's cluster.
+    State,
+    /// It is presented to the API server of a cluster.
+    Cluster,
+    /// It is presented to the backend of an extension.
+    Extension,
 }
 
 /// Counts one of something in a gauge for as long as it lives.

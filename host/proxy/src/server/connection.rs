@@ -31,7 +31,7 @@ use super::connect::{self, AcceptedConnect};
 use super::detection::{ProtocolDetection, handshake, sniff};
 use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket, reset};
-use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
+use super::{Certificates, ConnectionSlot, Handler, HandshakeFailure, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
 
 /// Sent when a head took too long, because the parser has no response for that.
@@ -186,6 +186,11 @@ pub(super) async fn serve<H: Handler>(
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
         Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&client),
+        Ok(ProtocolDetection::FailedHandshake(error)) => {
+            let failure = HandshakeFailure::of(&error);
+            tracing::debug!(address = %peer.address(), %error, "there is no TLS with this client");
+            shared.handler.on_failed_handshake(failure);
+        }
         Err(error) => tracing::debug!(address = %peer.address(), %error, "connection ended before a request"),
     }
     None

@@ -24,6 +24,8 @@ pub(super) enum ProtocolDetection {
     Http2(Socket, Bytes),
     HeadTimeout(Socket),
     IncompleteHead,
+    /// There is no TLS with this client.
+    FailedHandshake(io::Error),
 }
 
 /// - `kind`: which kind of [`Socket`] TLS makes of `stream`.
@@ -33,7 +35,11 @@ pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     bound: Duration,
     kind: fn(Box<TlsStream<S>>) -> TlsSocket,
 ) -> io::Result<ProtocolDetection> {
-    let mut stream = timeout(bound, tls.acceptor().accept(stream)).await??;
+    let accepted = timeout(bound, tls.acceptor().accept(stream)).await;
+    let mut stream = match accepted.unwrap_or_else(|elapsed| Err(elapsed.into())) {
+        Ok(stream) => stream,
+        Err(error) => return Ok(ProtocolDetection::FailedHandshake(error)),
+    };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let mut read = BytesMut::new();
     let is_connect = is_http2 && timeout(bound, begins_with_connect(&mut stream, &mut read)).await??;

@@ -1,11 +1,13 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
 use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, spec};
+use test_support::authority::{Authority, Pair};
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 
@@ -547,4 +549,118 @@ async fn an_http2_client_that_opens_no_window_loses_its_connection() {
         }
         drop(response);
     }
+}
+
+/// Whether a request with this client certificate is answered.
+async fn is_accepted(address: std::net::SocketAddr, server: &Authority, client: &Pair) -> bool {
+    let mut roots = rustls::RootCertStore::empty();
+    let parse = |pem: &str| rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    roots.add(parse(&server.pem)).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(client.key.as_bytes()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![parse(&client.certificate)], key)
+        .unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(address).await.unwrap();
+    let Ok(mut stream) = connector.connect(localhost(), stream).await else {
+        return false;
+    };
+    // In TLS 1.3 the server refuses a client after the client's part of the handshake.
+    let request = b"GET /extensions/metrics/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut answer = Vec::new();
+    stream.write_all(request).await.is_ok()
+        && stream.read_to_end(&mut answer).await.is_ok()
+        && answer.starts_with(b"HTTP/1.1 200")
+}
+
+#[tokio::test]
+async fn authorities_of_clients_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, first, second) = (
+        Authority::new("server"),
+        Authority::new("first"),
+        Authority::new("second"),
+    );
+    let pair = server.server(&["localhost"]);
+    let files = tollgate_config::Tls {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    let clients = directory.path().join("clients.crt");
+    std::fs::write(&files.certificate, &pair.certificate).unwrap();
+    std::fs::write(&files.key, &pair.key).unwrap();
+    std::fs::write(&clients, &first.pem).unwrap();
+    let certificates = Arc::new(Certificates::load(files.clone(), Some(&clients)).unwrap());
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let specs = [spec("metrics", &format!("http://{}", backend.address))];
+    let server_under_test = TestServer::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
+    let address = server_under_test.address;
+    let (old, new) = (first.client("api", None), second.client("api", None));
+    let accepted = async || {
+        [
+            is_accepted(address, &server, &old).await,
+            is_accepted(address, &server, &new).await,
+        ]
+    };
+    assert_eq!(accepted().await, [true, false]);
+
+    // A rotation: both, then the new one alone.
+    std::fs::write(&clients, format!("{}{}", first.pem, second.pem)).unwrap();
+    assert!(certificates.reload().unwrap());
+    assert!(!certificates.reload().unwrap());
+    assert_eq!(accepted().await, [true, true]);
+    std::fs::write(&clients, &second.pem).unwrap();
+    assert!(certificates.reload().unwrap());
+    assert_eq!(accepted().await, [false, true]);
+
+    // A file that cannot be used changes nothing, and does not hold up another one.
+    let renewed = server.server(&["localhost"]);
+    std::fs::write(&files.certificate, &renewed.certificate).unwrap();
+    std::fs::write(&files.key, &renewed.key).unwrap();
+    std::fs::write(&clients, "broken").unwrap();
+    let before = certificates.chain();
+    assert!(certificates.reload().is_err());
+    assert_ne!(certificates.chain(), before);
+    assert_eq!(accepted().await, [false, true]);
+}
+
+#[tokio::test]
+async fn a_handshake_that_fails_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let (files, trusted) = write_certificate(directory.path());
+    let clients = Authority::new("clients");
+    let file = directory.path().join("clients.crt");
+    std::fs::write(&file, &clients.pem).unwrap();
+    let certificates = Certificates::load(files, Some(&file)).unwrap();
+    let failure = async |client: tokio_rustls::TlsConnector, sends_other: bool| {
+        let (near, far) = tokio::io::duplex(16 * 1024);
+        let client = async move {
+            let mut near = near;
+            if sends_other {
+                near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            } else if let Ok(mut stream) = client.connect(localhost(), near).await {
+                let _ = stream.read_u8().await;
+            }
+        };
+        let (accepted, ()) = tokio::join!(certificates.acceptor().accept(far), client);
+        HandshakeFailure::of(&accepted.err().unwrap())
+    };
+    let without = connector(&trusted, &[]);
+    assert_eq!(
+        failure(without.clone(), false).await,
+        HandshakeFailure::ClientCertificateMissing
+    );
+    assert_eq!(failure(without, true).await, HandshakeFailure::Other);
+    let (_, other) = write_certificate(tempfile::tempdir().unwrap().path());
+    assert_eq!(
+        failure(connector(&other, &[]), false).await,
+        HandshakeFailure::ServerCertificateRefused
+    );
+    let elapsed = tokio::time::timeout(Duration::ZERO, std::future::pending::<()>())
+        .await
+        .unwrap_err();
+    assert_eq!(HandshakeFailure::of(&elapsed.into()), HandshakeFailure::Timeout);
 }

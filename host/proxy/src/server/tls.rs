@@ -3,6 +3,7 @@
 //!
 //! Invariant: a broken file or pair is never used; the last good one stays.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{AlertDescription, CertificateError, RootCertStore, ServerConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_rustls::TlsAcceptor;
+
+use tollgate_state::certificate;
 
 /// Why certificate files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,14 +58,78 @@ pub enum Error {
     },
 }
 
-/// A certificate chain and key that follow their files, or that their owner replaces.
+/// Why a client and this server did not agree on TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum HandshakeFailure {
+    /// It did not end in time.
+    Timeout,
+    /// The client closed the connection, or it broke.
+    Closed,
+    /// The client has no certificate, and must have one.
+    ClientCertificateMissing,
+    /// The client's certificate is of no authority that is trusted here.
+    ClientAuthorityUnknown,
+    /// The client's certificate has expired, or is not valid yet.
+    ClientCertificateExpired,
+    /// The client's certificate cannot be used for another reason.
+    ClientCertificateInvalid,
+    /// The client does not accept the certificate of this server.
+    ServerCertificateRefused,
+    /// Anything else: no common version, or bytes that are not TLS.
+    Other,
+}
+
+impl HandshakeFailure {
+    pub(super) fn of(error: &io::Error) -> Self {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        let Some(cause) = cause else {
+            return match error.kind() {
+                io::ErrorKind::TimedOut => Self::Timeout,
+                _ => Self::Closed,
+            };
+        };
+        match cause {
+            rustls::Error::NoCertificatesPresented => Self::ClientCertificateMissing,
+            rustls::Error::InvalidCertificate(error) => match error {
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::ClientAuthorityUnknown,
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. } => Self::ClientCertificateExpired,
+                _ => Self::ClientCertificateInvalid,
+            },
+            rustls::Error::AlertReceived(
+                AlertDescription::UnknownCA
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown
+                // A certificate of an authority with the same name and another key.
+                | AlertDescription::DecryptError
+                | AlertDescription::UnsupportedCertificate,
+            ) => Self::ServerCertificateRefused,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A certificate chain and key that follow their files, or that their owner replaces, and the authorities
+/// of clients, which follow their file.
 #[derive(derive_more::Debug)]
 #[debug("Certificates {{ files: {files:?}, .. }}")]
 pub struct Certificates {
     /// `None` for a pair in memory.
     files: Option<tollgate_config::Tls>,
     current: Arc<ServerCertResolver>,
-    acceptor: TlsAcceptor,
+    /// `None` if clients need no certificate.
+    clients: Option<Clients>,
+    acceptor: ArcSwap<TlsAcceptor>,
+}
+
+struct Clients {
+    file: PathBuf,
+    authorities: ArcSwap<Vec<CertificateDer<'static>>>,
 }
 
 #[derive(Debug)]
@@ -75,8 +142,7 @@ impl ResolvesServerCert for ServerCertResolver {
 }
 
 impl Certificates {
-    /// Reads the files. With `clients`, clients must have a certificate of an authority in this PEM file,
-    /// which is not read again.
+    /// Reads the files. With `clients`, clients must have a certificate of an authority in this PEM file.
     ///
     /// # Errors
     /// [`Error`].
@@ -96,31 +162,51 @@ impl Certificates {
 
     fn new(files: Option<tollgate_config::Tls>, pair: CertifiedKey, clients: Option<&Path>) -> Result<Self, Error> {
         let current = Arc::new(ServerCertResolver(ArcSwap::from_pointee(pair)));
-        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?;
-        let builder = match clients {
-            None => builder.with_no_client_auth(),
-            Some(authority) => builder.with_client_cert_verifier(verifier(authority)?),
-        };
-        let mut config = builder.with_cert_resolver(current.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let clients = clients.map(|file| {
+            let authorities = ArcSwap::from_pointee(read_chain(file)?);
+            let file = file.to_owned();
+            Ok::<_, Error>(Clients { file, authorities })
+        });
+        let clients = clients.transpose()?;
+        let trusted = clients
+            .as_ref()
+            .map(|clients| (&*clients.file, clients.authorities.load_full()));
+        let acceptor = acceptor(&current, trusted.as_ref().map(|(file, trusted)| (*file, &***trusted)))?;
         Ok(Self {
             files,
             current,
-            acceptor: Arc::new(config).into(),
+            clients,
+            acceptor: ArcSwap::from_pointee(acceptor),
         })
     }
 
-    /// Reads the files again, and returns whether the certificate is another one. New connections
-    /// use it.
+    /// Reads the files again, and returns whether they have changed. New connections use the certificate
+    /// and trust the authorities that they have now. A file that cannot be used delays no other one.
     ///
     /// # Errors
-    /// [`Error`]; the last good certificate stays.
+    /// [`Error`]; what was good last stays.
     pub fn reload(&self) -> Result<bool, Error> {
-        match &self.files {
-            Some(files) => Ok(self.store(read(files)?)),
+        let pair = match &self.files {
+            Some(files) => read(files).map(|pair| self.store(pair)),
             None => Ok(false),
+        };
+        let clients = self.reload_clients();
+        Ok(pair? | clients?)
+    }
+
+    fn reload_clients(&self) -> Result<bool, Error> {
+        let Some(clients) = &self.clients else {
+            return Ok(false);
+        };
+        let authorities = read_chain(&clients.file)?;
+        let is_changed = authorities != **clients.authorities.load();
+        if is_changed {
+            // The sessions that clients could resume are in the former one, so they end with it.
+            let acceptor = acceptor(&self.current, Some((&clients.file, &authorities)))?;
+            self.acceptor.store(Arc::new(acceptor));
+            clients.authorities.store(Arc::new(authorities));
         }
+        Ok(is_changed)
     }
 
     /// Uses another pair for new connections, and returns whether its certificate is another one.
@@ -144,21 +230,48 @@ impl Certificates {
         self.current.0.load().cert.clone()
     }
 
-    pub(super) fn acceptor(&self) -> &TlsAcceptor {
-        &self.acceptor
+    /// The last second of validity of the certificate that clients see, since the Unix epoch.
+    pub fn end(&self) -> Option<u64> {
+        certificate::end(self.current.0.load().cert.first()?)
+    }
+
+    /// As [`Certificates::end`], of the authority of clients that ends first.
+    pub fn authority_end(&self) -> Option<u64> {
+        let authorities = self.clients.as_ref()?.authorities.load();
+        authorities.iter().filter_map(certificate::end).min()
+    }
+
+    pub(super) fn acceptor(&self) -> Arc<TlsAcceptor> {
+        self.acceptor.load_full()
     }
 }
 
-/// Accepts clients with a certificate of an authority in this file.
-fn verifier(authority: &Path) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+/// - `clients`: the authorities of clients with the file that has them.
+fn acceptor(
+    current: &Arc<ServerCertResolver>,
+    clients: Option<(&Path, &[CertificateDer<'static>])>,
+) -> Result<TlsAcceptor, Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some((file, authorities)) => builder.with_client_cert_verifier(verifier(file, authorities)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::clone(current) as Arc<dyn ResolvesServerCert>);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+/// Accepts clients with a certificate of one of these authorities.
+fn verifier(file: &Path, authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in read_chain(authority)? {
-        roots.add(certificate)?;
+    for authority in authorities {
+        roots.add(authority.clone())?;
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     verifier.map_err(|source| Error::Clients {
-        path: authority.to_owned(),
+        path: file.to_owned(),
         source,
     })
 }

@@ -358,7 +358,7 @@ pub(crate) fn downgrade_errors(findings: &mut [Diagnostic]) -> Option<String> {
     first
 }
 
-/// Replaces new Applications, ApplicationSets and projects by equal `old` ones, so that comparing
+/// Replaces new Applications, ApplicationSets, projects and Secrets by equal `old` ones, so that comparing
 /// pointers shows what did not change.
 pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
     let by_name: BTreeMap<_, _> = objects(old).collect();
@@ -371,6 +371,11 @@ pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
             (ObjectContent::Application(new), ObjectContent::Application(old)) if new == old => *new = Arc::clone(old),
             (ObjectContent::Project(new), ObjectContent::Project(old)) if new == old => *new = Arc::clone(old),
             (ObjectContent::ApplicationSet(new), ObjectContent::ApplicationSet(old)) if new == old => {
+                *new = Arc::clone(old)
+            }
+            (ObjectContent::Secret { secret: new, .. }, ObjectContent::Secret { secret: old, .. })
+                if new.is_same(old) =>
+            {
                 *new = Arc::clone(old)
             }
             _ => {}

@@ -2,13 +2,17 @@
 //!
 //! Security: no error contains a credential or any text of a kubeconfig.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::error_text::{describe_client_error, describe_kubeconfig_error, short};
 use super::kinds::WATCH_SECONDS;
+use crate::certificate;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::with_causes;
 
@@ -48,6 +52,34 @@ pub(crate) async fn client_config(settings: &KubernetesState) -> Result<Config, 
             config.map_err(refused)
         }
     }
+}
+
+/// The files that a client is made of, so that it is made anew when one changes. Those of a pod are not
+/// among them, because the client library reads them again by itself.
+pub(super) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
+    let Some(file) = &settings.kubeconfig else {
+        return Vec::new();
+    };
+    // It makes the paths in the kubeconfig absolute. What cannot be read names no files.
+    let kubeconfig = Kubeconfig::read_from(file).unwrap_or_default();
+    let clusters = kubeconfig.clusters.into_iter().filter_map(|named| named.cluster);
+    let users = kubeconfig.auth_infos.into_iter().filter_map(|named| named.auth_info);
+    let named = clusters
+        .filter_map(|cluster| cluster.certificate_authority)
+        .chain(users.flat_map(|user| [user.client_certificate, user.client_key].into_iter().flatten()));
+    std::iter::once(file.clone()).chain(named.map(PathBuf::from)).collect()
+}
+
+/// The last second of validity of the client certificate, since the Unix epoch; `None` if there is none, or
+/// if a program makes it.
+pub(super) async fn certificate_end(settings: &KubernetesState) -> Option<u64> {
+    let user = client_config(settings).await.ok()?.auth_info;
+    let pem = match (user.client_certificate_data, user.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data).ok()?,
+        (None, Some(file)) => std::fs::read(file).ok()?,
+        (None, None) => return None,
+    };
+    certificate::end_of_pem(&pem)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 //! Invariant: no lock is held across an await.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::watcher::Event;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::kinds::{WatchRequirement, WatchSpec, watch_specs};
@@ -29,11 +30,17 @@ pub(super) struct SharedState {
     count: watch::Sender<u64>,
     /// Never older than the objects: it changes under the lock of `inner`.
     statuses: watch::Sender<Arc<ApplicationSetStatuses>>,
+    /// Notified when a request failed that another client might bring through.
+    client_failed: Notify,
 }
 
 struct Inner {
-    /// The client, whose server may be unreachable; without one the reason, if known.
-    client: Result<Client, Option<WatchFailure>>,
+    /// The last client that could be made, whose server may be unreachable.
+    client: Option<Client>,
+    /// Why no client can be made now; then the former one stays, if there was one.
+    client_failure: Option<WatchFailure>,
+    /// The last second of validity of the client's certificate.
+    certificate_end: Option<u64>,
     stores: Vec<WatchStore>,
 }
 
@@ -43,12 +50,15 @@ impl SharedState {
         Self {
             namespace: namespace.to_owned(),
             inner: Mutex::new(Inner {
-                client: Err(None),
+                client: None,
+                client_failure: None,
+                certificate_end: None,
                 stores: specs.into_iter().map(WatchStore::new).collect(),
             }),
             progress: Condvar::new(),
             count: watch::Sender::new(0),
             statuses: watch::Sender::default(),
+            client_failed: Notify::new(),
         }
     }
 
@@ -74,16 +84,55 @@ impl SharedState {
     }
 
     pub(super) fn client(&self) -> Option<Client> {
-        self.lock().client.as_ref().ok().cloned()
+        self.lock().client.clone()
     }
 
-    pub(super) fn record_client(&self, client: Client) {
-        self.lock().client = Ok(client);
+    /// The last second of validity of the client's certificate, since the Unix epoch.
+    pub(super) fn certificate_end(&self) -> Option<u64> {
+        self.lock().certificate_end
+    }
+
+    pub(super) fn record_client(&self, client: Client, certificate_end: Option<u64>) {
+        let mut inner = self.lock();
+        inner.client = Some(client);
+        inner.certificate_end = certificate_end;
+        let failure = inner.client_failure.take();
+        drop(inner);
+        if failure.is_some() {
+            self.notify();
+        }
     }
 
     pub(super) fn record_connection_error(&self, message: String) {
-        self.lock().client = Err(Some(WatchFailure::other(message)));
-        self.notify();
+        let failure = Some(WatchFailure::other(message));
+        let mut inner = self.lock();
+        let is_other = inner.client_failure != failure;
+        inner.client_failure = failure;
+        drop(inner);
+        if is_other {
+            self.notify();
+        }
+    }
+
+    /// Asks for another client. Several requests count as one.
+    pub(super) fn record_client_failure(&self) {
+        self.client_failed.notify_one();
+    }
+
+    pub(super) async fn client_failed(&self) {
+        self.client_failed.notified().await;
+    }
+
+    /// Waits until the credential that a program made ends, if the client has one.
+    pub(super) async fn client_expired(&self) {
+        let end = self.client().and_then(|client| *client.valid_until());
+        let Some(end) = end else {
+            return std::future::pending().await;
+        };
+        let left = end
+            .as_second()
+            .saturating_sub(k8s_openapi::jiff::Timestamp::now().as_second());
+        tokio::time::sleep(Duration::from_secs(left.try_into().unwrap_or(0))).await;
     }
 
     pub(super) fn apply<const WHOLE: bool>(&self, watch: usize, event: Event<Object<WHOLE>>) {
@@ -153,7 +202,9 @@ impl SharedState {
             }
             WatchState::Stale(failure) => Some(failure.error("what is known stays, and may be old: ")),
         };
-        inner.stores.iter().filter_map(of).collect()
+        let former = inner.client.as_ref().and(inner.client_failure.as_ref());
+        let former = former.map(|failure| failure.error("the client that was made before stays: "));
+        former.into_iter().chain(inner.stores.iter().filter_map(of)).collect()
     }
 }
 
@@ -222,9 +273,9 @@ impl Inner {
         if self.is_complete() {
             return Vec::new();
         }
-        if let Err(failure) = &self.client {
+        if self.client.is_none() {
             let unknown = WatchFailure::other("there was no answer in time".to_owned());
-            let failure = failure.as_ref().unwrap_or(&unknown);
+            let failure = self.client_failure.as_ref().unwrap_or(&unknown);
             return vec![failure.error("the API server of the control plane cannot be reached: ")];
         }
         let of = |store: &WatchStore| match &store.state {

@@ -57,6 +57,11 @@ impl WatchFailure {
         !is_list && status(error).is_some_and(|status| status.code == 410)
     }
 
+    /// Whether another client might not fail: no answer was read, or the credential is refused.
+    pub(super) fn is_of_client(error: &watcher::Error) -> bool {
+        status(error).is_none_or(|status| status.code == 401)
+    }
+
     /// A watch that ended by a bug of the gateway.
     pub(super) fn broken(spec: &WatchSpec) -> Self {
         let message = format!(

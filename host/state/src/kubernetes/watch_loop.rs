@@ -1,6 +1,7 @@
 //! The thread that watches: it passes events and errors to [`SharedState`].
 //!
-//! Invariant: a broken watch is always restarted, with a backoff if its list failed.
+//! Invariant: a broken watch is always restarted, with a backoff if its list failed. The client never
+//! stays older than the files that it is made of.
 //! Security: the client library must not log here. It logs answers that it cannot parse, and
 //! answers contain Secrets.
 
@@ -10,24 +11,28 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _};
+use kube::Api;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{DefaultBackoff, Event, watcher};
-use kube::{Api, Client};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
-use super::connect::connect;
+use super::connect::{self, connect};
 use super::kinds::WatchSpec;
 use super::object::Object;
 use super::shared_state::SharedState;
 use super::watch_failure::WatchFailure;
 use crate::decode::read::ObjectKind;
+use crate::watch::{FileEvents, Timing, Watch, watch};
 use tollgate_config::KubernetesState;
 
 /// Time between two attempts to read the settings' files.
 const CONNECT_RETRY: Duration = Duration::from_secs(2);
+
+/// Least time between two clients that are made because of failures: it may run a program.
+const CLIENT_INTERVAL: Duration = Duration::from_secs(10);
 
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
@@ -57,7 +62,7 @@ async fn restart_on_panic<F: Future<Output = ()>>(shared: &Arc<SharedState>, wor
     let mut backoff = DefaultBackoff::default();
     while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
         shared.fail_all();
-        tokio::time::sleep(next_backoff(&mut backoff)).await;
+        sleep(next_backoff(&mut backoff)).await;
     }
 }
 
@@ -65,19 +70,66 @@ fn next_backoff(backoff: &mut DefaultBackoff) -> Duration {
     backoff.next().unwrap_or(MAX_BACKOFF).min(MAX_BACKOFF)
 }
 
+/// Watches with a client that is made anew when its files change. Until they can be used, the former one
+/// stays.
 async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
-    let client = loop {
-        match connect(settings).await {
-            Ok(client) => break client,
-            Err(message) => shared.record_connection_error(message),
+    let mut files = follow(settings).await;
+    while !make_client(shared, settings).await {
+        sleep(CONNECT_RETRY).await;
+    }
+    loop {
+        let replaced = async {
+            let mut made_at = Instant::now();
+            loop {
+                let needed = async {
+                    sleep_until(made_at + CLIENT_INTERVAL).await;
+                    tokio::select! {
+                        () = shared.client_failed() => {}
+                        () = shared.client_expired() => {}
+                    }
+                };
+                let is_change = tokio::select! {
+                    _ = files.changed() => true,
+                    () = needed => false,
+                };
+                made_at = Instant::now();
+                if is_change {
+                    // It may name others now.
+                    files = follow(settings).await;
+                }
+                let is_made = make_client(shared, settings).await;
+                // What fails takes the new client by itself. What works goes on, unless the settings may lead
+                // to another server, because to begin anew is to read everything again.
+                if is_change && is_made {
+                    return;
+                }
+            }
+        };
+        let watching = supervise_watches(shared, |number, spec| run_watch(Arc::clone(shared), number, spec));
+        tokio::select! {
+            () = replaced => {}
+            () = watching => return,
         }
-        tokio::time::sleep(CONNECT_RETRY).await;
-    };
-    shared.record_client(client.clone());
-    supervise_watches(shared, |number, spec| {
-        run_watch(Arc::clone(shared), number, spec, client.clone())
-    })
-    .await;
+    }
+}
+
+/// Follows the files that a client is made of. Call it before they are read.
+async fn follow(settings: &KubernetesState) -> Watch {
+    watch(connect::files(settings), Timing::default(), FileEvents::IfAvailable).await
+}
+
+/// Makes a client of the settings' files as they are now, and returns whether that was possible.
+async fn make_client(shared: &SharedState, settings: &KubernetesState) -> bool {
+    match connect(settings).await {
+        Ok(client) => {
+            shared.record_client(client, connect::certificate_end(settings).await);
+            true
+        }
+        Err(message) => {
+            shared.record_connection_error(message);
+            false
+        }
+    }
 }
 
 /// Keeps every watch running. One that ended or panicked counts as stale and is restarted.
@@ -94,7 +146,7 @@ where
             task.spawn(start(number, spec.clone()));
             task.join_next().await;
             shared.fail(number, WatchFailure::broken(&spec));
-            tokio::time::sleep(next_backoff(&mut backoff)).await;
+            sleep(next_backoff(&mut backoff)).await;
         }
     });
     join_all(supervised).await;
@@ -141,24 +193,25 @@ impl Failures {
     }
 }
 
-async fn run_watch(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client) {
+async fn run_watch(shared: Arc<SharedState>, number: usize, spec: WatchSpec) {
     match spec.kind == ObjectKind::ApplicationSet {
-        true => run_watch_as::<true>(shared, number, spec, client).await,
-        false => run_watch_as::<false>(shared, number, spec, client).await,
+        true => run_watch_as::<true>(shared, number, spec).await,
+        false => run_watch_as::<false>(shared, number, spec).await,
     }
 }
 
 /// Keeps one watch running. After any error it lists again: only a complete list proves that the
 /// watch is up to date, and a server restored from a backup counts from an earlier version.
-async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client) {
+async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize, spec: WatchSpec) {
     let kind = spec.api();
-    let api: Api<Object<WHOLE>> = match &spec.namespace {
-        Some(namespace) => Api::namespaced_with(client, namespace, &kind),
-        None => Api::all_with(client, &kind),
-    };
     let mut failures = Failures::default();
-    loop {
-        let mut events = watcher(api.clone(), spec.config()).boxed();
+    // Each time with the client that is the newest then.
+    while let Some(client) = shared.client() {
+        let api: Api<Object<WHOLE>> = match &spec.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+            None => Api::all_with(client, &kind),
+        };
+        let mut events = watcher(api, spec.config()).boxed();
         let error = loop {
             match events.next().await {
                 Some(Ok(event)) => {
@@ -175,8 +228,11 @@ async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize
         let action = failures.record_failure(WatchFailure::is_expired(&error));
         if action.is_stale {
             shared.fail(number, WatchFailure::of(&spec, &error));
+            if WatchFailure::is_of_client(&error) {
+                shared.record_client_failure();
+            }
         }
-        tokio::time::sleep(action.wait).await;
+        sleep(action.wait).await;
     }
 }
 

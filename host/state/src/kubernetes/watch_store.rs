@@ -185,7 +185,7 @@ pub(super) fn name_of<const WHOLE: bool>(object: &Object<WHOLE>) -> ObjectName {
     }
 }
 
-/// Whether an Application, an ApplicationSet or a project decoded to the same as before. Argo CD
+/// Whether an Application, an ApplicationSet, a project or a Secret decoded to the same as before. Argo CD
 /// writes the status of Applications and ApplicationSets all the time, and the status does not
 /// matter here.
 fn is_unchanged(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
@@ -196,6 +196,19 @@ fn is_unchanged(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
         (ObjectContent::Application(new), ObjectContent::Application(old)) => Arc::ptr_eq(new, old),
         (ObjectContent::Project(new), ObjectContent::Project(old)) => Arc::ptr_eq(new, old),
         (ObjectContent::ApplicationSet(new), ObjectContent::ApplicationSet(old)) => is_same_set(new, old),
+        // What a Secret says of a cluster or repository includes its annotations and its version.
+        (
+            ObjectContent::Secret {
+                secret: new,
+                cluster: None,
+                repository: None,
+            },
+            ObjectContent::Secret {
+                secret: old,
+                cluster: None,
+                repository: None,
+            },
+        ) => Arc::ptr_eq(new, old),
         (ObjectContent::Unused, ObjectContent::Unused) => true,
         _ => false,
     };

@@ -1,10 +1,11 @@
 //! Computes one digest over everything below some paths; it changes when they do. The number of
 //! files and the bytes read of each are bounded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
@@ -14,6 +15,13 @@ use crate::directory::GITLAB;
 const MAX_CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
 const MAX_FILES: usize = 100_000;
+
+/// A file may have changed within the granularity of its times, which is two seconds at most, without another
+/// time. So its digest is kept only if its times were older when it was read.
+const COARSE_TIMES: Duration = Duration::from_secs(4);
+
+/// After this time every file is read again, because the clock of a file server may be wrong.
+const MAX_DIGEST_AGE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
@@ -25,7 +33,33 @@ pub(super) enum Depth {
 
 pub(super) type Fingerprint = [u8; 32];
 
-struct FingerprintBuilder {
+/// Inode, size, and times of modification and change.
+type FileVersion = [i64; 6];
+
+/// The digests of files, so that those that did not change are not read again.
+pub(super) struct Digests {
+    known: HashMap<PathBuf, (FileVersion, [u8; 32])>,
+    since: Instant,
+    /// [`COARSE_TIMES`], but in tests.
+    pub(super) coarse_times: Duration,
+    /// Files that were read.
+    pub(super) read: usize,
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            since: Instant::now(),
+            coarse_times: COARSE_TIMES,
+            read: 0,
+        }
+    }
+}
+
+struct FingerprintBuilder<'a> {
+    digests: &'a mut Digests,
+    before: HashMap<PathBuf, (FileVersion, [u8; 32])>,
     digest: Sha256,
     depth: Depth,
     visited: BTreeSet<PathBuf>,
@@ -33,8 +67,15 @@ struct FingerprintBuilder {
 }
 
 /// Fingerprints everything below `paths` that is not hidden, and `.gitlab`. Blocking.
-pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
+pub(super) fn take(paths: &[PathBuf], depth: Depth, digests: &mut Digests) -> Fingerprint {
+    let mut before = std::mem::take(&mut digests.known);
+    if digests.since.elapsed() >= MAX_DIGEST_AGE {
+        before.clear();
+        digests.since = Instant::now();
+    }
     let mut builder = FingerprintBuilder {
+        digests,
+        before,
         digest: Sha256::new(),
         depth,
         visited: BTreeSet::new(),
@@ -46,7 +87,7 @@ pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
     builder.digest.finalize().into()
 }
 
-impl FingerprintBuilder {
+impl FingerprintBuilder<'_> {
     fn path(&mut self, path: &Path) {
         self.files = self.files.saturating_add(1);
         if self.files > MAX_FILES {
@@ -85,23 +126,41 @@ impl FingerprintBuilder {
 
     fn file(&mut self, path: &Path, metadata: &Metadata) {
         use std::os::unix::fs::MetadataExt;
-        for number in [metadata.ino(), metadata.len()] {
-            self.field(&number.to_le_bytes());
-        }
-        for time in [
+        let version: FileVersion = [
+            metadata.ino().cast_signed(),
+            metadata.len().cast_signed(),
             metadata.mtime(),
             metadata.mtime_nsec(),
             metadata.ctime(),
             metadata.ctime_nsec(),
-        ] {
-            self.field(&time.to_le_bytes());
+        ];
+        for number in version {
+            self.field(&number.to_le_bytes());
         }
         if self.depth == Depth::Contents && metadata.is_file() && metadata.len() <= MAX_CONTENT_BYTES {
-            match fs::read(path) {
-                Ok(bytes) => self.field(&Sha256::digest(bytes)),
+            match self.digest(path, version) {
+                Ok(digest) => self.field(&digest),
                 Err(error) => self.absent(&error),
             }
         }
+    }
+
+    fn digest(&mut self, path: &Path, version: FileVersion) -> io::Result<[u8; 32]> {
+        if let Some((known, digest)) = self.before.remove(path)
+            && known == version
+        {
+            self.digests.known.insert(path.to_owned(), (version, digest));
+            return Ok(digest);
+        }
+        let [_, _, modified, _, changed, _] = version;
+        let latest = UNIX_EPOCH + Duration::from_secs(modified.max(changed).try_into().unwrap_or(0));
+        let age = SystemTime::now().duration_since(latest).unwrap_or_default();
+        let digest = Sha256::digest(fs::read(path)?).into();
+        self.digests.read = self.digests.read.saturating_add(1);
+        if age >= self.digests.coarse_times {
+            self.digests.known.insert(path.to_owned(), (version, digest));
+        }
+        Ok(digest)
     }
 
     fn absent(&mut self, error: &io::Error) {

@@ -1,9 +1,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::fingerprint::{Depth, take};
+use super::fingerprint::{self, Depth, Digests};
 use super::{FileEvents, Timing, Watch, watch};
 
 const FAST: Timing = Timing {
@@ -11,6 +11,11 @@ const FAST: Timing = Timing {
     max_delay: Duration::from_millis(500),
     poll: Duration::from_millis(100),
 };
+
+/// Without earlier digests.
+fn take(paths: &[PathBuf], depth: Depth) -> [u8; 32] {
+    fingerprint::take(paths, depth, &mut Digests::default())
+}
 
 async fn start(folder: &Path, events: FileEvents) -> Watch {
     watch(vec![folder.to_owned()], FAST, events).await
@@ -117,4 +122,36 @@ fn symbolic_link_loops_terminate() {
     symlink("missing", folder.path().join("dangling")).unwrap();
     let paths = [folder.path().to_owned()];
     assert_eq!(take(&paths, Depth::Metadata), take(&paths, Depth::Metadata));
+}
+
+#[test]
+fn only_files_that_changed_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [folder.path().to_owned()];
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let check = |digests: &mut Digests| {
+        let before = digests.read;
+        let taken = fingerprint::take(&paths, Depth::Contents, digests);
+        (taken, digests.read - before)
+    };
+    write("a.yaml", "a");
+    write("b.yaml", "b");
+    // Files that are so new may change again without another time.
+    let mut digests = Digests::default();
+    let (first, read) = check(&mut digests);
+    assert_eq!(read, 2);
+    assert_eq!(check(&mut digests), (first, 2));
+
+    digests.coarse_times = Duration::ZERO;
+    assert_eq!(check(&mut digests), (first, 2));
+    assert_eq!(check(&mut digests), (first, 0));
+    replace(folder.path(), "a.yaml", "c");
+    let (second, read) = check(&mut digests);
+    assert_ne!(second, first);
+    assert_eq!(read, 1);
+    assert_eq!(check(&mut digests), (second, 0));
+    fs::remove_file(folder.path().join("b.yaml")).unwrap();
+    let (third, read) = check(&mut digests);
+    assert_ne!(third, second);
+    assert_eq!(read, 0);
 }

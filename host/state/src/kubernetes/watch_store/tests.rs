@@ -7,7 +7,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::{WatchState, WatchStore};
-use crate::decode::read::{DecodedItem, ObjectContent, ObjectKind};
+use crate::decode::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};
 use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::watch_failure::WatchFailure;
@@ -421,4 +421,47 @@ fn a_forbidden_namespace_makes_only_its_own_watch_unavailable() {
     let missing = refused(&team, 404);
     team.fail(missing.clone());
     assert_eq!(team.state, WatchState::Syncing(Some(missing)));
+}
+
+/// Every write of a Secret would else make everybody sign in again.
+#[test]
+fn a_write_of_a_secret_that_changes_no_value_is_no_change() {
+    let secret = |version: &str, note: &str, kind: &str, value: &str| {
+        object(&json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": "s", "namespace": "argocd", "uid": "s", "resourceVersion": version,
+                "labels": {"argocd.argoproj.io/secret-type": kind}, "annotations": {"note": note},
+            },
+            // `prod`, `https://prod.example` and `{}`.
+            "data": {
+                "name": "cHJvZA==", "server": "aHR0cHM6Ly9wcm9kLmV4YW1wbGU=", "config": "e30=", "token": value,
+            },
+        }))
+    };
+    let pointer = |store: &WatchStore| {
+        let items: Vec<_> = store.decoded_items().collect();
+        match &items[0][0] {
+            DecodedItem::Object(DecodedObject {
+                content: ObjectContent::Secret { secret, .. },
+                ..
+            }) => Arc::clone(secret),
+            _ => panic!("no Secret"),
+        }
+    };
+    for (kind, is_plain) in [("other", true), ("cluster", false)] {
+        let mut store = listed(ObjectKind::Secret, vec![secret("1", "a", kind, "eA==")]);
+        let before = pointer(&store);
+        // What a Secret says of a cluster includes its annotations, and nobody signs in by it.
+        let changed = apply(&mut store, Event::Apply(secret("2", "b", kind, "eA==")));
+        assert_eq!(changed, !is_plain, "{kind}");
+        assert!(Arc::ptr_eq(&pointer(&store), &before), "{kind}");
+        assert!(
+            apply(&mut store, Event::Apply(secret("3", "b", kind, "eQ=="))),
+            "{kind}"
+        );
+        assert!(!Arc::ptr_eq(&pointer(&store), &before), "{kind}");
+        let labeled = secret("4", "b", "third", "eQ==");
+        assert!(apply(&mut store, Event::Apply(labeled)), "{kind}");
+    }
 }
