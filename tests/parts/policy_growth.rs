@@ -246,7 +246,7 @@ fn texts_numbers_and_depth_are_bounded() {
     // A key that is not text is formatted as text, which escapes its quotes. Nested keys are
     // escaped again at each level.
     let keys = |levels| nested_rules(levels, "{\"a\": 1}", &|name| format!("NEW := {{{name}: 1}}\n"));
-    refused("not startswith(x24, \"a\")", &keys(24), "written out");
+    refused("key := x24\n\tnot startswith(key, \"a\")", &keys(24), "written out");
     accepted("count(x24) == 1\n\tsprintf(\"%v\", [x4]) != \"\"", &keys(24));
     let squares = nested_rules(20, "1234567", &|name| format!("NEW := {name} * {name}\n"));
     refused("x20 > 0", &squares, "digits");

@@ -79,7 +79,7 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
     found
 }
 
-/// Paths of rules that have a value for every input: those with a default, sets, and literals.
+/// Paths of rules that have a value for every input: those with a default, sets, literals and comprehensions.
 fn rules_with_a_value(modules: &[Module]) -> BTreeSet<Path> {
     let has_a_value = |rule: &Rule| match rule {
         Rule::Default { args, .. } => args.is_empty(),
@@ -96,7 +96,7 @@ fn rules_with_a_value(modules: &[Module]) -> BTreeSet<Path> {
                 },
             bodies,
             ..
-        } => bodies.is_empty() && indices(refr).next().is_none() && is_literal(&assign.value),
+        } => bodies.is_empty() && indices(refr).next().is_none() && is_independent(&assign.value),
         Rule::Spec { .. } => false,
     };
     let rules = modules.iter().flat_map(|module| {
@@ -441,9 +441,15 @@ impl<'a> Checker<'a> {
         match expr {
             Expr::Var { span, .. } if !self.global.contains(span.text()) => bound.contains_key(span.text()),
             Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => {
-                !matches!(syntax::base(expr), Expr::Var { span, .. } if bound.contains_key(span.text()) && !self.global.contains(span.text()))
-                    && indices(expr).next().is_none()
-                    && fixed_start(expr).is_some_and(|path| self.is_always_there(&path))
+                let path = fixed_start(expr).filter(|_| indices(expr).next().is_none());
+                path.is_some_and(|path| match path.split_first() {
+                    Some((name, below))
+                        if bound.contains_key(name.as_str()) && !self.global.contains(name.as_str()) =>
+                    {
+                        self.element_has(name, below)
+                    }
+                    _ => self.is_always_there(&path),
+                })
             }
             Expr::String { .. }
             | Expr::RawString { .. }
@@ -476,6 +482,14 @@ impl<'a> Checker<'a> {
         let name = fixed_start(function).unwrap_or_default().join(".");
         // Of nothing there is no least.
         builtins::arity(&name).is_some() && !matches!(name.as_str(), "max" | "min")
+    }
+
+    /// Whether a variable is an element of a list of the input, whose elements all have a value at the path.
+    fn element_has(&self, name: &str, path: &[String]) -> bool {
+        let list = self.types.list_of(name).filter(|list| indices(list).next().is_none());
+        let list = list.and_then(fixed_start).unwrap_or_default();
+        let in_input = list.split_first().filter(|(first, _)| *first == "input");
+        in_input.is_some_and(|(_, list)| schema::elements_require(self.schema, list, path))
     }
 
     /// Whether a path has a value for every input.
@@ -580,9 +594,10 @@ fn negated_operand(operand: &Expr) -> Diagnostic {
     Diagnostic::error(start_of(operand), message).with_hint(hint)
 }
 
-/// Whether an expression has no variables, references or calls.
-fn is_literal(expr: &Expr) -> bool {
+/// Whether an expression has a value whatever variables, references and calls have.
+fn is_independent(expr: &Expr) -> bool {
     match expr {
+        Expr::ArrayCompr { .. } | Expr::SetCompr { .. } | Expr::ObjectCompr { .. } => true,
         Expr::String { .. }
         | Expr::RawString { .. }
         | Expr::Number { .. }
@@ -591,7 +606,7 @@ fn is_literal(expr: &Expr) -> bool {
         | Expr::Array { .. }
         | Expr::Set { .. }
         | Expr::Object { .. }
-        | Expr::UnaryExpr { .. } => syntax::parts(expr).exprs.into_iter().all(is_literal),
+        | Expr::UnaryExpr { .. } => syntax::parts(expr).exprs.into_iter().all(is_independent),
         _ => false,
     }
 }

@@ -34,9 +34,25 @@ pub(super) fn unknown_field(schema: &Value, path: &[String], location: &Location
 
 /// Whether every value that the schema permits has a value at the path.
 pub(super) fn is_required(schema: &Value, path: &[String]) -> bool {
-    let Some(mut at) = resolved(schema, schema).filter(|at| at.get("type").is_some_and(|kind| kind == "object")) else {
-        return false;
-    };
+    resolved(schema, schema).is_some_and(|at| requires(schema, at, path))
+}
+
+/// Whether every element of the list at a path has a value at `below`, if there is such a list.
+pub(super) fn elements_require(schema: &Value, list: &[String], below: &[String]) -> bool {
+    let whole = resolved(schema, schema);
+    let at = list.iter().try_fold(whole, |at, part| {
+        let next = at?.get("properties")?.get(part)?;
+        Some(resolved(schema, next))
+    });
+    let list = at
+        .flatten()
+        .filter(|at| at.get("type").is_some_and(|kind| kind == "array"));
+    let element = list.and_then(|list| resolved(schema, list.get("items")?));
+    element.is_some_and(|element| requires(schema, element, below))
+}
+
+/// Whether every value that a part of the schema permits has a value at the path.
+fn requires<'s>(schema: &'s Value, mut at: &'s Value, path: &[String]) -> bool {
     for part in path {
         let required = at.get("required").and_then(Value::as_array);
         let is_required = at.get("type").is_some_and(|kind| kind == "object")

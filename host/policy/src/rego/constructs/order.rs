@@ -45,6 +45,8 @@ const MAX_STEPS: usize = 12;
 #[derive(Default)]
 pub(super) struct Types<'a> {
     origins: BTreeMap<&'a str, Vec<Option<&'a Expr>>>,
+    /// The collections of variables that stand for their elements.
+    collections: BTreeMap<&'a str, &'a Expr>,
 }
 
 impl<'a> Types<'a> {
@@ -85,6 +87,9 @@ impl<'a> Types<'a> {
                     for pattern in key.iter().chain([value]) {
                         self.add(pattern, Some(collection));
                     }
+                    if let Expr::Var { span, .. } = &**value {
+                        self.collections.insert(span.text(), collection);
+                    }
                     self.expr(collection);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
@@ -98,6 +103,7 @@ impl<'a> Types<'a> {
                     for name in key.iter().chain([value]) {
                         self.origins.entry(name.text()).or_default().push(Some(domain));
                     }
+                    self.collections.insert(value.text(), domain);
                     self.expr(domain);
                     self.query(query);
                 }
@@ -135,6 +141,12 @@ impl<'a> Types<'a> {
         let holds_set = |side| self.holds_set(checker, side, 0);
         let is_flat_set = |side: &Expr| self.is_flat_set(checker, side, 0);
         !scalar(lhs) && !scalar(rhs) && (holds_set(lhs) || holds_set(rhs)) && !(is_flat_set(lhs) && is_flat_set(rhs))
+    }
+
+    /// The collection of which a variable is an element, if that alone gives it its value.
+    pub(super) fn list_of(&self, name: &str) -> Option<&'a Expr> {
+        let is_only = self.origins(name).is_some_and(|origins| origins.len() == 1);
+        self.collections.get(name).copied().filter(|_| is_only)
     }
 
     fn origins(&self, name: &str) -> Option<&[Option<&'a Expr>]> {
