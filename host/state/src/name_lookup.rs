@@ -3,8 +3,8 @@
 //! The system's call cannot be cancelled: while DNS hangs, each lookup holds its thread for up to a minute.
 //! In the runtime's pool of blocking threads, such lookups would hold up reloads and withdrawal.
 //!
-//! Invariant: at most [`MAX_LOOKUPS`] run at once, and one of each name. Who waits does so for at most
-//! [`MAX_WAIT`].
+//! Invariant: at most 64 run at once, and one of each name. Who waits does so for at most
+//! 10 seconds.
 
 use std::collections::HashMap;
 use std::io;
