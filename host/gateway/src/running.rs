@@ -258,14 +258,6 @@ impl RunningGateway {
             (admin.clone(), checker),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
-        let console = config.authentication.console.as_ref();
-        tracing::info!(
-            listen = %address,
-            admin = %admin_address,
-            console = console.map(|console| tracing::field::display(&console.url)),
-            "listening"
-        );
-
         if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {
             let current = Arc::clone(&current);
             helpers.spawn(reporter.run(move || current.load().agents().cloned()));
@@ -293,6 +285,14 @@ impl RunningGateway {
             }
             None => None,
         };
+        let console = config.authentication.console.as_ref();
+        // The last of the listeners, for whoever waits for this line.
+        tracing::info!(
+            listen = %address,
+            admin = %admin_address,
+            console = console.map(|console| tracing::field::display(&console.url)),
+            "listening"
+        );
         admin_listener.start(admin);
         let retired = RetiredSnapshots::default();
         helpers.spawn(retired.clone().run());

@@ -114,10 +114,10 @@ pub(crate) fn argocd(
     sets: ApplicationSetsServer,
 ) -> Result<Option<ArgocdRoute>, Error> {
     check_argocd_path(uri.path())?;
+    check_segments(uri.path())?;
     if !is_argocd(uri.path(), sets) {
         return Ok(None);
     }
-    check_segments(uri.path())?;
     let path = decoded(uri.path());
     // argocd-server decodes the path of a call of gRPC-Web, too.
     let transport = Transport::of(method, &path, fields);
@@ -140,10 +140,14 @@ pub(crate) fn argocd(
 // SECURITY: its router takes a colon at the end off, and lets empty segments stand for a name.
 // Source: grpc-gateway 1.16, `runtime/mux.go` and `runtime/pattern.go`.
 fn check_segments(path: &str) -> Result<(), Error> {
+    let whole = percent_decode_str(path).decode_utf8_lossy();
+    // Their backends read what follows the name.
+    if is_below(&whole, "/api/v1/extensions") {
+        return Ok(());
+    }
     if read_path(path).ends_with(':') {
         return Err(Error::TrailingColon);
     }
-    let whole = percent_decode_str(path).decode_utf8_lossy();
     let is_api = is_below(&whole, "/api/v1") && !is_below(&whole, "/api/v1/session");
     let read = if is_decoded(path) { whole.as_ref() } else { path };
     match is_api && (read.contains("//") || read.ends_with('/')) {
@@ -342,6 +346,14 @@ mod tests {
         ] {
             assert_eq!(of(&Method::GET, path, None), Err(Error::EmptySegment), "{path}");
         }
+        // What follows the name of an extension is its backend's.
+        for path in ["/api/v1/extensions/echo/", "/api/v1/extensions/echo/a//b:"] {
+            assert_eq!(of(&Method::GET, path, None), Ok("own"), "{path}");
+        }
+        assert_eq!(
+            of(&Method::GET, "/api/v1//extensions/echo/", None),
+            Err(Error::EmptySegment)
+        );
         assert_eq!(
             of(&Method::GET, "/api/v1/clusters/https:%2F%2Fa:6443", None),
             Ok("session")
