@@ -54,6 +54,8 @@ impl Judge {
         command
             // With fewer garbage collections, the differentials take a tenth less time.
             .env("GOGC", "800")
+            // Below the bound of memory that the program of the engines gives itself.
+            .env("GOMEMLIMIT", "4GiB")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // It logs each call of git there.
