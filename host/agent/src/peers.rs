@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::client::conn::http2::SendRequest;
+use tokio::sync::watch;
 use url::Url;
 use uuid::Uuid;
 
@@ -65,7 +65,7 @@ pub struct RemoteAgent {
 pub struct Peers {
     state: Mutex<State>,
     /// Certificates of those that may connect.
-    certificates: Arc<ArcSwap<HashSet<CertificateHash>>>,
+    certificates: watch::Sender<HashSet<CertificateHash>>,
 }
 
 #[derive(Debug, Default)]
@@ -104,11 +104,11 @@ impl Peers {
         self.state().identity = Some(identity);
     }
 
-    /// Sets which other replicas there are, and which agents are connected to them. Connects to new ones, and
-    /// sends nothing more to those that are gone. Needs a Tokio runtime.
+    /// Sets which other replicas there are, and which agents are connected to them. Connects to new ones,
+    /// sends nothing more to those that are gone, and ends what they have open here. Needs a Tokio runtime.
     pub fn set(&self, replicas: Vec<Replica>, agents: Vec<RemoteAgent>) {
         let certificates = replicas.iter().map(|replica| replica.certificate).collect();
-        self.certificates.store(Arc::new(certificates));
+        self.certificates.send_replace(certificates);
         let mut state = self.state();
         let Some(identity) = state.identity.clone() else { return };
         let links = &mut state.links;
@@ -136,8 +136,8 @@ impl Peers {
     }
 
     /// The certificates of the other replicas.
-    pub(crate) fn certificates(&self) -> &Arc<ArcSwap<HashSet<CertificateHash>>> {
-        &self.certificates
+    pub(crate) fn certificates(&self) -> watch::Receiver<HashSet<CertificateHash>> {
+        self.certificates.subscribe()
     }
 
     /// The agents that are connected to the other replicas.

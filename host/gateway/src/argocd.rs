@@ -137,9 +137,10 @@ impl RouteHandler<()> for ArgocdRoute {
         let principal = self.authenticate(&head, gateway, (client, &snapshot), record).await?;
         let principal = principal.as_ref();
         // Held from here on, because the content that a policy reads is in memory.
-        let held = principal
-            .map(|principal| gateway.persons.acquire(principal.limit_key()))
-            .transpose()?;
+        let held = match principal {
+            Some(principal) => gateway.persons.acquire(principal.limit_key())?,
+            None => gateway.strangers_at_argocd.enter(client)?,
+        };
         let request = (*self, &head, &mut body);
         let authenticated_by = snapshot.generation;
         let decided = permit::authorize(request, principal, (gateway, snapshot), record).await;
@@ -169,8 +170,8 @@ impl RouteHandler<()> for ArgocdRoute {
         }
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
         let mut outbound = cleaned.seal_for_argocd((upstream, path), client)?;
-        if let Some((principal, held)) = principal.zip(held) {
-            outbound.hold(held);
+        outbound.hold(held);
+        if let Some(principal) = principal {
             outbound.expire_with_credential(principal.expires_at(), record.id());
         }
         let reauthorization = Reauthorization::Argocd(reauthorization);

@@ -15,6 +15,7 @@
 //! | `operations` | the API about the gateway itself: decisions, permissions, plugins, state |
 //! | `sign_in` | people sign in to the gateway itself, by a browser or on the command line |
 //! | [`console`] | what the console's pages may ask of the gateway |
+//! | `strangers` | bounds requests of people who are not signed in |
 //! | `rejection` | maps errors to responses |
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
@@ -53,3 +54,4 @@ mod route;
 pub mod running;
 mod sign_in;
 pub mod snapshot;
+mod strangers;

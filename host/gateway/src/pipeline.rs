@@ -31,6 +31,7 @@ use crate::sign_in::route::is_console;
 use crate::sign_in::theme::Theme;
 use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
 use crate::snapshot::Snapshot;
+use crate::strangers::Strangers;
 use tollgate_config::{Config, ConsoleHost};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::login::is_for_console;
@@ -59,6 +60,8 @@ pub(crate) struct Gateway {
     pub(crate) persons: Arc<Limiter>,
     /// As `persons`, for pages of the console. What a page asks counts in `persons`.
     pub(crate) pages: Arc<Limiter>,
+    /// What argocd-server serves to people who are not signed in.
+    pub(crate) strangers_at_argocd: Strangers,
     /// Bounds the work in [`Gateway::run_blocking`].
     blocking: Arc<Semaphore>,
     /// Bounds how many of them run a policy.
@@ -117,6 +120,7 @@ impl Gateway {
             public_keys,
             persons: Limiter::new(&limits),
             pages: Limiter::new(&limits),
+            strangers_at_argocd: Strangers::at_argocd(&config.limits),
             blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
             policy_runs: Arc::new(Semaphore::new(MAX_POLICY_RUNS)),
             kubernetes_state,

@@ -29,6 +29,7 @@ use crate::platform::api;
 use crate::projects::update;
 use crate::sign_in;
 use crate::sign_in::theme::Theme;
+use crate::strangers;
 use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
@@ -59,6 +60,8 @@ pub(crate) enum Rejection {
     Plugin(#[from] plugin::CallError),
     #[error(transparent)]
     Limit(#[from] forward::LimitExceeded),
+    #[error(transparent)]
+    TooManyStrangers(#[from] strangers::TooMany),
     #[error(transparent)]
     Assertion(#[from] tollgate_proxy::assertion::Error),
     #[error(transparent)]
@@ -205,6 +208,13 @@ impl Rejection {
             Self::Plugin(error) => plugin_error(error),
             Self::Limit(error) => denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", text())
                 .retry_after(Some(error.retry_after_seconds)),
+            Self::TooManyStrangers(error) => {
+                let reason = match error {
+                    strangers::TooMany::OfAddress => "too_many_requests_of_address",
+                    strangers::TooMany::InTotal => "too_many_requests_of_strangers",
+                };
+                denied(StatusCode::TOO_MANY_REQUESTS, reason, text()).retry_after(Some(1))
+            }
             Self::Assertion(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "assertion_failed", NOT_PREPARED),
             Self::Headers(error) => headers_error(error),
             Self::Forward(error) => forward_error(error),

@@ -288,7 +288,9 @@ impl RunningGateway {
         let reloading = (current, Arc::clone(&open_exchanges), retired);
         helpers.spawn(reload_on(requests, loader, reloading, findings));
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
-        let server = server.behind(config.trusted_proxies.clone(), config.proxy_protocol);
+        let server = server
+            .behind(config.trusted_proxies.clone(), config.proxy_protocol)
+            .counted_by(metrics.connections_closed.clone());
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
         Ok(Self {
             address,

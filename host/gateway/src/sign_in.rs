@@ -8,10 +8,8 @@
 //! makes one login, for whoever began it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, request};
-use moka::sync::Cache;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -20,6 +18,7 @@ use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
+use crate::strangers::Strangers;
 use tollgate_core::user::User;
 use tollgate_identity::access::issuer_only_user;
 use tollgate_identity::authenticate::login::is_for_console;
@@ -39,21 +38,19 @@ mod error;
 pub(crate) mod pages;
 pub(crate) mod route;
 pub(crate) mod theme;
+mod tries;
 
 pub(crate) use api::is_public;
 pub(crate) use cookies::remove as remove_cookies;
 pub(crate) use error::Error;
 
 use route::ConsoleRoute;
+use tries::CodeTries;
 
 /// Marks a page that says that something was refused, with the reason for the record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefusedPage(pub(crate) &'static str);
 
-/// How long wrong codes of a device count.
-const TRIES_WINDOW: Duration = Duration::from_mins(10);
-/// Wrong codes of devices that one login may enter in that time.
-const MAX_TRIES: u32 = 5;
 /// The status of a page that is shown with a problem.
 const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 
@@ -61,8 +58,9 @@ const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 #[derive(Debug)]
 pub(crate) struct SignInState {
     pub(crate) logins: Arc<Logins>,
-    /// Wrong codes of devices, by the login that entered them.
-    tries: Cache<Uuid, u32>,
+    tries: CodeTries,
+    /// Requests of people who are not signed in.
+    strangers: Strangers,
     /// The pages for whoever is signed in. `None` if there are none.
     pages: Option<Arc<dyn Pages>>,
 }
@@ -72,7 +70,8 @@ impl SignInState {
         Self {
             logins,
             pages,
-            tries: Cache::builder().max_capacity(10_000).time_to_live(TRIES_WINDOW).build(),
+            strangers: Strangers::at_sign_in(),
+            tries: CodeTries::default(),
         }
     }
 }
@@ -100,6 +99,23 @@ impl SignIn<'_> {
             record.front = "console";
             record.is_of_page = reads && is_page;
         });
+        // Of what asks an issuer or the store for somebody who is not signed in, few are open at once.
+        let _held = match route {
+            ConsoleRoute::Begin(_)
+            | ConsoleRoute::Callback(_)
+            | ConsoleRoute::Password
+            | ConsoleRoute::SignedOut
+            | ConsoleRoute::BackChannelLogout(_) => Some(self.state.strangers.enter(self.client)?),
+            ConsoleRoute::Page
+            | ConsoleRoute::Style
+            | ConsoleRoute::Icon
+            | ConsoleRoute::SignIn
+            | ConsoleRoute::SignOut
+            | ConsoleRoute::Login
+            | ConsoleRoute::AnswerLogin
+            | ConsoleRoute::Device
+            | ConsoleRoute::AnswerDevice => None,
+        };
         let console = self.state.logins.console();
         if let ConsoleRoute::BackChannelLogout(method) = route {
             return self.back_channel_logout(method, (head, body)).await;

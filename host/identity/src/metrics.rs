@@ -3,6 +3,7 @@
 //! Security: no label names a person or a session. Agents appear only by number, which the state
 //! bounds.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -16,6 +17,10 @@ use tollgate_core::agent::AgentId;
 
 /// Bounds of the times of the store, in seconds.
 const STORE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
+
+/// Tokens with a key that their issuer may have had since its keys were fetched a moment ago. Of the whole
+/// process: an issuer's keys outlive each state.
+pub(crate) static KEY_FETCHES_SPARED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// One label and its value.
 type Label<V> = [(&'static str, V); 1];
@@ -111,6 +116,8 @@ impl Metrics {
         let help = "Connections to Argo CD's Redis that failed or were lost";
         let failures = self.argocd_redis_failures.clone();
         registry.register("tollgate_argocd_redis_failures", help, failures);
+        let help = "Tokens with an unknown key, for which keys were not fetched because they just had been";
+        registry.register("tollgate_issuer_key_fetches_spared", help, KEY_FETCHES_SPARED.clone());
         let help = "Operations the store failed";
         registry.register("tollgate_store_failures", help, self.store_failures.clone());
         let help = "Time of a read of the store, or of a transaction that writes";

@@ -15,6 +15,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::log;
 use crate::record::Record;
+use crate::server::ConnectionCounters;
 use tollgate_identity::metrics as identity;
 use tollgate_plugin::credential;
 use tollgate_state::InvalidObject;
@@ -47,6 +48,8 @@ pub struct Metrics {
     /// Decision lines that were lost because the disk was too slow or refused them.
     pub decision_lines_lost: Counter,
     log_lines_lost: Counter,
+    /// Connections that the bounds closed.
+    pub connections_closed: ConnectionCounters,
     /// Log lines about refusals that were not written because there were many with the same reason.
     pub(crate) log_lines_omitted: Counter,
     reloads_failed: Family<FixedLabels<1>, Counter>,
@@ -139,6 +142,18 @@ impl Default for Metrics {
                 "tollgate_decision_lines_lost",
                 "Decision-file lines dropped because the disk was too slow or refused them",
             ),
+            connections_closed: {
+                let closed: Family<FixedLabels<1>, Counter> = register(
+                    all,
+                    "tollgate_connections_closed",
+                    "Connections that were refused, or closed while idle, because there were too many",
+                );
+                let by = |bound: &'static str| closed.get_or_create_owned(&[("bound", bound)]);
+                ConnectionCounters {
+                    of_address: by("address"),
+                    in_total: by("total"),
+                }
+            },
             log_lines_lost: register(
                 all,
                 "tollgate_log_lines_lost",

@@ -39,6 +39,7 @@ pub(crate) mod fuzz {
 }
 
 pub use client::Client;
+pub use connections::ConnectionCounters;
 pub use forwarded::Error as ForwardedError;
 use peer::Peer;
 #[cfg(test)]
@@ -219,6 +220,7 @@ pub struct Server {
     limits: Limits,
     trusted: TrustedProxies,
     protocol: ProxyProtocol,
+    closed: ConnectionCounters,
 }
 
 impl Server {
@@ -231,7 +233,14 @@ impl Server {
             limits,
             trusted: TrustedProxies::default(),
             protocol: ProxyProtocol::Absent,
+            closed: ConnectionCounters::default(),
         }
+    }
+
+    /// Counts the connections that the bounds close.
+    #[must_use]
+    pub fn counted_by(self, closed: ConnectionCounters) -> Self {
+        Self { closed, ..self }
     }
 
     /// Believes these proxies what they say of their clients: in header fields, and at the start of
@@ -254,11 +263,15 @@ impl Server {
             limits,
             trusted,
             protocol,
+            closed,
         } = self;
         let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
         let abort = CancellationToken::new();
-        let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
+        let connections = Arc::new(Connections::new(
+            (limits.connections, limits.connections_per_address),
+            closed,
+        ));
         let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
         let shared = connection::ServerContext::new(handler, limits, tls.clone(), clients);
         let shared = Arc::new(shared);

@@ -1,5 +1,6 @@
 //! Passes requests of other replicas to the agents that are connected to this one.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-use super::{Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
+use super::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
 use crate::body::{Content, WithoutEmpty, no_content};
 use crate::connections::{Connections, StreamPermit};
 use crate::serve::{copy_upgraded, server_builder};
@@ -38,8 +40,8 @@ pub async fn serve(
     identity: Arc<Identity>,
     connections: Arc<Connections>,
 ) -> Result<Infallible, IdentityError> {
-    let peers = Arc::clone(connections.peers().certificates());
-    let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers)?));
+    let peers = connections.peers().certificates();
+    let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
     let mut serving = tokio::task::JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -48,7 +50,11 @@ pub async fn serve(
         };
         match accepted {
             Ok((tcp, _)) => {
-                serving.spawn(serve_peer(tcp, acceptor.clone(), Arc::clone(&connections)));
+                serving.spawn(serve_peer(
+                    tcp,
+                    (acceptor.clone(), peers.clone()),
+                    Arc::clone(&connections),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "a peer cannot be accepted");
@@ -58,7 +64,11 @@ pub async fn serve(
     }
 }
 
-async fn serve_peer(tcp: TcpStream, acceptor: TlsAcceptor, connections: Arc<Connections>) {
+async fn serve_peer(
+    tcp: TcpStream,
+    (acceptor, mut peers): (TlsAcceptor, watch::Receiver<HashSet<CertificateHash>>),
+    connections: Arc<Connections>,
+) {
     let _ = tcp.set_nodelay(true);
     let peer = tcp.peer_addr().ok();
     let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)).await {
@@ -66,14 +76,24 @@ async fn serve_peer(tcp: TcpStream, acceptor: TlsAcceptor, connections: Arc<Conn
         Ok(Err(error)) => return tracing::warn!(?peer, %error, "refused at the peers' listener"),
         Err(_) => return tracing::warn!(?peer, "no handshake in time at the peers' listener"),
     };
+    let (_, tls) = stream.get_ref();
+    let Some(certificate) = tls.peer_certificates().and_then(<[_]>::first).map(CertificateHash::of) else {
+        return;
+    };
     let service = service_fn(|request| {
         let connections = Arc::clone(&connections);
         async move { Ok::<_, Infallible>(forward(&connections, request).await) }
     });
     let mut builder = server_builder();
     builder.max_concurrent_streams(STREAMS);
-    let served = builder.serve_connection(TokioIo::new(stream), service).await;
-    tracing::debug!(?peer, ?served, "a peer has disconnected");
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    // SECURITY: a replica that was removed is no peer any more, with whatever it has open.
+    tokio::select! {
+        served = serving => tracing::debug!(?peer, ?served, "a peer has disconnected"),
+        _ = peers.wait_for(|peers| !peers.contains(&certificate)) => {
+            tracing::info!(?peer, "the connection of a replica that was removed has ended");
+        }
+    }
 }
 
 async fn forward(connections: &Connections, mut request: Request<Incoming>) -> Response<Content> {
@@ -146,5 +166,66 @@ impl Body for Held {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use url::Url;
+    use uuid::Uuid;
+
+    use super::super::tls::server_name;
+    use super::super::{Identity, Replica};
+    use super::serve;
+    use crate::connections::Connections;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Connects as this replica to one with that identity. It is served once the first frame has come.
+    async fn connect(own: &Identity, other: &Identity, address: std::net::SocketAddr) -> TlsStream<TcpStream> {
+        let config = own.client_config(other.certificate()).unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let connecting = TlsConnector::from(Arc::new(config)).connect(server_name().unwrap(), tcp);
+        let mut stream = connecting.await.unwrap();
+        timeout(PATIENCE, stream.read_u8()).await.expect("settings").unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn what_a_removed_replica_has_open_ends() {
+        let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
+        let replica = |identity: &Identity, id| Replica {
+            id: Uuid::from_u128(id),
+            url: Url::parse("https://127.0.0.1:1").unwrap(),
+            certificate: identity.certificate(),
+        };
+        let connections = Arc::new(Connections::default());
+        let peers = connections.peers();
+        peers.set_identity(Arc::clone(&own));
+        peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, Arc::clone(&own), Arc::clone(&connections)));
+
+        let mut of_gone = connect(&gone, &own, address).await;
+        let mut of_stays = connect(&stays, &own, address).await;
+        peers.set(vec![replica(&stays, 2)], Vec::new());
+        let mut rest = Vec::new();
+        let ended = timeout(PATIENCE, of_gone.read_to_end(&mut rest)).await;
+        ended.expect("it ends").ok();
+        // Its twin goes on: there is something to read, or nothing yet, but no end.
+        let mut buffer = [0; 1024];
+        while let Ok(read) = timeout(Duration::from_millis(100), of_stays.read(&mut buffer)).await {
+            assert_ne!(read.unwrap(), 0, "a replica that is a peer is served");
+        }
+        serving.abort();
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -13,6 +12,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 /// The name in certificates. It says nothing.
 const NAME: &str = "replica.tollgate.invalid";
@@ -22,7 +22,7 @@ const NAME: &str = "replica.tollgate.invalid";
 pub struct CertificateHash(pub [u8; 32]);
 
 impl CertificateHash {
-    fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 }
@@ -68,7 +68,7 @@ impl Identity {
 
     /// For connections to a peer.
     pub(super) fn client_config(&self, peer: CertificateHash) -> Result<ClientConfig, Error> {
-        let allowed = Arc::new(ArcSwap::from_pointee(HashSet::from([peer])));
+        let allowed = watch::channel(HashSet::from([peer])).1;
         let chain = vec![self.certificate.clone()];
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&TLS13])?
@@ -80,7 +80,10 @@ impl Identity {
     }
 
     /// For connections of peers.
-    pub(super) fn server_config(&self, peers: Arc<ArcSwap<HashSet<CertificateHash>>>) -> Result<ServerConfig, Error> {
+    pub(super) fn server_config(
+        &self,
+        peers: watch::Receiver<HashSet<CertificateHash>>,
+    ) -> Result<ServerConfig, Error> {
         let chain = vec![self.certificate.clone()];
         ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&TLS13])?
@@ -88,7 +91,7 @@ impl Identity {
             .with_single_cert(chain, self.key.clone_key())
     }
 
-    fn verifier(&self, allowed: Arc<ArcSwap<HashSet<CertificateHash>>>) -> Arc<Pinned> {
+    fn verifier(&self, allowed: watch::Receiver<HashSet<CertificateHash>>) -> Arc<Pinned> {
         Arc::new(Pinned {
             allowed,
             algorithms: self.provider.signature_verification_algorithms,
@@ -104,13 +107,13 @@ pub(super) fn server_name() -> Option<ServerName<'static>> {
 /// Accepts these certificates and no other, whatever is in them.
 #[derive(Debug)]
 struct Pinned {
-    allowed: Arc<ArcSwap<HashSet<CertificateHash>>>,
+    allowed: watch::Receiver<HashSet<CertificateHash>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Pinned {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        match self.allowed.load().contains(&CertificateHash::of(certificate)) {
+        match self.allowed.borrow().contains(&CertificateHash::of(certificate)) {
             true => Ok(()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }

@@ -97,6 +97,10 @@ impl SignIn<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         self.record.note(|record| record.front = "login");
+        let _held = match route {
+            LoginRoute::Device | LoginRoute::Token => Some(self.state.strangers.enter(self.client)?),
+            _ => None,
+        };
         match route {
             LoginRoute::Discover => Ok(self.discover()),
             LoginRoute::Device => {

@@ -7,8 +7,6 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode, request};
-use moka::Entry;
-use moka::ops::compute::{CompResult, Op};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::Url;
@@ -18,7 +16,7 @@ use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
 use crate::sign_in::browser::{FORM_BYTES, form, parameter, to_sign_in};
 use crate::sign_in::pages::{ApprovePage, DevicePage, MessagePage};
-use crate::sign_in::{Error, MAX_TRIES, SignIn, pages};
+use crate::sign_in::{Error, SignIn, pages};
 use tollgate_config::DeviceLogin;
 use tollgate_identity::access::secret;
 use tollgate_identity::authenticate::{Principal, Safety};
@@ -264,17 +262,7 @@ impl SignIn<'_> {
         typed: &str,
     ) -> Result<Option<(LoginRequest, String)>, Rejection> {
         let id = principal.login().ok_or(Error::NotALogin)?.login.id;
-        // SECURITY: the try is taken before the code is looked up, so that a burst of them has no more.
-        let tries = &self.state.tries;
-        let taken = tries
-            .entry(id)
-            .and_compute_with(|entry| match entry.map_or(0, Entry::into_value) {
-                tries if tries >= MAX_TRIES => Op::Nop,
-                tries => Op::Put(tries.saturating_add(1)),
-            });
-        if matches!(taken, CompResult::Unchanged(_)) {
-            return Err(Error::TooManyTries.into());
-        }
+        self.state.tries.take(id)?;
         let logins = &self.state.logins;
         let code = normalized(typed);
         let found = match &code {
@@ -288,12 +276,7 @@ impl SignIn<'_> {
         let is_waiting = |one: &LoginRequest| one.state == LoginRequestState::Pending && one.expires_at > now;
         let found = found.filter(is_waiting).zip(code);
         if found.is_some() {
-            tries
-                .entry(id)
-                .and_compute_with(|entry| match entry.map_or(0, Entry::into_value) {
-                    0 => Op::Nop,
-                    tries => Op::Put(tries.saturating_sub(1)),
-                });
+            self.state.tries.give_back(id);
         }
         Ok(found)
     }

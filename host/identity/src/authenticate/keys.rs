@@ -20,6 +20,7 @@ use url::Url;
 
 use super::fetch::{self, FetchError, OwnHosts};
 use crate::clock::Clock;
+use crate::metrics::KEY_FETCHES_SPARED;
 use crate::sharded::lock;
 
 const MAX_KEYS: usize = 100;
@@ -177,6 +178,7 @@ impl KeyCache {
             return Ok(keys);
         }
         let Some(in_flight) = self.start_fetch(Trigger::UnknownKey) else {
+            KEY_FETCHES_SPARED.inc();
             return Err(KeyError::Unknown);
         };
         ended(in_flight).await;

@@ -14,16 +14,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
+use prometheus_client::metrics::counter::Counter;
 use tollgate_core::address::client_network;
 
 /// When the limit is reached, this fraction of it is evicted at once, because finding the longest
 /// idle connection means scanning all.
 const EVICTION_DIVISOR: usize = 64;
 
+/// Counts the connections that the bounds closed, or refused.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionCounters {
+    /// By the bound of one address.
+    pub of_address: Counter,
+    /// By the bound of all.
+    pub in_total: Counter,
+}
+
 #[derive(Debug)]
 pub(super) struct Connections {
     limit: usize,
     limit_per_address: usize,
+    closed: ConnectionCounters,
     table: Mutex<ConnectionTable>,
 }
 
@@ -57,10 +68,11 @@ pub(super) struct Registration<'a> {
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, limit_per_address: usize) -> Self {
+    pub(super) fn new((limit, limit_per_address): (usize, usize), closed: ConnectionCounters) -> Self {
         Self {
             limit,
             limit_per_address,
+            closed,
             table: Mutex::default(),
         }
     }
@@ -71,8 +83,13 @@ impl Connections {
         let client = client_network(address);
         let mut table = self.lock();
         let count = table.by_client.get(&client).copied().unwrap_or(0);
-        if count >= self.limit_per_address && table.evict(self.limit_per_address, Some(client)) == 0 {
-            return None;
+        if count >= self.limit_per_address {
+            let evicted = table.evict(self.limit_per_address, Some(client));
+            // The new one is closed if no other can be.
+            self.closed.of_address.inc_by(to_count(evicted.max(1)));
+            if evicted == 0 {
+                return None;
+            }
         }
         table.by_client.insert(client, count + 1);
         drop(table);
@@ -84,6 +101,7 @@ impl Connections {
 
     pub(super) fn evict(&self) {
         let evicted = self.lock().evict(self.limit, None);
+        self.closed.in_total.inc_by(to_count(evicted));
         tracing::debug!(evicted, "idle connections give way to new ones");
     }
 
@@ -106,6 +124,10 @@ impl Connections {
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn to_count(connections: usize) -> u64 {
+    u64::try_from(connections).unwrap_or(u64::MAX)
 }
 
 impl ConnectionTable {
@@ -202,7 +224,7 @@ mod tests {
 
     #[test]
     fn unauthenticated_and_longest_idle_connections_are_evicted_first() {
-        let connections = Connections::new(4, 4);
+        let connections = Connections::new((4, 4), ConnectionCounters::default());
         let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
         let registrations: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
         // The oldest is authenticated, the next one has an open request, and the last one had one a
@@ -236,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_address_cannot_exceed_its_share() {
-        let connections = Arc::new(Connections::new(100, 2));
+        let connections = Arc::new(Connections::new((100, 2), ConnectionCounters::default()));
         let acquire = |address: &str| connections.try_acquire(address.parse().unwrap());
         let first = acquire("192.0.2.1").unwrap();
         let _second = acquire("::ffff:192.0.2.1").unwrap();
@@ -263,6 +285,11 @@ mod tests {
         assert_eq!((of_client("192.0.2.1"), of_client("192.0.2.2")), (1, 1));
         drop(registrations);
         assert_eq!((of_client("192.0.2.1"), of_client("192.0.2.2")), (0, 0));
+        // Two were refused before, one evicted, and one refused after that.
+        assert_eq!(
+            (connections.closed.of_address.get(), connections.closed.in_total.get()),
+            (4, 0)
+        );
         // An IPv6 /64 counts as one address.
         let _networks = [acquire("2001:db8::1").unwrap(), acquire("2001:db8::ffff:1").unwrap()];
         assert!(acquire("2001:db8::2:3").is_none());

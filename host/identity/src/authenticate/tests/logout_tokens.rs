@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 use url::Url;
 
@@ -161,7 +163,7 @@ async fn a_token_that_the_issuer_did_not_sign_for_this_is_refused() {
 /// Logins of `u-1` and `u-2`, in a store of their own.
 struct People {
     logins: Logins,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl People {
@@ -183,7 +185,7 @@ impl People {
         };
         Self {
             logins: Logins::new(store, sessions.await.unwrap(), clock, console),
-            _folder: folder,
+            folder,
         }
     }
 
@@ -203,6 +205,13 @@ impl People {
             address: "192.0.2.1".to_owned(),
         };
         self.logins.create(new).await.unwrap().1
+    }
+
+    /// Changes the database without the store.
+    async fn sql(&self, text: &'static str) {
+        let options = SqliteConnectOptions::new().filename(self.folder.path().join("tollgate.db"));
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
     }
 
     /// Takes a logout token; returns how many logins ended.
@@ -246,4 +255,38 @@ async fn a_logout_token_counts_once_and_for_whom_it_names() {
     let whole = signed(&with(claims, &[("jti", json!("l-2"))]));
     assert_eq!(people.end(&fixture, &whole).await.unwrap(), 1);
     assert_eq!(state(all), [true, true, false, false]);
+}
+
+/// The store is cut after some of the logins have ended, and the issuer sends the token again.
+#[tokio::test]
+async fn a_logout_that_the_store_cut_short_is_finished_by_a_second_attempt() {
+    let fixture = Fixture::start().await;
+    let people = People::start(&fixture).await;
+    let issuer = fixture.issuer.url.as_str();
+    let first = people.log_in(issuer, "u-1", "s-1").await;
+    let second = people.log_in(issuer, "u-1", "s-2").await;
+    let claims = changed(fixture.logout_claims(), "sid", None);
+    let token = signed(&with(claims, &[("jti", json!("l-cut"))]));
+
+    // From now on it takes the end of one login and no more.
+    let cut = "CREATE TABLE cut AS SELECT COUNT(*) AS ended FROM revocations; \
+               CREATE TRIGGER cut BEFORE INSERT ON revocations \
+               WHEN (SELECT COUNT(*) FROM revocations) > (SELECT ended FROM cut) \
+               BEGIN SELECT RAISE(ABORT, 'cut'); END";
+    people.sql(cut).await;
+    let failed = people.end(&fixture, &token).await.unwrap_err();
+    assert!(matches!(failed, LogoutTokenError::Store(_)), "{failed}");
+    let ended = [&first, &second].map(|login| people.logins.is_ended(login));
+    assert_eq!(
+        ended.iter().filter(|ended| **ended).count(),
+        1,
+        "the store was cut in between"
+    );
+
+    people.sql("DROP TRIGGER cut").await;
+    people.end(&fixture, &token).await.unwrap();
+    assert!(people.logins.is_ended(&first) && people.logins.is_ended(&second));
+    // Its twin: a token whose work is done is used up.
+    let again = people.end(&fixture, &token).await.unwrap_err();
+    assert!(matches!(again, LogoutTokenError::Replayed), "{again}");
 }
