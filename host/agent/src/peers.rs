@@ -105,7 +105,7 @@ impl Peers {
     }
 
     /// Sets which other replicas there are, and which agents are connected to them. Connects to new ones,
-    /// sends nothing more to those that are gone, and ends what they have open here. Needs a Tokio runtime.
+    /// sends nothing more to those that are gone, and soon ends what they have open here. Needs a Tokio runtime.
     pub fn set(&self, replicas: Vec<Replica>, agents: Vec<RemoteAgent>) {
         let certificates = replicas.iter().map(|replica| replica.certificate).collect();
         self.certificates.send_replace(certificates);

@@ -33,7 +33,12 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let mut records = self.fetch()?;
+        let records = self.fetch()?;
+        self.print(records, out)
+    }
+
+    /// - `records`: newest first, as the listener gives them.
+    fn print(&self, mut records: Vec<Value>, out: &mut dyn Write) -> Result<(), Failure> {
         // As `tollgate audit`: the latest are beside the prompt.
         records.reverse();
         let head = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
@@ -123,5 +128,40 @@ fn reason(record: &Value) -> String {
     match checks.and_then(|checks| checks.last()?.get("rule")?.as_str()) {
         Some(rule) => format!("{reason} ({rule})"),
         None => reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+    use serde_json::{Value, json};
+
+    use super::Decisions;
+    use crate::Cli;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        decisions: Decisions,
+    }
+
+    #[test]
+    fn the_help_says_in_which_order_they_are() {
+        let help = Cli::command();
+        let help = help.find_subcommand("decisions").unwrap().get_about().unwrap().to_string();
+        assert!(help.ends_with("the newest last"), "{help}");
+        let record = |time: &str| json!({"timestamp": format!("2026-01-01T{time}Z"), "decision_id": time});
+        let newest_first = vec![record("12:00:03"), record("12:00:02"), record("12:00:01")];
+        for output in ["table", "json"] {
+            let Alone { decisions } = Alone::parse_from(["tollgate", "--output", output]);
+            let mut shown = Vec::new();
+            decisions.print(newest_first.clone(), &mut shown).unwrap();
+            let shown = String::from_utf8(shown).unwrap();
+            let places = ["12:00:01", "12:00:02", "12:00:03"].map(|time| shown.find(time).unwrap());
+            assert!(places.is_sorted(), "{output}: {shown}");
+            if output == "json" {
+                serde_json::from_str::<Value>(&shown).unwrap();
+            }
+        }
     }
 }

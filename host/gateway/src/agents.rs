@@ -244,7 +244,7 @@ pub(crate) async fn start(
     let mut address = None;
     let membership = match &settings.peers {
         Some(peers) => {
-            let (member, listening) = listen(peers, connections, helpers).await?;
+            let (member, listening) = listen(peers, (connections, config.drain), helpers).await?;
             address = Some(listening);
             Some(member)
         }
@@ -269,7 +269,7 @@ pub(crate) async fn start(
 
 async fn listen(
     settings: &PeerSettings,
-    connections: &Arc<Connections>,
+    (connections, drain): (&Arc<Connections>, Duration),
     helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<(Membership, SocketAddr)> {
     let failed = |error| {
@@ -296,7 +296,7 @@ async fn listen(
         certificate: identity.certificate().0,
     };
     tracing::info!(listen = %address, %url, replica = %replica.id, "listening for other replicas");
-    let serving = peers::serve(listener, identity, Arc::clone(connections));
+    let serving = peers::serve(listener, identity, Arc::clone(connections), drain);
     helpers.spawn(async move {
         let Err(error) = serving.await;
         tracing::error!(%error, "other replicas cannot be served");

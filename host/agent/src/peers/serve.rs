@@ -33,12 +33,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves peers until it is dropped.
 ///
+/// - `drain`: how long a replica that stops may take to end what it has open.
+///
 /// # Errors
 /// [`IdentityError`].
 pub async fn serve(
     listener: TcpListener,
     identity: Arc<Identity>,
     connections: Arc<Connections>,
+    drain: Duration,
 ) -> Result<Infallible, IdentityError> {
     let peers = connections.peers().certificates();
     let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
@@ -52,7 +55,7 @@ pub async fn serve(
             Ok((tcp, _)) => {
                 serving.spawn(serve_peer(
                     tcp,
-                    (acceptor.clone(), peers.clone()),
+                    (acceptor.clone(), peers.clone(), drain),
                     Arc::clone(&connections),
                 ));
             }
@@ -66,7 +69,7 @@ pub async fn serve(
 
 async fn serve_peer(
     tcp: TcpStream,
-    (acceptor, mut peers): (TlsAcceptor, watch::Receiver<HashSet<CertificateHash>>),
+    (acceptor, mut peers, drain): (TlsAcceptor, watch::Receiver<HashSet<CertificateHash>>, Duration),
     connections: Arc<Connections>,
 ) {
     let _ = tcp.set_nodelay(true);
@@ -87,12 +90,15 @@ async fn serve_peer(
     let mut builder = server_builder();
     builder.max_concurrent_streams(STREAMS);
     let serving = builder.serve_connection(TokioIo::new(stream), service);
-    // SECURITY: a replica that was removed is no peer any more, with whatever it has open.
+    // SECURITY: a replica that was removed is no peer any more, with whatever it has open. One that stops is
+    // removed first, and then serves what is open there to its end.
+    let removed = async {
+        let _ = peers.wait_for(|peers| !peers.contains(&certificate)).await;
+        sleep(drain).await;
+    };
     tokio::select! {
         served = serving => tracing::debug!(?peer, ?served, "a peer has disconnected"),
-        _ = peers.wait_for(|peers| !peers.contains(&certificate)) => {
-            tracing::info!(?peer, "the connection of a replica that was removed has ended");
-        }
+        () = removed => tracing::info!(?peer, "the connection of a replica that was removed has ended"),
     }
 }
 
@@ -213,7 +219,12 @@ mod tests {
         peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(serve(listener, Arc::clone(&own), Arc::clone(&connections)));
+        let serving = tokio::spawn(serve(
+            listener,
+            Arc::clone(&own),
+            Arc::clone(&connections),
+            Duration::ZERO,
+        ));
 
         let mut of_gone = connect(&gone, &own, address).await;
         let mut of_stays = connect(&stays, &own, address).await;

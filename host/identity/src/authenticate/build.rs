@@ -85,6 +85,24 @@ impl Authenticator {
     }
 }
 
+/// What every text of an expression begins with, as in `'corp:' + claims.sub`. Empty if that is not known:
+/// the expression may give any name then.
+fn literal_prefix(expression: &str) -> &str {
+    let text = expression.trim_start();
+    let Some(quote) = text.chars().next().filter(|first| matches!(first, '\'' | '"')) else {
+        return "";
+    };
+    let Some((literal, rest)) = text.get(1..).and_then(|text| text.split_once(quote)) else {
+        return "";
+    };
+    // A condition binds weaker than the sum, and chooses another text.
+    let is_sum = rest.trim_start().starts_with('+') && !rest.contains('?');
+    match is_sum && !literal.contains('\\') {
+        true => literal,
+        false => "",
+    }
+}
+
 struct Builder<'a> {
     scopes: &'a [String],
     previous: Option<&'a Authenticator>,
@@ -98,9 +116,9 @@ impl Builder<'_> {
     /// Warns of issuers that can give the same names: policies distinguish users by name alone,
     /// so two people could become one.
     fn warn_shared_names(&mut self, config: &tollgate_config::Authentication) {
-        let configured = config.issuers.iter().filter_map(|issuer| match &issuer.username {
-            tollgate_config::ClaimMapping::Claim { prefix, .. } => Some((issuer.url.as_str(), prefix.as_str())),
-            tollgate_config::ClaimMapping::Expression(_) => None,
+        let configured = config.issuers.iter().map(|issuer| match &issuer.username {
+            tollgate_config::ClaimMapping::Claim { prefix, .. } => (issuer.url.as_str(), prefix.as_str()),
+            tollgate_config::ClaimMapping::Expression(text) => (issuer.url.as_str(), literal_prefix(text)),
         });
         let mut named: Vec<_> = configured.filter(|(url, _)| self.issuers.contains_key(*url)).collect();
         let listed = |url: &String| config.issuers.iter().any(|issuer| issuer.url == *url);

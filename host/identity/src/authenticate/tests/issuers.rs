@@ -139,6 +139,24 @@ async fn issuers_that_share_usernames_are_warned_about() {
         prefix: "b:".to_owned(),
     };
     assert!(findings(&settings, &resources()).is_empty());
+    for (expression, is_warned) in [
+        ("claims.sub", true),
+        ("'b:' + claims.sub", false),
+        ("\"b:\" + claims.sub", false),
+        // Its texts begin with anything.
+        ("'b:' + claims.sub == 'b:x' ? claims.email : 'b:'", true),
+        ("claims.sub + 'b:'", true),
+        ("'' + claims.sub", true),
+        ("'b:'.replace('b:', '') + claims.sub", true),
+    ] {
+        settings.issuers[1].username = ClaimMapping::Expression(expression.to_owned());
+        let found = findings(&settings, &resources());
+        assert_eq!(
+            found.iter().any(|text| text == expected),
+            is_warned,
+            "{expression}: {found:?}"
+        );
+    }
 }
 
 #[tokio::test]
