@@ -151,7 +151,15 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
 /// Runs the test of the doors, and prints what people notice of strangers.
 fn doors(root: &Path) -> Result<()> {
     let mut command = Command::new("cargo");
-    command.args(["test", "--workspace", "--test", "gateway", "doors::", "--", "--nocapture"]);
+    command.args([
+        "test",
+        "--workspace",
+        "--test",
+        "gateway",
+        "doors::",
+        "--",
+        "--nocapture",
+    ]);
     command.env("TOLLGATE_DOORS_REPORT", "1");
     crate::execute(command.current_dir(root))
 }

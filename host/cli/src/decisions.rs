@@ -148,7 +148,12 @@ mod tests {
     #[test]
     fn the_help_says_in_which_order_they_are() {
         let help = Cli::command();
-        let help = help.find_subcommand("decisions").unwrap().get_about().unwrap().to_string();
+        let help = help
+            .find_subcommand("decisions")
+            .unwrap()
+            .get_about()
+            .unwrap()
+            .to_string();
         assert!(help.ends_with("the newest last"), "{help}");
         let record = |time: &str| json!({"timestamp": format!("2026-01-01T{time}Z"), "decision_id": time});
         let newest_first = vec![record("12:00:03"), record("12:00:02"), record("12:00:01")];

@@ -49,6 +49,30 @@ pub(super) fn aggregation(entry: &AccessEntry<'_>) -> Aggregation {
 
 /// Whether the request changes and runs nothing, and either ends by itself or is a watch.
 fn is_read(attributes: &Attributes) -> bool {
+    is_review(attributes) || reads(attributes)
+}
+
+/// Whether the request asks what somebody may do, or who they are. It is a `create` of which nothing is stored:
+/// `kubectl auth can-i` in a loop is as many of them as somebody likes.
+fn is_review(attributes: &Attributes) -> bool {
+    let reviews: &[&str] = match attributes.api_group.as_str() {
+        "authorization.k8s.io" => &[
+            "selfsubjectaccessreviews",
+            "selfsubjectrulesreviews",
+            "subjectaccessreviews",
+            "localsubjectaccessreviews",
+        ],
+        "authentication.k8s.io" => &["selfsubjectreviews", "tokenreviews"],
+        _ => return false,
+    };
+    let is_one = attributes
+        .resource
+        .as_deref()
+        .is_some_and(|resource| reviews.contains(&resource));
+    is_one && attributes.verb == "create" && attributes.subresource.is_none() && attributes.upgrade.is_none()
+}
+
+fn reads(attributes: &Attributes) -> bool {
     let verb = attributes.verb.as_str();
     let reads = match attributes.resource_request {
         true => matches!(verb, "get" | "list" | "watch"),

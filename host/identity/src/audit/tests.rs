@@ -136,6 +136,17 @@ fn pods(verb: &str) -> Attributes {
     }
 }
 
+/// A question about rights.
+fn review(resource: &str) -> Attributes {
+    Attributes {
+        verb: "create".to_owned(),
+        resource_request: true,
+        api_group: "authorization.k8s.io".to_owned(),
+        resource: Some(resource.to_owned()),
+        ..Attributes::default()
+    }
+}
+
 fn key(owner: &str, discriminator: &str) -> AggregationKey {
     AggregationKey {
         owner: owner.to_owned(),
@@ -233,7 +244,12 @@ async fn only_reads_are_aggregated() {
     upgraded.upgrade = Some("websocket");
     let mut post = version();
     post.verb = "post".to_owned();
-    individual.extend([upgraded, post]);
+    // Named as a review, and stored.
+    let stored = Attributes {
+        api_group: "reviews.example".to_owned(),
+        ..review("selfsubjectaccessreviews")
+    };
+    individual.extend([upgraded, post, stored]);
     for attributes in &individual {
         let fixture = Fixture::start().await;
         for _ in 0..2 {
@@ -245,7 +261,8 @@ async fn only_reads_are_aggregated() {
     }
     let mut log = pods("get");
     log.subresource = Some("log".to_owned());
-    for attributes in [pods("get"), pods("list"), pods("watch"), log, version()] {
+    let can_i = review("selfsubjectaccessreviews");
+    for attributes in [pods("get"), pods("list"), pods("watch"), log, version(), can_i] {
         let fixture = Fixture::start().await;
         for _ in 0..2 {
             fixture.audit.record_access(fixture.entry(&attributes)).await.unwrap();
