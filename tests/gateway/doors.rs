@@ -116,11 +116,16 @@ struct Site {
 
 impl Site {
     async fn start(files: &Path) -> Self {
-        let argocd = Backend::start(|_| Reply::Stall(Vec::new())).await;
+        let argocd = Backend::start(|seen| match seen.line().contains("/healthz") {
+            true => Reply::ok(""),
+            false => Reply::Stall(Vec::new()),
+        })
+        .await;
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let issuer = Issuer::start().await;
         let mut layout = Layout::new(&["alice"], "p, alice, clusters, get, *, allow\n");
         layout.tls();
+        layout.policies("argocd");
         let mapped = |url: &str, prefix: &str| {
             json!({
                 "issuer": {"url": url, "audiences": ["doors"]},
@@ -164,8 +169,7 @@ impl Site {
         Client::builder()
             .no_proxy()
             .local_address(address)
-            .tls_built_in_root_certs(false)
-            .add_root_certificate(self.authority.clone())
+            .tls_certs_only([self.authority.clone()])
             .http1_only()
             .redirect(reqwest::redirect::Policy::none())
             .build()

@@ -78,7 +78,7 @@ impl Credentials {
         let mut statuses = Vec::new();
         for front in FRONTS {
             let path = match front {
-                Front::Extensions => "/api/v1/extensions/echo/",
+                Front::Extensions => "/api/v1/extensions/echo/api",
                 Front::Clusters => "/clusters/prod/k8s/api",
                 Front::Kubernetes => "/k8s-proxy/api",
                 Front::Applications => "/applications/argocd/cart/k8s/api",
@@ -92,7 +92,9 @@ impl Credentials {
             );
             let mut client = Client::connect(environment.world.address()).await;
             client.send(head.as_bytes()).await;
-            statuses.push((front, client.head().await.unwrap().status));
+            let answer = client.head().await.unwrap();
+            assert_ne!(answer.status, 400, "{front:?}: {}", answer.head);
+            statuses.push((front, answer.status));
         }
         statuses
     }
@@ -151,6 +153,7 @@ async fn a_lock_by_any_name_means_the_person_on_every_front() {
         for exchange in &mut open {
             let means = means && (exchange.front != Front::Kubernetes || name == victim.entry);
             if means {
+                let exchange = &*exchange;
                 let ended = || async { environment.has_ended(exchange).await };
                 let what = format!("{} to end after a lock of `{name}`", exchange.name);
                 environment.world.until(&what, ended).await;
