@@ -5,6 +5,7 @@
 //! change affects, has the same exchanges open all the time. [`expected`] is the matrix.
 
 mod mistakes;
+mod names;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -290,10 +291,12 @@ fn objects(servers: &BTreeMap<&str, String>) -> Vec<Value> {
     };
     let users = people().into_iter().zip(1..);
     let users: Vec<Value> = users
+        .chain(names::PEOPLE.map(|person| (person.entry, person.number)))
         .map(|(name, id)| json!({"id": id, "username": name, "state": "active"}))
         .collect();
     let members: Vec<Value> = people()
         .iter()
+        .chain(names::PEOPLE.iter().map(|person| &person.entry))
         .map(|name| json!({"username": name, "role": "developer"}))
         .collect();
     let directory = json!({"spec": {
@@ -367,7 +370,11 @@ impl TestEnvironment {
         let backend = upstreams.start().await;
         let issuer = Issuer::start().await;
         let mut policy = String::new();
-        for name in people().into_iter().chain(["twin-sso"]) {
+        for name in people()
+            .into_iter()
+            .chain(["twin-sso"])
+            .chain(names::PEOPLE.map(|person| person.subject))
+        {
             for row in [
                 "applications, *, */*",
                 "applicationsets, *, */*",
@@ -379,8 +386,10 @@ impl TestEnvironment {
                 policy.push_str(&format!("p, {name}, {row}, allow\n"));
             }
         }
+        policy.push_str("p, root, people, lock, *, allow\n");
         let mut argocd_cm: BTreeMap<String, String> = people()
             .into_iter()
+            .chain(["root"])
             .map(|name| (format!("accounts.{name}"), "login, apiKey".to_owned()))
             .collect();
         let block = format!("{{services: [{{url: 'http://{backend}'}}]}}");
@@ -400,7 +409,11 @@ impl TestEnvironment {
                 "applicationSets": {},
                 "argocd": {"server": format!("http://{}", upstreams.start().await)},
                 "clusters": {"forward": true},
-                "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
+                "console": {"url": "https://console.example"},
+                "kubernetes": {"users": [
+                    {"issuer": "argocd", "is": "username"},
+                    {"issuer": issuer.url, "claim": "login", "is": "username"},
+                ]},
             }),
             ..Setup::default()
         };
@@ -422,19 +435,28 @@ impl TestEnvironment {
 
     /// Creates a personal access token. Returns its id and the bearer token.
     async fn personal_token(&self, name: &str, agent: u32) -> (String, String) {
-        let answer = self.api(reqwest::Method::POST, name, "tokens");
+        self.token_of(&token::session(SESSION_KEY, name), agent).await
+    }
+
+    /// The same for whoever has this credential.
+    async fn token_of(&self, credential: &str, agent: u32) -> (String, String) {
+        let answer = self.api_of(reqwest::Method::POST, credential, "tokens");
         let content = json!({"name": "laptop", "agent": agent});
         let answer = answer.json(&content).send().await.unwrap();
-        assert_eq!(answer.status(), 201, "{name}");
+        let status = answer.status();
         let body: Value = answer.json().await.unwrap();
+        assert_eq!(status, 201, "{body}");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         (text(&body["token"]["id"]), text(&body["bearer"]))
     }
 
     fn api(&self, method: reqwest::Method, user: &str, path: &str) -> reqwest::RequestBuilder {
+        self.api_of(method, &token::session(SESSION_KEY, user), path)
+    }
+
+    fn api_of(&self, method: reqwest::Method, credential: &str, path: &str) -> reqwest::RequestBuilder {
         let url = format!("http://{}/api/v1/{path}", self.world.address());
-        let token = token::session(SESSION_KEY, user);
-        reqwest::Client::new().request(method, url).bearer_auth(token)
+        reqwest::Client::new().request(method, url).bearer_auth(credential)
     }
 
     /// The credential of a victim, or of the twin.
@@ -452,6 +474,17 @@ impl TestEnvironment {
 
     async fn open(&self, front: Front, who: Option<Change>, kind: ExchangeKind) -> Exchange {
         let name = format!("{front:?}-{}-{kind:?}", who.map_or("twin", victim)).to_lowercase();
+        self.open_as((name, self.credential(front, who)), front, who, kind)
+            .await
+    }
+
+    async fn open_as(
+        &self,
+        (name, credential): (String, String),
+        front: Front,
+        who: Option<Change>,
+        kind: ExchangeKind,
+    ) -> Exchange {
         let ([application, project], cluster, _) = resources(who);
         let below = match front {
             Front::Extensions => "/api/v1/extensions/echo".to_owned(),
@@ -476,7 +509,6 @@ impl TestEnvironment {
                 format!("cell={name}")
             }
         };
-        let credential = self.credential(front, who);
         let head = format!(
             "{method} {below}{rest}{marked} HTTP/1.1\r\nhost: gateway.test\r\nauthorization: Bearer {credential}\r\n\
              argocd-application-name: argocd:{application}\r\nargocd-project-name: {project}\r\n{fields}\r\n"

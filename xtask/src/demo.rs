@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 mod backend;
 mod check;
 mod cluster;
+mod readme;
 pub(crate) mod token;
 mod world;
 
@@ -44,6 +45,11 @@ impl Demo {
         let port = if self.check { 0 } else { self.port };
         let mut world = World::start(root, &binary, port).await?;
         if self.check {
+            let outcome = readme::run(root, &binary).await;
+            world.stop().await?;
+            outcome?;
+            // Its requests begin with what nobody has changed.
+            let mut world = World::start(root, &binary, port).await?;
             let outcome = check::run(&mut world).await;
             let stopped = world.stop().await;
             outcome?;
