@@ -27,7 +27,6 @@ mod browsers;
 mod bypasses;
 mod clusters;
 mod cross_site;
-mod doors;
 mod expiry;
 mod extension_objects;
 mod grpc;

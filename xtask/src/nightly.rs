@@ -34,8 +34,6 @@ enum Step {
     Differential,
     /// 10,000 sequences of writes past the gateway, judged by the oracle of admission.
     Admission,
-    /// How much longer people wait while strangers use everything that they can reach.
-    Doors,
     /// Each fuzz target for five minutes.
     Fuzz,
     /// A control plane at full size for 15 minutes.
@@ -71,7 +69,6 @@ impl Nightly {
                 ),
                 Step::Admission => admission(root, seed),
                 Step::Soak => task(root, &["soak"]),
-                Step::Doors => doors(root),
                 Step::Fuzz => task(root, &["fuzz", "--seconds", "300"]),
                 Step::Repeat => self.repeat(root, &folder),
             };
@@ -148,22 +145,6 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
     command.args(["--", "--nocapture"]);
     command.env("TOLLGATE_ORACLE_SEQUENCES", "10000");
     command.env("TOLLGATE_ORACLE_SEED", seed.to_string());
-    crate::execute(command.current_dir(root))
-}
-
-/// Runs the test of the doors, and prints what people notice of strangers.
-fn doors(root: &Path) -> Result<()> {
-    let mut command = Command::new("cargo");
-    command.args([
-        "test",
-        "--workspace",
-        "--test",
-        "gateway",
-        "doors::",
-        "--",
-        "--nocapture",
-    ]);
-    command.env("TOLLGATE_DOORS_REPORT", "1");
     crate::execute(command.current_dir(root))
 }
 
