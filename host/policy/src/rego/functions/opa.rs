@@ -70,10 +70,20 @@ pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
         // The engine orders a set before an object.
         ("sort" | "max" | "min", [items]) => holds_set(items) && holds_object(items),
         ("array.slice" | "substring", [_, first, last]) => integer(first).is_none() || integer(last).is_none(),
+        ("indexof" | "indexof_n", [_, part]) => text(part) == Some(""),
+        // OPA maps one letter to one, and takes these fractions apart as if they were positive.
+        ("upper", [value]) => text(value).is_some_and(|text| text.chars().any(|one| one.to_uppercase().len() > 1)),
+        ("lower", [value]) => text(value).is_some_and(|text| text.chars().any(|one| one.to_lowercase().len() > 1)),
+        ("ceil" | "floor" | "format_int", [number, ..]) => is_negative_fraction(number),
         ("time.parse_rfc3339_ns", [time]) => !text(time).is_some_and(is_rfc3339),
         ("bits.lsh", [_, shift]) => !integer(shift).is_some_and(|shift| (0..=MAX_SHIFT).contains(&shift)),
         _ => false,
     }
+}
+
+/// Whether a number is between -1 and 0.
+fn is_negative_fraction(value: &Value) -> bool {
+    matches!(value, Value::Number(number) if number.as_f64().is_some_and(|number| -1.0 < number && number < 0.0))
 }
 
 /// Whether a function has no value for some arguments. Any other that has none has failed.

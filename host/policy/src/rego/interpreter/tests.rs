@@ -191,6 +191,10 @@ fn a_function_or_operator_that_fails_never_permits() {
             json!("b"),
         ),
         ("v := X; not count(v) == 1", "", json!(1), json!([1]), json!([1, 2])),
+        ("indexof(\"abc\", X) == 1", "", json!(""), json!("a"), json!("b")),
+        ("upper(X) == \"B\"", "", json!("ß"), json!("a"), json!("b")),
+        ("ceil(X) == 2", "", json!(-0.5), json!(0.5), json!(1.5)),
+        ("format_int(X, 10) == \"2\"", "", json!(-0.5), json!(1), json!(2)),
     ] {
         let failed = failure(deny, rules, failing.clone());
         assert!(
