@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regorus::unstable::{AssignOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead};
 use serde_json::Value as Json;
 
+use super::functions::opa::can_be_undefined;
 use super::syntax::{self, Path, Step, fixed_start, start_of};
 use super::{builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -386,6 +387,11 @@ impl<'a> Checker<'a> {
         name != "_" && (bound.contains_key(name) || self.global.contains(name))
     }
 
+    /// Whether a name is a variable that has a value, and no name of the package.
+    fn is_variable(&self, name: &str, bound: &Bound<'_>) -> bool {
+        bound.contains_key(name) && !self.global.contains(name)
+    }
+
     /// `in` with a part that has no value is false for the engine and has no value in OPA. With a key,
     /// two missing values are equal for the engine.
     fn membership(
@@ -443,11 +449,7 @@ impl<'a> Checker<'a> {
             Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => {
                 let path = fixed_start(expr).filter(|_| indices(expr).next().is_none());
                 path.is_some_and(|path| match path.split_first() {
-                    Some((name, below))
-                        if bound.contains_key(name.as_str()) && !self.global.contains(name.as_str()) =>
-                    {
-                        self.element_has(name, below)
-                    }
+                    Some((name, below)) if self.is_variable(name, bound) => self.element_has(name, below),
                     _ => self.is_always_there(&path),
                 })
             }
@@ -479,9 +481,8 @@ impl<'a> Checker<'a> {
 
     /// Whether a call of the function has a value or fails.
     fn gives_a_value(&self, function: &Expr) -> bool {
-        let name = fixed_start(function).unwrap_or_default().join(".");
-        // Of nothing there is no least.
-        builtins::arity(&name).is_some() && !matches!(name.as_str(), "max" | "min")
+        let name = syntax::dotted(function);
+        builtins::arity(&name).is_some() && !can_be_undefined(&name)
     }
 
     /// Whether a variable is an element of a list of the input, whose elements all have a value at the path.
@@ -513,9 +514,7 @@ impl<'a> Checker<'a> {
     /// `base` with a rule `base.a` that has no value is undefined for the engine, and `{}` in OPA.
     fn prefix_of_rule(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
         let Some(path) = fixed_start(expr) else { return };
-        let is_variable = path
-            .first()
-            .is_some_and(|name| bound.contains_key(name.as_str()) && !self.global.contains(name.as_str()));
+        let is_variable = path.first().is_some_and(|name| self.is_variable(name, bound));
         let full = syntax::resolve(
             self.package,
             |name| {
@@ -628,7 +627,7 @@ fn key_text(key: &Expr) -> String {
         return format!("{text:?}");
     }
     let name = match key {
-        Expr::Call { fcn, .. } => fixed_start(fcn).unwrap_or_default().join("."),
+        Expr::Call { fcn, .. } => syntax::dotted(fcn),
         other => other.span().text().to_owned(),
     };
     let parts: Vec<String> = syntax::parts(key).exprs.into_iter().map(key_text).collect();
@@ -688,7 +687,7 @@ fn bind_statement<'a>(expr: &'a Expr, bound: &mut Bound<'a>) {
         }
         // One argument more than the function takes is its result.
         Expr::Call { fcn, params, .. } => {
-            let arity = fixed_start(fcn).and_then(|path| builtins::arity(&path.join(".")));
+            let arity = builtins::arity(&syntax::dotted(fcn));
             if let Some(last) = params.last().filter(|_| arity.is_none_or(|arity| arity < params.len())) {
                 bind(last, bound);
             }

@@ -131,8 +131,7 @@ fn tried<'a>(modules: &'a [Module], coverage: &[FileCoverage]) -> Vec<Body<'a>> 
             if matches!(head, RuleHead::Func { .. }) {
                 continue;
             }
-            let name = syntax::head_of(rule);
-            let name = syntax::fixed_start(name).map(|path| path.join(".")).unwrap_or_default();
+            let name = syntax::dotted(syntax::head_of(rule));
             for (at, body) in own.iter().enumerate() {
                 let follows = at > 0 && body.is_else;
                 let is_tried = follows || is_reached(body, coverage);

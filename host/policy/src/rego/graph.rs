@@ -95,7 +95,7 @@ impl Graph {
                     levels: 0,
                 });
             }
-            let name = fixed_start(syntax::head_of(rule)).unwrap_or_default().join(".");
+            let name = syntax::dotted(syntax::head_of(rule));
             if builtins::exists(&name) {
                 let message = format!("rule `{name}` hides a built-in function");
                 self.found

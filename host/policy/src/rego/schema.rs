@@ -39,14 +39,7 @@ pub(super) fn is_required(schema: &Value, path: &[String]) -> bool {
 
 /// Whether every element of the list at a path has a value at `below`, if there is such a list.
 pub(super) fn elements_require(schema: &Value, list: &[String], below: &[String]) -> bool {
-    let whole = resolved(schema, schema);
-    let at = list.iter().try_fold(whole, |at, part| {
-        let next = at?.get("properties")?.get(part)?;
-        Some(resolved(schema, next))
-    });
-    let list = at
-        .flatten()
-        .filter(|at| at.get("type").is_some_and(|kind| kind == "array"));
+    let list = find(schema, list).filter(|list| list.get("type").is_some_and(|kind| kind == "array"));
     let element = list.and_then(|list| resolved(schema, list.get("items")?));
     element.is_some_and(|element| requires(schema, element, below))
 }
@@ -68,18 +61,15 @@ fn requires<'s>(schema: &'s Value, mut at: &'s Value, path: &[String]) -> bool {
 
 /// Whether the schema permits only a number, text, boolean or null at the path.
 pub(super) fn is_scalar(schema: &Value, path: &[String]) -> bool {
-    let next = |at: &'_ Value, part: &String| at.get("properties")?.get(part).cloned();
-    let mut at = schema.clone();
-    for part in path {
-        let Some(below) = resolved(schema, &at).and_then(|at| next(at, part)) else {
-            return false;
-        };
-        at = below;
-    }
-    let kind = resolved(schema, &at)
-        .and_then(|at| at.get("type"))
-        .and_then(Value::as_str);
+    let kind = find(schema, path).and_then(|at| at.get("type")).and_then(Value::as_str);
     kind.is_some_and(|kind| !matches!(kind, "array" | "object"))
+}
+
+/// The part of a schema that describes what is at a path.
+fn find<'s>(schema: &'s Value, path: &[String]) -> Option<&'s Value> {
+    path.iter().try_fold(resolved(schema, schema)?, |at, part| {
+        resolved(schema, at.get("properties")?.get(part)?)
+    })
 }
 
 /// The target of the `$ref` of a part of a schema, or the part itself.

@@ -133,6 +133,11 @@ pub(super) fn fixed_start(expr: &Expr) -> Option<Path> {
     Some(std::iter::once(span.text()).chain(fixed).map(str::to_owned).collect())
 }
 
+/// The same as a text, such as `object.get`; empty if it does not start with a name.
+pub(super) fn dotted(expr: &Expr) -> String {
+    fixed_start(expr).unwrap_or_default().join(".")
+}
+
 pub(super) fn text(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::String { value, .. } | Expr::RawString { value, .. } => value.as_string().ok().map(AsRef::as_ref),

@@ -14,13 +14,13 @@ use crate::rego::schema;
 pub(super) fn sets(modules: &[Module]) -> BTreeSet<Path> {
     let is_set = |value: &Expr| match value {
         Expr::Set { .. } | Expr::SetCompr { .. } | Expr::BinExpr { .. } => true,
-        Expr::Call { fcn, .. } => fixed_start(fcn).is_some_and(|path| {
-            let name = path.join(".");
-            matches!(name.as_str(), "union" | "intersection" | "object.keys") || builtins::arity(&name).is_none()
-        }),
+        Expr::Call { fcn, .. } => {
+            let name = syntax::dotted(fcn);
+            gives_set(&name) || builtins::arity(&name).is_none()
+        }
         _ => false,
     };
-    let gives_set = |rule: &Rule| match rule {
+    let is_of_set = |rule: &Rule| match rule {
         Rule::Default { value, .. } => is_set(value),
         Rule::Spec { head, bodies, .. } => {
             let assigned = bodies.iter().filter_map(|body| body.assign.as_ref());
@@ -30,12 +30,32 @@ pub(super) fn sets(modules: &[Module]) -> BTreeSet<Path> {
     };
     let rules = modules.iter().flat_map(|module| {
         let package = syntax::package(module);
-        let rules = module.policy.iter().filter(|rule| gives_set(rule));
+        let rules = module.policy.iter().filter(|rule| is_of_set(rule));
         rules
             .map(move |rule| syntax::rule_path(&package, rule))
             .collect::<Vec<_>>()
     });
     rules.collect()
+}
+
+/// Whether a function gives a set, whatever it takes.
+fn gives_set(function: &str) -> bool {
+    matches!(function, "union" | "intersection" | "object.keys")
+}
+
+/// Whether an expression is a number, text, boolean or null by its form.
+fn is_scalar_form(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::String { .. }
+            | Expr::RawString { .. }
+            | Expr::Number { .. }
+            | Expr::Bool { .. }
+            | Expr::Null { .. }
+            | Expr::UnaryExpr { .. }
+            | Expr::BoolExpr { .. }
+            | Expr::Membership { .. }
+    )
 }
 
 /// Variables that stand for one another are followed so far.
@@ -160,19 +180,9 @@ impl<'a> Types<'a> {
         }
         let scalar = |part: &Expr| self.is_scalar(checker, part, steps + 1);
         match expr {
-            Expr::String { .. }
-            | Expr::RawString { .. }
-            | Expr::Number { .. }
-            | Expr::Bool { .. }
-            | Expr::Null { .. }
-            | Expr::UnaryExpr { .. }
-            | Expr::BoolExpr { .. }
-            | Expr::Membership { .. } => true,
+            expr if is_scalar_form(expr) => true,
             Expr::ArithExpr { op, lhs, rhs, .. } => *op != ArithOp::Sub || scalar(lhs) || scalar(rhs),
-            Expr::Call { fcn, .. } => {
-                let name = fixed_start(fcn).unwrap_or_default().join(".");
-                builtins::gives_scalar(&name)
-            }
+            Expr::Call { fcn, .. } => builtins::gives_scalar(&syntax::dotted(fcn)),
             Expr::Var { span, .. } if !checker.global.contains(span.text()) => {
                 // A scalar has no items, so what is scalar is the value itself.
                 let origins = self.origins(span.text()).unwrap_or_default();
@@ -228,26 +238,17 @@ impl<'a> Types<'a> {
         };
         let holds = |part: &Expr| self.holds_set(checker, part, steps + 1);
         match expr {
-            Expr::String { .. }
-            | Expr::RawString { .. }
-            | Expr::Number { .. }
-            | Expr::Bool { .. }
-            | Expr::Null { .. }
-            | Expr::UnaryExpr { .. }
-            | Expr::BoolExpr { .. }
-            | Expr::Membership { .. } => false,
-            Expr::Set { .. } | Expr::SetCompr { .. } | Expr::BinExpr { .. } | Expr::AssignExpr { .. } => true,
+            expr if is_scalar_form(expr) => false,
             Expr::ArithExpr { .. } => !self.is_scalar(checker, expr, steps),
             Expr::Array { .. } | Expr::Object { .. } | Expr::ArrayCompr { .. } | Expr::ObjectCompr { .. } => {
                 syntax::parts(expr).exprs.into_iter().any(holds)
             }
             Expr::Call { fcn, .. } => {
-                let name = fixed_start(fcn).unwrap_or_default().join(".");
-                match name.as_str() {
-                    _ if builtins::gives_scalar(&name) => false,
-                    "union" | "intersection" | "object.keys" => true,
-                    _ if builtins::arity(&name).is_some() => syntax::parts(expr).exprs.into_iter().any(holds),
-                    _ => rule(),
+                let name = syntax::dotted(fcn);
+                match builtins::arity(&name) {
+                    Some(_) if builtins::gives_scalar(&name) => false,
+                    Some(_) => gives_set(&name) || syntax::parts(expr).exprs.into_iter().any(holds),
+                    None => rule(),
                 }
             }
             Expr::Var { span, .. } if !checker.global.contains(span.text()) => {
@@ -262,6 +263,8 @@ impl<'a> Types<'a> {
                     base => holds(base),
                 }
             }
+            // Sets, and what is not known.
+            _ => true,
         }
     }
 }

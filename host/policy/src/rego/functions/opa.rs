@@ -87,7 +87,7 @@ fn is_negative_fraction(value: &Value) -> bool {
 }
 
 /// Whether a function has no value for some arguments. Any other that has none has failed.
-pub(super) fn can_be_undefined(name: &str) -> bool {
+pub(in crate::rego) fn can_be_undefined(name: &str) -> bool {
     matches!(name, "max" | "min")
 }
 

@@ -266,7 +266,7 @@ impl<'a> SizeEstimator<'a> {
 
     fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> SizeResult {
         let rule = function_path(&scope.definition.context, &self.rules, function);
-        let name = fixed_start(function).unwrap_or_default().join(".");
+        let name = syntax::dotted(function);
         let arity = match &rule {
             Some(path) => self
                 .rules
