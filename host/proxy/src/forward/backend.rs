@@ -356,7 +356,7 @@ pub(super) type TlsIdentity = (ClientConfig, Option<rustls::pki_types::ServerNam
 
 impl Connector {
     fn new(spec: &ConnectionSpec, (tls, name): TlsIdentity, versions: HttpVersions) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(Resolver::new());
+        let mut tcp = HttpConnector::new_with_resolver(Resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         let keep_alive = (!spec.keep_alive.is_zero()).then_some(spec.keep_alive);
