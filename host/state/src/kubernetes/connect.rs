@@ -23,7 +23,11 @@ const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Makes a client from the settings; the server need not be reachable yet.
 pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
-    let mut config = client_config(settings).await?;
+    client(client_config(settings).await?)
+}
+
+/// As [`connect`], from settings that were read.
+pub(super) fn client(mut config: Config) -> Result<Client, String> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     // Otherwise the age of an idle connection would count as silence.
@@ -72,9 +76,9 @@ pub(super) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
 
 /// The last second of validity of the client certificate, since the Unix epoch; `None` if there is none, or
 /// if a program makes it.
-pub(super) async fn certificate_end(settings: &KubernetesState) -> Option<u64> {
-    let user = client_config(settings).await.ok()?.auth_info;
-    let pem = match (user.client_certificate_data, user.client_certificate) {
+pub(super) fn certificate_end(config: &Config) -> Option<u64> {
+    let user = &config.auth_info;
+    let pem = match (&user.client_certificate_data, &user.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,
         (None, Some(file)) => std::fs::read(file).ok()?,
         (None, None) => return None,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
-use super::connect::{self, connect};
+use super::connect;
 use super::kinds::WatchSpec;
 use super::object::Object;
 use super::shared_state::SharedState;
@@ -120,9 +120,13 @@ async fn follow(settings: &KubernetesState) -> Watch {
 
 /// Makes a client of the settings' files as they are now, and returns whether that was possible.
 async fn make_client(shared: &SharedState, settings: &KubernetesState) -> bool {
-    match connect(settings).await {
-        Ok(client) => {
-            shared.record_client(client, connect::certificate_end(settings).await);
+    let made = connect::client_config(settings).await.and_then(|config| {
+        let end = connect::certificate_end(&config);
+        Ok((connect::client(config)?, end))
+    });
+    match made {
+        Ok((client, certificate_end)) => {
+            shared.record_client(client, certificate_end);
             true
         }
         Err(message) => {
