@@ -11,6 +11,7 @@ use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_state::extensions::secrets::is_referable;
 use tollgate_state::source::Source;
 use tollgate_state::{Resources, Secret, extensions};
 
@@ -216,19 +217,12 @@ fn extensions(config: &Config, resources: &Resources, earlier: Option<&StatePart
 /// Whether the Secrets are the same that the settings of Argo CD may refer to. Those of clusters and
 /// repositories change far more often, and nobody signs in by them.
 fn same_referable_secrets(old: &Resources, new: &Resources) -> bool {
-    let referable = |(name, secret): &(&String, &Arc<Secret>)| {
-        *name == "argocd-secret"
-            || secret
-                .labels
-                .get("app.kubernetes.io/part-of")
-                .is_some_and(|of| of == "argocd")
-    };
-    let (old, new) = (
-        old.secrets.iter().filter(referable),
-        new.secrets.iter().filter(referable),
-    );
-    old.map(|(name, secret)| (name, Arc::as_ptr(secret)))
-        .eq(new.map(|(name, secret)| (name, Arc::as_ptr(secret))))
+    fn referable(resources: &Resources) -> impl Iterator<Item = (&String, *const Secret)> {
+        let all = resources.secrets.iter();
+        let referable = all.filter(|(name, secret)| is_referable(name, secret));
+        referable.map(|(name, secret)| (name, Arc::as_ptr(secret)))
+    }
+    referable(old).eq(referable(new))
 }
 
 /// Whether two maps hold the same pointers under the same keys.

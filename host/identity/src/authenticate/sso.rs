@@ -14,6 +14,7 @@ use super::issuer::MissingAudience;
 use super::keys::ServerAddress;
 use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_state::extensions::secrets::is_referable;
 use tollgate_state::{Resources, Text};
 
 /// How long groups from the userinfo endpoint are cached, at most.
@@ -165,10 +166,7 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
         return Ok(value.to_owned());
     };
     let (name, key) = reference.split_once(':').unwrap_or((SECRET_NAME, reference));
-    let secret = resources.secrets.get(name).filter(|secret| {
-        let part_of = secret.labels.get("app.kubernetes.io/part-of");
-        name == SECRET_NAME || part_of.is_some_and(|part| part == "argocd")
-    });
+    let secret = resources.secrets.get(name).filter(|secret| is_referable(name, secret));
     secret
         .and_then(|secret| secret.values.get(key))
         .map(|value| value.expose_secret().trim().to_owned())

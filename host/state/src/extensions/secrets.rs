@@ -78,6 +78,12 @@ pub fn substitute_or(
     }
 }
 
+/// Whether the settings of Argo CD may refer to keys of a Secret.
+pub fn is_referable(name: &str, secret: &Secret) -> bool {
+    let (label, wanted) = LABEL;
+    name == DEFAULT_SECRET || secret.labels.get(label).is_some_and(|value| value == wanted)
+}
+
 fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> Result<&'s str, String> {
     let own = secrets.get(DEFAULT_SECRET);
     if let Some(value) = own.and_then(|secret| secret.values.get(reference)) {
@@ -93,8 +99,8 @@ fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> R
     let Some(found) = secrets.get(name) else {
         return Err(format!("`${reference}` names Secret `{name}`, which does not exist"));
     };
-    let (label, wanted) = LABEL;
-    if name != DEFAULT_SECRET && found.labels.get(label).is_none_or(|value| value != wanted) {
+    if !is_referable(name, found) {
+        let (label, wanted) = LABEL;
         let lacks = format!("which lacks the label `{label}: {wanted}`");
         return Err(format!("`${reference}` names Secret `{name}`, {lacks}"));
     }
