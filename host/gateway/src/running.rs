@@ -50,11 +50,13 @@ use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_state::watch::{FileEvents, Timing, watch};
 
+use pace::Pace;
 use retired::RetiredSnapshots;
 use telemetry::MetricsPush;
 
 pub mod inputs;
 pub mod inventory;
+mod pace;
 mod retired;
 mod telemetry;
 
@@ -67,9 +69,6 @@ const LAG_INTERVAL: Duration = Duration::from_millis(100);
 /// How long before the end of the drain what is still open is ended, so that its end can be sent. At most
 /// a quarter of the drain.
 const END_BEFORE_DRAIN: Duration = Duration::from_secs(5);
-
-/// Least time between the beginnings of two reloads. The first change after a quiet time is read at once.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two attempts to reach what the start needs, at first and at most.
 const RETRY: Duration = Duration::from_millis(250);
@@ -629,8 +628,8 @@ struct ReloadRequest {
     done: Option<oneshot::Sender<()>>,
 }
 
-/// Loads what changed again: the first change at once, then at most one part in [`RELOAD_INTERVAL`].
-/// What somebody waits for is loaded at once.
+/// Loads what changed again: a few changes at once, and one part a second in the long run. What
+/// somebody waits for is loaded at once.
 async fn reload_on(
     mut requests: mpsc::Receiver<ReloadRequest>,
     loader: Arc<Loader>,
@@ -638,14 +637,14 @@ async fn reload_on(
     findings: LoadFindings,
 ) {
     let mut changed = Vec::new();
-    let mut next = Instant::now();
+    let mut pace = Pace::new(Instant::now());
     loop {
         let request = tokio::select! {
             request = requests.recv() => match request {
                 Some(request) => Some(request),
                 None => return,
             },
-            () = sleep_until(next), if !changed.is_empty() => None,
+            () = sleep_until(pace.next()), if !changed.is_empty() => None,
         };
         let (part, done) = match request {
             Some(ReloadRequest { part, done: None }) => {
@@ -656,7 +655,7 @@ async fn reload_on(
             }
             Some(ReloadRequest { part, done }) => (part, done),
             None => {
-                next = Instant::now() + RELOAD_INTERVAL;
+                pace.reload(Instant::now());
                 (changed.remove(0), None)
             }
         };

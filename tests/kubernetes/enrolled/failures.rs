@@ -20,13 +20,13 @@ use test_support::port::free_port;
 const MANY: &str = "shop";
 
 /// How many ConfigMaps the Application has.
-const OBJECTS: usize = 200;
+const OBJECTS: usize = 400;
 
 /// Writes of a sync after which a gateway ends.
 const SOME: usize = 20;
 
 /// Longer than a connection takes to be made, and far shorter than a sync.
-const HANDSHAKE: Duration = Duration::from_millis(250);
+const HANDSHAKE: Duration = Duration::from_secs(1);
 
 /// A TCP load balancer: each connection goes to the next server.
 struct Balancer {
@@ -84,8 +84,8 @@ impl Fixture {
         let world = World::start_with(|layout| {
             replica = Some(layout.replica());
             let address = format!("127.0.0.1:{}", free_port());
-            // Watches go on until then.
-            layout.settings(json!({"listen": address, "drain": "3s"}));
+            // Watches go on until then. Requests have three quarters of it.
+            layout.settings(json!({"listen": address, "drain": "10s"}));
         })
         .await;
         let server = world.destination.url().to_owned();

@@ -87,6 +87,9 @@ async fn pod_terminal(world: &World, cli: &Cli) {
     let pods: (Option<&str>, &[&str], &[&str]) = (Some(PODS), &["*"], &["/pods"]);
     grant(&world.destination, "pods", account, pods).await;
     world.create_application(cli, PODS, &[]).await;
+    world
+        .until_acting(world.destination.url(), &Scene::account(PODS, "deployer"))
+        .await;
     // A pod that does not run yet keeps the sync going.
     cli.succeed(&["app", "sync", PODS, "--async"]).await;
     eventually("the pod is there", async || {
@@ -120,6 +123,9 @@ async fn pod_terminal(world: &World, cli: &Cli) {
 
 async fn self_heal(world: &World, cli: &Cli) {
     world.create_application(cli, HOME, &[]).await;
+    world
+        .until_acting(world.destination.url(), &Scene::account(HOME, "deployer"))
+        .await;
     cli.succeed(&["app", "sync", HOME, "--timeout", "60"]).await;
     cli.succeed(&["app", "wait", HOME, "--timeout", "60"]).await;
     let admin = world.destination.admin();

@@ -100,6 +100,7 @@ async fn an_unmodified_argo_cd_deploys_to_a_cluster_that_nobody_can_dial() {
         .await;
     let cli = world.cli().await;
     world.create_application(&cli, HOME, &[]).await;
+    world.until_acting(server, &Scene::account(HOME, "deployer")).await;
     cli.succeed(&["app", "sync", HOME, "--timeout", "60"]).await;
     cli.succeed(&["app", "wait", HOME, "--timeout", "60"]).await;
     let namespace = format!("--namespace={HOME}");

@@ -418,7 +418,8 @@ impl Cli {
 
     async fn execute(&self, arguments: &[&str]) -> Run {
         let mut command = self.command(arguments);
-        let ended = timeout(PATIENCE, command.output()).await;
+        // Commands that wait end by themselves after as long as `--timeout` says.
+        let ended = timeout(2 * PATIENCE, command.output()).await;
         let output = ended
             .unwrap_or_else(|_| panic!("argocd {arguments:?} does not end"))
             .unwrap();
