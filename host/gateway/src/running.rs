@@ -45,7 +45,7 @@ use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::{self, Store};
 use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
-use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_proxy::metrics::{ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_state::watch::{FileEvents, Timing, watch};
@@ -65,6 +65,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Time between two measurements of the runtime's lag.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time between two measurements of the wait of work that blocks.
+const BLOCKING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long before the end of the drain what is still open is ended, so that its end can be sent. At most
 /// a quarter of the drain.
@@ -136,10 +139,13 @@ impl RunningGateway {
         let admin_listener = AdminListener::new(Arc::clone(&metrics));
         let admin_stop = CancellationToken::new();
         let admin_guard = admin_stop.clone().drop_guard();
-        let admin_server = Server::new(private, None, Limits::admin(&config.limits));
+        let admin_server =
+            Server::new(private, None, Limits::admin(&config.limits)).counted_by(metrics.connections(Listener::Admin));
         helpers.spawn(admin_server.serve(Arc::clone(&admin_listener), admin_stop));
         let decisions = &config.decisions;
-        let telemetry = config.telemetry.as_ref().map(telemetry::start).transpose()?;
+        let telemetry = config.telemetry.as_ref();
+        let telemetry = telemetry.map(|settings| telemetry::start(settings, &metrics.spans_lost));
+        let telemetry = telemetry.transpose()?;
         let (tracing, exporter) = telemetry.unzip();
         let recorder = Recorder::start(
             decisions.capacity,
@@ -178,6 +184,7 @@ impl RunningGateway {
             None => None,
         };
         helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));
+        helpers.spawn(measure_blocking_wait(Arc::clone(&metrics)));
         // The watch starts before the load, so that a change in between is read again.
         let (reloads, requests) = mpsc::channel(8);
         watch_parts(&loader, &reloads, &mut helpers).await;
@@ -269,7 +276,8 @@ impl RunningGateway {
             Some((settings, tls)) => {
                 let (listener, address) = bind("admission.listen", settings.listen).await?;
                 let limits = admission::limits(&config.limits, config.drain);
-                let server = Server::new(listener, Some(tls), limits);
+                let server =
+                    Server::new(listener, Some(tls), limits).counted_by(metrics.connections(Listener::Admission));
                 let handler = admission::AdmissionHandler {
                     current: Arc::clone(&current),
                     recorder: Arc::clone(&recorder),
@@ -300,7 +308,7 @@ impl RunningGateway {
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = server
             .behind(config.trusted_proxies.clone(), config.proxy_protocol)
-            .counted_by(metrics.connections_closed.clone());
+            .counted_by(metrics.connections(Listener::Public));
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
         Ok(Self {
             address,
@@ -698,6 +706,19 @@ async fn measure_runtime_lag(metrics: Arc<Metrics>) {
         let due = Instant::now() + LAG_INTERVAL;
         sleep_until(due).await;
         metrics.load.runtime_lag.observe(due.elapsed().as_secs_f64());
+    }
+}
+
+/// Measures for ever how long work that blocks waits for a thread, also while it waits.
+async fn measure_blocking_wait(metrics: Arc<Metrics>) {
+    loop {
+        let begun = Instant::now();
+        let mut probe = tokio::task::spawn_blocking(|| {});
+        while timeout(LAG_INTERVAL, &mut probe).await.is_err() {
+            metrics.load.blocking_wait.set(begun.elapsed().as_secs_f64());
+        }
+        metrics.load.blocking_wait.set(begun.elapsed().as_secs_f64());
+        sleep(BLOCKING_INTERVAL).await;
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Metrics {
     pub(crate) argocd_redis_failures: Counter,
     broken_configurations: Family<Label<i64>, Gauge>,
     closed_streams: Family<Label<&'static str>, Counter>,
+    /// Changes that wait for the store.
+    pub(crate) store_waiting: Gauge,
     store_failures: Family<Label<&'static str>, Counter>,
     store_duration: StoreDurations,
 }
@@ -118,6 +120,8 @@ impl Metrics {
         registry.register("tollgate_argocd_redis_failures", help, failures);
         let help = "Tokens with an unknown key, for which keys were not fetched because they just had been";
         registry.register("tollgate_issuer_key_fetches_spared", help, KEY_FETCHES_SPARED.clone());
+        let help = "Changes that wait for the store, of callers";
+        registry.register("tollgate_store_changes_waiting", help, self.store_waiting.clone());
         let help = "Operations the store failed";
         registry.register("tollgate_store_failures", help, self.store_failures.clone());
         let help = "Time of a read of the store, or of a transaction that writes";
@@ -144,14 +148,14 @@ impl Metrics {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// - `operation`: `read` or `write`.
+    /// - `operation`: `read`, `write`, or `queue` for the wait of a change for its turn.
     pub fn observe_store(&self, operation: &'static str, duration: Duration) {
         let label = [("operation", operation)];
         let histogram = self.store_duration.0.get_or_create(&label);
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// - `operation`: `audit`, `forget`, `revocations` or `seen`.
+    /// - `operation`: `read`, `write`, or work in the background: `audit`, `forget`, `revocations` or `seen`.
     pub fn store_failed(&self, operation: &'static str) {
         self.store_failures.get_or_create(&[("operation", operation)]).inc();
     }

@@ -50,8 +50,12 @@ pub struct Metrics {
     /// Decision lines that were lost because the disk was too slow or refused them.
     pub decision_lines_lost: Counter,
     log_lines_lost: Counter,
-    /// Connections that the bounds closed.
-    pub connections_closed: ConnectionCounters,
+    connections: Family<FixedLabels<1>, Gauge>,
+    connections_limit: Family<FixedLabels<1>, Gauge>,
+    connections_closed: Family<FixedLabels<2>, Counter>,
+    connections_not_accepted: Family<FixedLabels<1>, Counter>,
+    /// Spans that the collector did not get.
+    pub spans_lost: Counter,
     /// Log lines about refusals that were not written because there were many with the same reason.
     pub(crate) log_lines_omitted: Counter,
     reloads_failed: Family<FixedLabels<1>, Counter>,
@@ -76,6 +80,18 @@ pub struct Metrics {
     agents_connected: Gauge,
     agent_streams: Gauge,
     agent_events: Family<FixedLabels<2>, Counter>,
+}
+
+/// Where clients connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Listener {
+    /// The fronts.
+    Public,
+    /// The admission webhook.
+    Admission,
+    /// Probes and metrics.
+    Admin,
 }
 
 /// A part of the configuration that is loaded separately.
@@ -144,18 +160,27 @@ impl Default for Metrics {
                 "tollgate_decision_lines_lost",
                 "Decision-file lines dropped because the disk was too slow or refused them",
             ),
-            connections_closed: {
-                let closed: Family<FixedLabels<1>, Counter> = register(
-                    all,
-                    "tollgate_connections_closed",
-                    "Connections that were refused, or closed while idle, because there were too many",
-                );
-                let by = |bound: &'static str| closed.get_or_create_owned(&[("bound", bound)]);
-                ConnectionCounters {
-                    of_address: by("address"),
-                    in_total: by("total"),
-                }
-            },
+            connections: register(all, "tollgate_connections", "Connections of clients that are open"),
+            connections_limit: register(
+                all,
+                "tollgate_connections_limit",
+                "Connections of clients that may be open",
+            ),
+            connections_closed: register(
+                all,
+                "tollgate_connections_closed",
+                "Connections that were refused, or closed while idle, because there were too many",
+            ),
+            connections_not_accepted: register(
+                all,
+                "tollgate_connections_not_accepted",
+                "Attempts to accept a connection that the system refused",
+            ),
+            spans_lost: register(
+                all,
+                "tollgate_spans_lost",
+                "Spans that the collector did not get, because it was away or too slow",
+            ),
             log_lines_lost: register(
                 all,
                 "tollgate_log_lines_lost",
@@ -229,6 +254,7 @@ impl Metrics {
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         self.process.update();
         self.load.read_name_lookups();
+        self.load.read_runtime_threads();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
@@ -242,6 +268,22 @@ impl Metrics {
     pub fn to_otlp(&self, start: SystemTime) -> Result<Vec<proto::Metric>, otlp::Error> {
         let text = self.text().map_err(|std::fmt::Error| otlp::Error::Text)?;
         otlp::translate(&text, otlp::Times::new(start, SystemTime::now()))
+    }
+
+    /// What counts the connections of a listener.
+    pub fn connections(&self, listener: Listener) -> ConnectionCounters {
+        let listener = ("listener", listener.into());
+        let closed = |bound| {
+            let labels = [("bound", bound), listener];
+            self.connections_closed.get_or_create_owned(&labels)
+        };
+        ConnectionCounters {
+            open: self.connections.get_or_create_owned(&[listener]),
+            limit: self.connections_limit.get_or_create_owned(&[listener]),
+            of_address: closed("address"),
+            in_total: closed("total"),
+            not_accepted: self.connections_not_accepted.get_or_create_owned(&[listener]),
+        }
     }
 
     /// Replaces how many agents are connected, and how many requests are open through them.

@@ -15,6 +15,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::Body;
+use crate::metrics::Counted;
 use tollgate_config::{ProxyProtocol, TrustedProxies};
 
 mod client;
@@ -225,7 +226,7 @@ pub struct Server {
     limits: Limits,
     trusted: TrustedProxies,
     protocol: ProxyProtocol,
-    closed: ConnectionCounters,
+    counters: ConnectionCounters,
 }
 
 impl Server {
@@ -238,14 +239,14 @@ impl Server {
             limits,
             trusted: TrustedProxies::default(),
             protocol: ProxyProtocol::Absent,
-            closed: ConnectionCounters::default(),
+            counters: ConnectionCounters::default(),
         }
     }
 
-    /// Counts the connections that the bounds close.
+    /// Counts connections, and those that the bounds close.
     #[must_use]
-    pub fn counted_by(self, closed: ConnectionCounters) -> Self {
-        Self { closed, ..self }
+    pub fn counted_by(self, counters: ConnectionCounters) -> Self {
+        Self { counters, ..self }
     }
 
     /// Believes these proxies what they say of their clients: in header fields, and at the start of
@@ -268,14 +269,15 @@ impl Server {
             limits,
             trusted,
             protocol,
-            closed,
+            counters,
         } = self;
         let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
+        counters.limit.set(i64::from(capacity));
         let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(
             (limits.connections, limits.connections_per_address),
-            closed,
+            counters.clone(),
         ));
         let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
         let shared = connection::ServerContext::new(handler, limits, tls.clone(), clients);
@@ -303,7 +305,11 @@ impl Server {
                                 _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
                             }
                         };
-                        let slot = ConnectionSlot { _permit: permit, address_permit };
+                        let slot = ConnectionSlot {
+                            _permit: permit,
+                            _counted: Counted::in_gauge(&counters.open),
+                            address_permit,
+                        };
                         let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
@@ -312,6 +318,7 @@ impl Server {
                         tokio::spawn(connection::run(shared.clone(), (stream, address), slot, signals));
                     }
                     Err(error) => {
+                        counters.not_accepted.inc();
                         tracing::warn!(%error, "cannot accept a connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
@@ -352,6 +359,7 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
 #[derive(Debug)]
 struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
+    _counted: Counted,
     /// `None` for a trusted proxy.
     address_permit: Option<AddressPermit>,
 }

@@ -17,7 +17,7 @@ use tollgate_core::diagnostic::Location;
 use tollgate_identity::access::ConfigurationStatus;
 use tollgate_plugin::credential::cache::health::{Health, LastError, SlotStatus, Totals};
 use tollgate_plugin::credential::{MintError, MintErrorClass};
-use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
+use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::{Recorder, Stage};
 use tollgate_proxy::server::HandshakeFailure;
 use tollgate_state::source::WatchAge;
@@ -104,6 +104,7 @@ fn filled() -> Arc<Metrics> {
     metrics.identity.stream_closed("revoked");
     metrics.identity.store_failed("audit");
     metrics.identity.observe_store("read", Duration::ZERO);
+    metrics.connections(Listener::Public);
     metrics.load.observe_sizes("argocd", (Some(1), Some(1)));
     metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
     metrics.load.open_exchanges("argocd");

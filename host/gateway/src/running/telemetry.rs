@@ -1,7 +1,7 @@
 //! Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! Spans wait in a queue of bounded length for a thread of their own. While the collector does not answer,
-//! the oldest wait and new ones are dropped; no request waits for it. Metrics are cumulative, so each push
+//! Spans wait in a queue of bounded length for a separate thread. While the collector does not answer,
+//! the oldest wait and new ones are dropped and counted; no request waits for it. Metrics are cumulative, so each push
 //! has everything that earlier ones had.
 
 use std::path::Path;
@@ -12,7 +12,8 @@ use anyhow::Context as _;
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor as _};
+use opentelemetry_sdk::trace::SpanProcessor as _;
+use prometheus_client::metrics::counter::Counter;
 use url::Url;
 use uuid::Uuid;
 
@@ -20,22 +21,26 @@ use tollgate_config::Telemetry;
 use tollgate_proxy::record::Tracing;
 
 pub(super) use metrics::{MetricsExporter, MetricsPush};
+use spans::BoundedProcessor;
 
 mod metrics;
+mod spans;
 
 /// How long the collector may take for one batch or push.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes what sends spans, and what pushes metrics. The collector need not answer yet.
-pub(super) fn start(settings: &Telemetry) -> anyhow::Result<(Tracing, MetricsExporter)> {
+///
+/// - `lost`: counts spans that the collector did not get.
+pub(super) fn start(settings: &Telemetry, lost: &Counter) -> anyhow::Result<(Tracing, MetricsExporter)> {
     let resource = resource();
     Ok((
-        tracing(settings, &resource)?,
+        tracing(settings, &resource, lost)?,
         MetricsExporter::new(settings, &resource)?,
     ))
 }
 
-fn tracing(settings: &Telemetry, resource: &Resource) -> anyhow::Result<Tracing> {
+fn tracing(settings: &Telemetry, resource: &Resource, lost: &Counter) -> anyhow::Result<Tracing> {
     let endpoint = below(&settings.endpoint, "v1/traces");
     let mut client = reqwest::blocking::Client::builder()
         .timeout(TIMEOUT)
@@ -56,7 +61,7 @@ fn tracing(settings: &Telemetry, resource: &Resource) -> anyhow::Result<Tracing>
         .with_timeout(TIMEOUT)
         .build()
         .context("no exporter of traces can be made")?;
-    let mut processor = BatchSpanProcessor::builder(exporter).build();
+    let mut processor = BoundedProcessor::new(exporter, lost);
     processor.set_resource(resource);
     Ok(Tracing::new(Arc::new(processor), settings.ratio))
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use prometheus_client::metrics::gauge::Gauge;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::any::{Any, AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow, install_default_drivers};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
@@ -147,6 +148,9 @@ impl Database {
         };
         let rows = rows.await;
         self.observe("read", begun);
+        if rows.is_err() {
+            self.count_failure("read");
+        }
         rows
     }
 
@@ -157,8 +161,31 @@ impl Database {
         }
     }
 
+    /// Counts an operation that failed.
+    pub(super) fn count_failure(&self, operation: &'static str) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.store_failed(operation);
+        }
+    }
+
+    /// Counts a change that waits for the writer, as long as the value lives.
+    pub(super) fn count_waiting(&self) -> Option<WaitingChange> {
+        let waiting = self.metrics.get()?.store_waiting.clone();
+        waiting.inc();
+        Some(WaitingChange(waiting))
+    }
+
     pub(super) async fn writer(&self, deadline: Instant) -> Result<LeasedConnection, sqlx::Error> {
         LeasedConnection::acquire(&self.writers, deadline).await
+    }
+}
+
+/// A change that waits, counted until this is dropped.
+pub(super) struct WaitingChange(Gauge);
+
+impl Drop for WaitingChange {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -24,6 +24,7 @@ const MAX_BATCH: usize = 256;
 
 struct QueuedChange {
     change: Change,
+    since: Instant,
     /// When its caller gets an error; the change is not begun after that.
     deadline: Instant,
     reply: oneshot::Sender<Result<ChangeOutcome, Error>>,
@@ -33,14 +34,15 @@ struct QueuedChange {
 /// waiting changes are written.
 pub(super) struct Writer {
     queue: mpsc::Sender<QueuedChange>,
+    database: Database,
 }
 
 impl Writer {
     /// - `exports`: whether audit events wait to be exported.
     pub(super) fn start(database: Database, exports: Arc<AtomicBool>) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(write(database, exports, receiver));
-        Self { queue }
+        tokio::spawn(write(database.clone(), exports, receiver));
+        Self { queue, database }
     }
 
     /// Makes a change. Waits while the queue is full, for at most [`OPERATION_TIMEOUT`] in all.
@@ -48,11 +50,14 @@ impl Writer {
     /// Cancel safe: a change in the queue is still made, unless its deadline passes before its
     /// turn.
     pub(super) async fn change(&self, change: Change) -> Result<ChangeOutcome, Error> {
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let since = Instant::now();
+        let deadline = since + OPERATION_TIMEOUT;
+        let _waiting = self.database.count_waiting();
         let (reply, outcome) = oneshot::channel();
         let ended = || Error::Failed("its writer has ended".to_owned());
         let queued = QueuedChange {
             change,
+            since,
             deadline,
             reply,
         };
@@ -61,7 +66,11 @@ impl Writer {
             outcome.await.map_err(|_| ended())?
         };
         let made = timeout_at(deadline, made).await;
-        made.unwrap_or_else(|_| Err(failed(&sqlx::Error::PoolTimedOut)))
+        let made = made.unwrap_or_else(|_| Err(failed(&sqlx::Error::PoolTimedOut)));
+        if matches!(made, Err(Error::Failed(_))) {
+            self.database.count_failure("write");
+        }
+        made
     }
 }
 
@@ -70,6 +79,9 @@ async fn write(database: Database, exports: Arc<AtomicBool>, mut queue: mpsc::Re
     // While one transaction waits for the disk, further changes gather.
     while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
         let begun = Instant::now();
+        for queued in &batch {
+            database.observe("queue", queued.since);
+        }
         commit((&database, &exports), std::mem::take(&mut batch)).await;
         database.observe("write", begun);
     }

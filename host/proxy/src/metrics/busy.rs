@@ -1,8 +1,10 @@
-//! How long the threads that serve are busy without a pause, by their CPU clocks. The time that the
-//! kernel gives to others does not count, so the measure is the same on a machine that is busy.
+//! What the threads of a runtime do: how long those that serve are busy without a pause, by their CPU
+//! clocks, and how many there are. The time that the kernel gives to others does not count, so the
+//! measure is the same on a machine that is busy.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
@@ -14,13 +16,30 @@ const BOUNDS: [f64; 8] = [0.000_1, 0.001, 0.005, 0.01, 0.02, 0.05, 0.25, 1.0];
 /// One for the process: a runtime has its threads before it has anything else.
 static BUSY: LazyLock<Histogram> = LazyLock::new(|| Histogram::new(BOUNDS));
 
+/// Threads of the process' runtime, those that block included. tokio counts them only if the whole build
+/// has its unstable features.
+static THREADS: AtomicI64 = AtomicI64::new(0);
+
 thread_local! {
     static SINCE: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
 /// Has the threads of a runtime measured.
 pub fn measure_threads(runtime: &mut tokio::runtime::Builder) -> &mut tokio::runtime::Builder {
-    runtime.on_thread_unpark(begin).on_thread_park(end)
+    runtime
+        .on_thread_unpark(begin)
+        .on_thread_park(end)
+        .on_thread_start(|| {
+            THREADS.fetch_add(1, Ordering::Relaxed);
+        })
+        .on_thread_stop(|| {
+            THREADS.fetch_sub(1, Ordering::Relaxed);
+        })
+}
+
+/// Threads of the runtime, those that serve and those that block.
+pub(super) fn threads() -> i64 {
+    THREADS.load(Ordering::Relaxed)
 }
 
 /// The measurements of all threads.

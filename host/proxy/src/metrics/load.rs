@@ -51,6 +51,9 @@ pub struct LoadMetrics {
     pub withdrawal_lag: Histogram,
     /// How late the runtime wakes a task.
     pub runtime_lag: Histogram,
+    /// How long work that blocks waits for a thread.
+    pub blocking_wait: Gauge<f64, AtomicU64>,
+    runtime_threads: Gauge,
     /// Snapshots in memory.
     pub snapshots: Gauge,
     open_exchanges: Family<FixedLabels<1>, Gauge>,
@@ -75,6 +78,16 @@ impl LoadMetrics {
             reauthorization: short(),
             withdrawal_lag: short(),
             runtime_lag: short(),
+            blocking_wait: register(
+                registry,
+                "tollgate_blocking_wait_seconds",
+                "How long work that blocks, such as reading files, waits for a thread",
+            ),
+            runtime_threads: register(
+                registry,
+                "tollgate_runtime_threads",
+                "Threads that serve, and those for work that blocks",
+            ),
             snapshots: register(
                 registry,
                 "tollgate_snapshots_in_memory",
@@ -254,6 +267,11 @@ impl LoadMetrics {
         self.name_lookups_unanswered
             .inner()
             .store(unanswered, Ordering::Relaxed);
+    }
+
+    /// Reads how many threads the runtime has.
+    pub(super) fn read_runtime_threads(&self) {
+        self.runtime_threads.set(busy::threads());
     }
 
     /// Replaces when certificates end, in seconds since the Unix epoch: by what each is for, and the name of

@@ -15,19 +15,26 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use tollgate_core::address::client_network;
 
 /// When the limit is reached, this fraction of it is evicted at once, because finding the longest
 /// idle connection means scanning all.
 const EVICTION_DIVISOR: usize = 64;
 
-/// Counts the connections that the bounds closed, or refused.
+/// Counts the connections of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCounters {
-    /// By the bound of one address.
+    /// Those that are open.
+    pub open: Gauge,
+    /// How many may be open.
+    pub limit: Gauge,
+    /// Those that the bound of one address closed, or refused.
     pub of_address: Counter,
-    /// By the bound of all.
+    /// Those that the bound of all closed.
     pub in_total: Counter,
+    /// Attempts to accept one that the system refused.
+    pub not_accepted: Counter,
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, spec};
+use crate::forward::tests::test_server::{Gateway, TestServer, eventually, limits, request, spec};
 use test_support::authority::{Authority, Pair};
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
@@ -193,6 +193,45 @@ async fn idle_connections_give_way_whatever_they_began_with() {
     for client in &mut idle_clients {
         client.rest().await;
     }
+}
+
+#[tokio::test]
+async fn connections_are_counted_and_each_bound_that_acts() {
+    let counters = ConnectionCounters::default();
+    let limits = Limits {
+        connections: 4,
+        connections_per_address: 2,
+        ..limits()
+    };
+    let counted = counters.clone();
+    let server = TestServer::changed(Gateway::new(&[]).unwrap(), (limits, None), |server| {
+        server.counted_by(counted)
+    });
+    let server = server.await;
+    let counts = || (counters.open.get(), counters.of_address.get(), counters.in_total.get());
+    let connect = async |address: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+        let mut stream = socket.connect(server.address).await.unwrap();
+        stream.write_all(&request("GET /none", "")).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 404");
+        stream
+    };
+    let mut open = vec![connect("127.0.0.1").await, connect("127.0.0.1").await];
+    assert_eq!((counts(), counters.limit.get()), ((2, 0, 0), 4));
+    open.push(connect("127.0.0.1").await);
+    eventually(|| counts() == (2, 1, 0)).await;
+    for address in ["127.0.0.2", "127.0.0.3", "127.0.0.4"] {
+        open.push(connect(address).await);
+    }
+    assert!(counters.open.get() <= 4);
+    assert_eq!(counters.of_address.get(), 1);
+    assert!(counters.in_total.get() >= 1);
+    drop(open);
+    eventually(|| counters.open.get() == 0).await;
+    assert_eq!(counters.not_accepted.get(), 0);
 }
 
 #[tokio::test]
