@@ -372,7 +372,9 @@ async fn an_open_stream_survives_reloads_that_are_not_about_it() {
 
 /// Each reload drops what was cached for the snapshot before, so frequent changes are read together.
 #[tokio::test]
-async fn frequent_changes_cause_at_most_one_reload_a_second() {
+async fn frequent_changes_are_read_together() {
+    /// Reloads that may follow each other after a quiet time.
+    const BURST: u64 = 2;
     let backend = hello().await;
     let world = Setup::with_backend(backend.address).start().await;
     let before = generation(&world).await;
@@ -388,7 +390,8 @@ async fn frequent_changes_cause_at_most_one_reload_a_second() {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
     let reloads = generation(&world).await - before;
-    let allowed = start.elapsed().as_secs() + 1;
+    let allowed = start.elapsed().as_secs() + BURST;
+    assert!(number > allowed, "{number} changes show nothing");
     assert!(
         (2..=allowed).contains(&reloads),
         "{reloads} reloads, at most {allowed} are allowed"
