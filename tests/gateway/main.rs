@@ -27,6 +27,7 @@ mod browsers;
 mod bypasses;
 mod clusters;
 mod cross_site;
+mod doors;
 mod expiry;
 mod extension_objects;
 mod grpc;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::differential::seed_or_clock;
-use crate::test::{self, IDLE};
+use crate::test::{self, DOORS, IDLE};
 use crate::{languages, plugins, setup};
 
 /// Runs every test many times, and the machines with large numbers of random inputs.
@@ -36,6 +36,8 @@ enum Step {
     Admission,
     /// Each fuzz target for five minutes.
     Fuzz,
+    /// How much longer people wait while unauthenticated clients send 500 requests a second.
+    Doors,
     /// A control plane at full size for 15 minutes.
     Soak,
     /// Every unit and integration test, many times over.
@@ -68,6 +70,7 @@ impl Nightly {
                     &["differential", "--pairs", "1000000", "--seed", &seed.to_string()],
                 ),
                 Step::Admission => admission(root, seed),
+                Step::Doors => doors(root),
                 Step::Soak => task(root, &["soak"]),
                 Step::Fuzz => task(root, &["fuzz", "--seconds", "300"]),
                 Step::Repeat => self.repeat(root, &folder),
@@ -148,6 +151,14 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
     crate::execute(command.current_dir(root))
 }
 
+/// Runs the test of unauthenticated clients, and then measures what people notice of them.
+fn doors(root: &Path) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--test", "gateway", DOORS, "--", "--nocapture"]);
+    command.env("TOLLGATE_DOORS_REPORT", "1");
+    crate::execute(command.current_dir(root))
+}
+
 /// Runs every test once, with its output in a file. Returns whether all succeeded, and the names of
 /// those that failed.
 fn run_all(root: &Path, path: &PathBuf) -> Result<(bool, Vec<String>)> {
@@ -157,7 +168,7 @@ fn run_all(root: &Path, path: &PathBuf) -> Result<(bool, Vec<String>)> {
         .with_context(|| format!("opening {}", path.display()))?;
     let status = Command::new("cargo")
         .args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
-        .args(["--", "--skip", IDLE])
+        .args(["--", "--skip", IDLE, "--skip", DOORS])
         .env("RUST_TEST_THREADS", test::threads().to_string())
         .current_dir(root)
         .stdin(Stdio::null())

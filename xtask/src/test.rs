@@ -45,10 +45,13 @@ impl Test {
         execute(
             Command::new("cargo")
                 .args(all)
-                .args(["--", "--skip", IDLE])
+                .args(["--", "--skip", IDLE, "--skip", DOORS])
                 .env("RUST_TEST_THREADS", threads().to_string())
                 .current_dir(root),
         )?;
+        // Alone, because 500 requests a second slow all other tests down.
+        step("unauthenticated clients at every door");
+        run(root, "cargo", &["test", "--workspace", "--test", "gateway", DOORS])?;
         // Alone, because it measures times.
         step("a large control plane for a minute");
         Soak::of_a_test_run().run(root).await?;
@@ -74,6 +77,9 @@ impl Test {
         Ok(())
     }
 }
+
+/// The test of what is served before authentication.
+pub const DOORS: &str = "doors::";
 
 /// A test that waits for ten minutes.
 pub const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";

@@ -180,6 +180,11 @@ impl Handler for AdmissionHandler {
         let snapshot = self.current.load_full();
         let mut record = open_record(&self.recorder, Some(&head), (client, &snapshot));
         record.note(|record| record.front = "admission");
+        let settings = snapshot.policies.config.admission.as_ref();
+        if settings.is_some_and(|settings| settings.client_certificate_authority.is_some()) {
+            // Nobody gets here without a certificate then. Connections of others give way to this one.
+            client.mark_authenticated();
+        }
         let answered = AssertUnwindSafe(self.answer((&head, body), &snapshot, &mut record))
             .catch_unwind()
             .await;

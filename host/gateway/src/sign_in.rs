@@ -9,12 +9,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request};
 use serde_json::{Map, Value};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::console::{self, Pages};
 use crate::pipeline::Gateway;
+use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
 use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
@@ -26,7 +29,7 @@ use tollgate_identity::authenticate::sign_in::SignedIn;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::logins::{Logins, NewLogin};
 use tollgate_identity::store::{Actor, LoginKind};
-use tollgate_proxy::forward::Body;
+use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 
@@ -142,6 +145,16 @@ impl SignIn<'_> {
             ConsoleRoute::Device => self.ask_for_device(&head).await,
             ConsoleRoute::AnswerDevice => self.answer_device((head, body)).await,
             ConsoleRoute::BackChannelLogout(_) => Err(Rejection::NotFound),
+        }
+    }
+
+    /// Reads the content of a client who is not signed in. It has the time that a head has, because the
+    /// request takes one of the few places for such clients.
+    async fn receive(&self, body: Body, allowed: u64) -> Result<Bytes, Rejection> {
+        let time = self.snapshot.policies.config.limits.header_timeout;
+        match timeout(time, buffer(body, allowed)).await {
+            Ok(content) => content,
+            Err(_) => Err(forward::Error::ClientSilent.into()),
         }
     }
 

@@ -31,7 +31,7 @@ mod socket;
 mod tls;
 
 use client::ClientReader;
-use connections::{AddressPermit, Connections};
+use connections::{AddressPermit, Arrival, Connections};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz {
     pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
@@ -309,6 +309,7 @@ impl Server {
                             _permit: permit,
                             _counted: Counted::in_gauge(&counters.open),
                             address_permit,
+                            arrival: Some(connections.arrive()),
                         };
                         let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
@@ -362,6 +363,8 @@ struct ConnectionSlot {
     _counted: Counted,
     /// `None` for a trusted proxy.
     address_permit: Option<AddressPermit>,
+    /// `None` once it is registered.
+    arrival: Option<Arrival>,
 }
 
 /// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.

@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 
@@ -105,23 +110,80 @@ async fn strangers_who_send_slowly_take_no_memory_from_api_servers() {
     assert_eq!(request.send().await.unwrap().status(), 413);
 }
 
+#[tokio::test]
+async fn strangers_who_connect_displace_no_connection_of_an_api_server() {
+    let scene = Scene::start().await;
+    let mut connection = scene.connect(Some(scene.webhook.client_certificate())).await;
+    let cart = review("alice", &[], None, Some(&application("cart", "shop"))).to_string();
+    review_on(&mut connection, &cart).await;
+    // The listener has 64 connections. Those of strangers never get beyond the handshake.
+    let mut strangers = Vec::new();
+    eventually("the listener is full", async || {
+        for host in 1..=100 {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 6, 0, host], 0).into()).unwrap();
+            let target = ([127, 0, 0, 1], scene.webhook.port()).into();
+            strangers.push(socket.connect(target).await.unwrap());
+        }
+        let metrics = scene.gateway.admin_text("/metrics").await;
+        let closed = metrics.lines().find(|line| {
+            line.starts_with("tollgate_connections_closed_total")
+                && line.contains("listener=\"admission\"")
+                && line.contains("bound=\"total\"")
+        });
+        let closed: f64 = closed.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        (closed > 20.0).then_some(())
+    })
+    .await;
+    review_on(&mut connection, &cart).await;
+}
+
+/// Sends a review on a connection, which stays open.
+async fn review_on(connection: &mut TlsStream<TcpStream>, review: &str) {
+    let head = "POST /admission HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length:";
+    let request = format!("{head} {}\r\n\r\n{review}", review.len());
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let whole = loop {
+        if let Some((head, content)) = answer.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if content.len() == length.unwrap().parse::<usize>().unwrap() {
+                break content;
+            }
+        }
+        let mut read = [0; 4096];
+        let length = connection.read(&mut read).await.unwrap();
+        assert!(length > 0, "the connection was closed after {answer:?}");
+        answer.push_str(std::str::from_utf8(&read[..length]).unwrap());
+    };
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && whole.contains("\"allowed\":true"),
+        "{answer}"
+    );
+}
+
 impl Scene {
-    async fn stranger(&self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
-        use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-        use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-        use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    async fn stranger(&self) -> TlsStream<TcpStream> {
+        self.connect(None).await
+    }
+
+    async fn connect(&self, certificate: Option<Pair>) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         let authority = self.gateway.authority().unwrap();
         roots
             .add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap())
             .unwrap();
-        let config = ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let config = match certificate {
+            None => config.with_no_client_auth(),
+            Some(Pair { certificate, key }) => {
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                config.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.webhook.port()))
-            .await
-            .unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", self.webhook.port())).await.unwrap();
         connector
             .connect(ServerName::try_from("localhost").unwrap(), stream)
             .await

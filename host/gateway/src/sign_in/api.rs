@@ -104,12 +104,12 @@ impl SignIn<'_> {
         match route {
             LoginRoute::Discover => Ok(self.discover()),
             LoginRoute::Device => {
-                let content = buffer(body, CONTENT_BYTES).await?;
+                let content = self.receive(body, CONTENT_BYTES).await?;
                 let new: NewDevice = read(&head.headers, &content)?;
                 Ok(self.begin_device(&new).await?)
             }
             LoginRoute::Token => {
-                let content = Zeroizing::new(buffer(body, CONTENT_BYTES).await?.to_vec());
+                let content = Zeroizing::new(self.receive(body, CONTENT_BYTES).await?.to_vec());
                 let grant: Grant = read(&head.headers, &content)?;
                 self.exchange(&grant).await
             }

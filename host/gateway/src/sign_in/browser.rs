@@ -149,7 +149,7 @@ impl SignIn<'_> {
     /// Signs somebody in by an account of Argo CD.
     pub(super) async fn password(&mut self, (head, body): (request::Parts, Body)) -> Result<Response<Body>, Rejection> {
         self.snapshot.authenticator.check_same_origin(&head)?;
-        let content = Zeroizing::new(buffer(body, FORM_BYTES).await?.to_vec());
+        let content = Zeroizing::new(self.receive(body, FORM_BYTES).await?.to_vec());
         let form: PasswordForm = form(&content)?;
         let authenticator = Arc::clone(&self.snapshot.authenticator);
         let signed_in = authenticator
@@ -234,7 +234,7 @@ impl SignIn<'_> {
         struct LogoutForm {
             logout_token: String,
         }
-        let content = buffer(body, FORM_BYTES).await?;
+        let content = self.receive(body, FORM_BYTES).await?;
         let media_type = crate::platform::api::content::media_type(&head.headers);
         if media_type != Some("application/x-www-form-urlencoded") {
             return Err(Error::Request("is no form").into());

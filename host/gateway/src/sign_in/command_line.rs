@@ -131,12 +131,13 @@ impl SignIn<'_> {
         &mut self,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        let content = buffer(body, FORM_BYTES).await?;
-        let LoginForm { query, answer } = form(&content)?;
-        let query = query.check()?;
+        // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
             return Ok(to_sign_in("/console/")?);
         };
+        let content = buffer(body, FORM_BYTES).await?;
+        let LoginForm { query, answer } = form(&content)?;
+        let query = query.check()?;
         let approved = answer == "approve";
         let mut code = None;
         if approved {
@@ -226,11 +227,12 @@ impl SignIn<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         self.check_device_login()?;
-        let content = buffer(body, FORM_BYTES).await?;
-        let DeviceForm { user_code, answer } = form(&content)?;
+        // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
             return Ok(to_sign_in("/console/device")?);
         };
+        let content = buffer(body, FORM_BYTES).await?;
+        let DeviceForm { user_code, answer } = form(&content)?;
         let login = principal.login().ok_or(Error::NotALogin)?;
         let found = self.device_request(&principal, &user_code).await?;
         let (request, _) = found.ok_or(Error::Code)?;

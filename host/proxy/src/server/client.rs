@@ -71,6 +71,11 @@ impl ClientReader {
         }
     }
 
+    /// Whether each connection begins with a header.
+    pub(super) fn awaits_header(&self) -> bool {
+        self.protocol == ProxyProtocol::Required
+    }
+
     pub(super) fn connections(&self) -> &Connections {
         &self.connections
     }

@@ -120,9 +120,11 @@ impl ShutdownSignals {
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
     (mut stream, address): (TcpStream, SocketAddr),
-    slot: ConnectionSlot,
+    mut slot: ConnectionSlot,
     signals: ShutdownSignals,
 ) {
+    // It may take long until the header of the PROXY protocol is there.
+    let arrival = slot.arrival.take().filter(|_| !shared.clients.awaits_header());
     // If the option cannot be set, the connection is only slower.
     let _ = stream.set_nodelay(true);
     let bound = shared.limits.header_timeout;
@@ -143,6 +145,7 @@ pub(super) async fn run<H: Handler>(
     };
     let peer = Arc::new(Peer::new(source, transport, signals.abort.clone(), slot));
     let registration = shared.clients.connections().register(&peer, &signals.evict);
+    drop(arrival);
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,

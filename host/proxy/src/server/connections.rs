@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,8 @@ pub(super) struct Connections {
     limit: usize,
     limit_per_address: usize,
     closed: ConnectionCounters,
+    /// Accepted, and about to be registered.
+    arriving: AtomicUsize,
     table: Mutex<ConnectionTable>,
 }
 
@@ -68,6 +71,10 @@ pub(super) struct AddressPermit {
     client: IpAddr,
 }
 
+/// A connection that is accepted and not registered yet, until dropped.
+#[derive(Debug)]
+pub(super) struct Arrival(Arc<Connections>);
+
 /// Registration of a connection that may be asked to close, until dropped.
 pub(super) struct Registration<'a> {
     connections: &'a Connections,
@@ -80,6 +87,7 @@ impl Connections {
             limit,
             limit_per_address,
             closed,
+            arriving: AtomicUsize::new(0),
             table: Mutex::default(),
         }
     }
@@ -91,7 +99,7 @@ impl Connections {
         let mut table = self.lock();
         let count = table.by_client.get(&client).copied().unwrap_or(0);
         if count >= self.limit_per_address {
-            let evicted = table.evict(self.limit_per_address, Some(client));
+            let evicted = table.evict(self.limit_per_address, Candidates::OfClient(client));
             // The new one is closed if no other can be.
             self.closed.of_address.inc_by(to_count(evicted.max(1)));
             if evicted == 0 {
@@ -106,8 +114,19 @@ impl Connections {
         })
     }
 
+    /// Counts a connection that is about to be registered. Connections on which a caller was
+    /// authenticated do not give way meanwhile: an unauthenticated one that can is coming.
+    pub(super) fn arrive(self: &Arc<Self>) -> Arrival {
+        self.arriving.fetch_add(1, Ordering::SeqCst);
+        Arrival(Arc::clone(self))
+    }
+
     pub(super) fn evict(&self) {
-        let evicted = self.lock().evict(self.limit, None);
+        let all = match self.arriving.load(Ordering::SeqCst) {
+            0 => Candidates::All,
+            _ => Candidates::Unauthenticated,
+        };
+        let evicted = self.lock().evict(self.limit, all);
         self.closed.in_total.inc_by(to_count(evicted));
         tracing::debug!(evicted, "idle connections give way to new ones");
     }
@@ -137,14 +156,29 @@ fn to_count(connections: usize) -> u64 {
     u64::try_from(connections).unwrap_or(u64::MAX)
 }
 
+/// Which connections may be asked to close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Candidates {
+    All,
+    Unauthenticated,
+    OfClient(IpAddr),
+}
+
 impl ConnectionTable {
     /// Asks a share of `bound` idle connections to close, and returns their number.
-    fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
+    fn evict(&self, bound: usize, candidates: Candidates) -> usize {
         // Finding those of one client must not take longer the more connections others have: a client
         // can cause it with each connection above its limit.
-        let of_client = of.and_then(|client| self.registered_by_client.get(&client));
+        let of_client = match candidates {
+            Candidates::OfClient(client) => self.registered_by_client.get(&client),
+            Candidates::All | Candidates::Unauthenticated => None,
+        };
         let of_client = of_client.into_iter().flatten().filter_map(|id| self.registered.get(id));
-        let of_all = self.registered.values().filter(|_| of.is_none());
+        let of_all = self.registered.values().filter(|connection| match candidates {
+            Candidates::All => true,
+            Candidates::Unauthenticated => !connection.peer.is_authenticated(),
+            Candidates::OfClient(_) => false,
+        });
         let is_idle = |connection: &&RegisteredConnection| {
             connection.peer.open_requests() == 0 && !connection.evict.is_cancelled()
         };
@@ -170,6 +204,12 @@ impl ConnectionTable {
             .iter()
             .filter(|(is_authenticated, _, _)| unauthenticated == 0 || !is_authenticated);
         evicted.map(|(_, _, evict)| evict.cancel()).count()
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.arriving.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -261,6 +301,24 @@ mod tests {
         drop(registrations);
         let table = connections.lock();
         assert!(table.registered.is_empty() && table.registered_by_client.is_empty());
+    }
+
+    #[test]
+    fn authenticated_connections_stay_while_others_arrive() {
+        let connections = Arc::new(Connections::new((2, 2), ConnectionCounters::default()));
+        let (caller, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
+        let _caller = caller.register(&connections);
+        caller.peer.mark_authenticated();
+        let arrival = connections.arrive();
+        connections.evict();
+        assert!(!caller.evict.is_cancelled());
+        let _other = other.register(&connections);
+        drop(arrival);
+        connections.evict();
+        assert_eq!((caller.evict.is_cancelled(), other.evict.is_cancelled()), (false, true));
+        // There is no other any more.
+        connections.evict();
+        assert!(caller.evict.is_cancelled());
     }
 
     #[test]
