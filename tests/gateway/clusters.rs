@@ -4,7 +4,7 @@
 mod commands;
 mod forward;
 mod handout;
-mod minted;
+pub(crate) mod minted;
 mod promises;
 mod traces;
 

@@ -1,198 +1,219 @@
 //! What the gateway depends on stalls: it accepts and never answers, or is a pipe that nobody reads. Requests
-//! that do not need it go on, and probes are answered.
+//! that do not need it go on, probes are answered, what is withdrawn meanwhile ends, a metric and an alert say
+//! so, and everything works again by itself afterwards.
 
-use std::fs::OpenOptions;
+mod clusters;
+mod dependency;
+mod process;
+mod servers;
+mod stores;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use futures_util::future::LocalBoxFuture;
+use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use dependency::{Dependency, End, Meanwhile, World, assert_alert, policy};
+use process::Process;
 use test_support::backend::{Backend, Reply};
 use test_support::client::PATIENCE;
-use test_support::port::free_port;
-use test_support::redis::Redis;
-use test_support::relay::{Mode, Relay};
-use test_support::token;
-use test_support::world::{SESSION_KEY, Setup, World};
+use test_support::world::Setup;
 
-use crate::clusters::cluster;
+/// Requests that wait for what stalls.
+const WAITING: usize = 20;
 
-/// The one bound of wall time here: a probe that takes longer may get the process killed.
-const PROBE: Duration = Duration::from_millis(100);
+/// Of them, those whose clients give up.
+const GIVEN_UP: usize = 5;
 
-/// Requests while something stalls, of each kind.
-const REQUESTS: usize = 400;
+/// Requests of each kind that are served meanwhile.
+const SERVED: usize = 20;
 
-/// `tollgate serve` beside a [`World`], with its own settings and a log that nobody reads.
-struct Stalled {
-    _process: Child,
-    log: Option<BufReader<ChildStderr>>,
-    public: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Stalled {
-    async fn start(world: &World, settings: &Value, log: Stdio) -> Self {
-        let port = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let (public, admin) = (port(), port());
-        let text = std::fs::read_to_string(world.path("tollgate.yaml")).unwrap();
-        let mut all: Value = serde_json::from_str(&text).unwrap();
-        all["listen"] = json!(public);
-        all["admin"]["listen"] = json!(admin);
-        for (key, value) in settings.as_object().unwrap() {
-            all[key] = value.clone();
-        }
-        let path = world.path("stalled.yaml");
-        std::fs::write(&path, all.to_string()).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["serve", "--log", "trace", "--config"])
-            .arg(path)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let log = process.stderr.take().map(BufReader::new);
-        Self {
-            _process: process,
-            log,
-            public,
-            admin,
-        }
-    }
-
-    async fn admin(&self, path: &str) -> Option<(u16, String)> {
-        let answer = reqwest::get(format!("http://{}{path}", self.admin)).await.ok()?;
-        Some((answer.status().as_u16(), answer.text().await.ok()?))
-    }
-
-    /// Waits until a page of the admin listener has this status, and returns it.
-    async fn until(&self, path: &str, status: u16) -> String {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let answer = self.admin(path).await;
-            if let Some((_, text)) = answer.as_ref().filter(|(seen, _)| *seen == status) {
-                return text.clone();
-            }
-            assert!(Instant::now() < end, "{path} is not {status}: {answer:?}");
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// The fastest of a few probes: other tests take the machine's time as well.
-    async fn probe(&self) {
-        let mut fastest = Duration::MAX;
-        for _ in 0..10 {
-            let start = Instant::now();
-            let answer = timeout(PATIENCE, self.admin("/healthz")).await.expect("an answer");
-            assert_eq!(answer.map(|(status, _)| status), Some(200));
-            fastest = fastest.min(start.elapsed());
-        }
-        assert!(fastest < PROBE, "{fastest:?}");
-    }
-
-    async fn counter(&self, name: &str) -> u64 {
-        let text = self.until("/metrics", 200).await;
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("no {name}: {text}"))
-            .trim()
-            .parse()
-            .unwrap()
-    }
-
-    /// Requests of strangers and of `alice`, all of which are answered.
-    async fn assert_serves(&self) {
-        self.assert_serves_times(REQUESTS).await;
-    }
-
-    async fn assert_serves_times(&self, requests: usize) {
-        let client = reqwest::Client::new();
-        let url = format!("http://{}/api/v1/extensions/echo/hello", self.public);
-        for _ in 0..requests {
-            let stranger = timeout(PATIENCE, client.get(&url).send()).await.expect("an answer");
-            assert_eq!(stranger.unwrap().status(), 401);
-            assert_eq!(self.ask("/api/v1/extensions/echo/hello").await, 200);
-        }
-        self.probe().await;
-    }
-
-    /// A request of `alice`, and the status of its answer.
-    fn ask(&self, path: &str) -> impl Future<Output = u16> + Send + use<> {
-        let asked = reqwest::Client::new()
-            .get(format!("http://{}{path}", self.public))
-            .bearer_auth(token::session(SESSION_KEY, "alice"))
-            .header("Argocd-Application-Name", "argocd:cart")
-            .header("Argocd-Project-Name", "shop")
-            .send();
-        async move {
-            let answer = timeout(PATIENCE, asked).await.expect("an answer").unwrap();
-            answer.status().as_u16()
-        }
-    }
-
-    /// Waits until a metric has this value.
-    async fn until_metric(&self, series: &str, value: &str) {
-        let end = Instant::now() + PATIENCE;
-        let line = format!("{series} {value}");
-        loop {
-            let text = self.until("/metrics", 200).await;
-            if text.lines().any(|seen| seen == line) {
-                return;
-            }
-            assert!(Instant::now() < end, "no `{line}`: {text}");
-            sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-async fn world() -> (Backend, World) {
-    let backend = Backend::start(|_| Reply::ok("hello")).await;
-    let world = Setup::with_backend(backend.address).start().await;
-    (backend, world)
-}
+/// How long what stalls may be noticed, and how long it may take until it works again: a little longer than the
+/// longest time limit of the gateway, and its pauses between two attempts.
+const NOTICED: Duration = Duration::from_secs(90);
 
 #[tokio::test]
 async fn a_log_that_nobody_reads_stops_nothing() {
-    let (_backend, world) = world().await;
-    let mut stalled = Stalled::start(&world, &json!({"decisions": {}}), Stdio::piped()).await;
-    stalled.until("/readyz", 200).await;
-    let mut lost = 0;
-    for _ in 0..5 {
-        stalled.assert_serves().await;
-        lost = stalled.counter("tollgate_log_lines_lost_total").await;
-        if lost > 0 {
-            break;
-        }
-    }
-    assert!(lost > 0, "the queue is bounded, and what it loses is counted");
-    // Recovery by itself: what waits is written as soon as somebody reads.
-    let mut lines = stalled.log.take().unwrap().lines();
-    let line = timeout(PATIENCE, lines.next_line()).await.expect("a line");
-    assert!(line.unwrap().is_some());
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    stalled.assert_serves().await;
+    stall(servers::log).await;
 }
 
 #[tokio::test]
 async fn a_decision_file_that_blocks_stops_nothing() {
-    let (_backend, world) = world().await;
-    let path = world.path("pipe");
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&path)
-            .status()
-            .unwrap()
-            .success()
-    );
-    let _reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let stalled = Stalled::start(&world, &json!({"decisions": {"file": path}}), Stdio::null()).await;
-    stalled.until("/readyz", 200).await;
-    stalled.assert_serves().await;
+    stall(servers::decision_file).await;
+}
+
+#[tokio::test]
+async fn argocd_server_that_stalls_stops_nothing_else() {
+    stall(servers::argocd_server).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_stalls_stops_nothing_else() {
+    stall(servers::backend).await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_stalls_stops_nothing_else() {
+    stall(servers::api_server).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_stalls_stops_nothing_else() {
+    stall(clusters::agent).await;
+}
+
+#[tokio::test]
+async fn an_api_server_behind_an_agent_that_stalls_stops_nothing_else() {
+    stall(clusters::api_server_of_agent).await;
+}
+
+#[tokio::test]
+async fn an_api_server_of_the_state_that_stalls_stops_nothing_else() {
+    stall(clusters::api_server_of_state).await;
+}
+
+#[tokio::test]
+async fn a_host_of_a_plugin_that_stalls_stops_nothing_else() {
+    stall(servers::host_of_plugin).await;
+}
+
+#[tokio::test]
+async fn a_git_server_that_stalls_stops_nothing_else() {
+    stall(servers::git_server).await;
+}
+
+#[tokio::test]
+async fn an_issuer_that_stalls_before_its_keys_are_known_stops_nothing_else() {
+    stall(servers::issuer_keys).await;
+}
+
+#[tokio::test]
+async fn a_collector_that_stalls_stops_nothing() {
+    stall(servers::collector).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_stalls_stops_nothing() {
+    stall(stores::redis).await;
+}
+
+#[tokio::test]
+async fn a_store_that_stalls_stops_nothing_else_for_a_while() {
+    stall(stores::store).await;
+}
+
+#[tokio::test]
+async fn a_store_that_stalls_for_longer_stops_everybody_until_it_is_back() {
+    stall(stores::store_beyond_grace).await;
+}
+
+#[tokio::test]
+async fn a_receiver_of_audit_events_that_stalls_stops_nothing() {
+    stall(stores::audit_receiver).await;
+}
+
+/// The one driver of all rows.
+async fn stall(row: fn(&mut Setup) -> LocalBoxFuture<'_, Dependency>) {
+    let backend = Backend::start(|seen| match seen.line().contains("/stream") {
+        true => Reply::Stall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n".to_vec()),
+        false => Reply::ok("hello"),
+    })
+    .await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup
+        .rbac_cm
+        .insert("policy.csv".to_owned(), policy(&["alice", "bob", "carol", "dave"]));
+    let mut dependency = row(&mut setup).await;
+    let log = dependency.log.take().unwrap_or_else(Stdio::null);
+    let world = World::start(setup).await;
+    let gateway = Process::start(&world, &dependency.settings, log, &dependency.through).await;
+    gateway.until("/readyz", 200).await;
+    let mut stream = gateway.stream("bob").await;
+    if let Some(needs) = dependency.needs.as_ref().filter(|needs| needs.is_asked_before) {
+        gateway.until_status(|| needs.request(&gateway), needs.works).await;
+    }
+
+    // It stalls.
+    let open = |text: &process::Metrics| {
+        let needs = dependency.needs.as_ref();
+        needs.map_or(0.0, |needs| {
+            text.value(&format!("tollgate_open_exchanges{{front=\"{}\"}}", needs.front))
+        })
+    };
+    let before = open(&gateway.metrics().await);
+    (dependency.set)(true);
+    let ask = || {
+        dependency
+            .needs
+            .as_ref()
+            .map(|needs| tokio::spawn(gateway.status(needs.request(&gateway))))
+    };
+    let waiting = dependency.needs.as_ref().map_or(0, |needs| needs.waiting);
+    let mut waiting: Vec<_> = (0..waiting).filter_map(|_| ask()).collect();
+    let meanwhile = dependency.needs.as_ref().map(|needs| needs.meanwhile);
+    match meanwhile {
+        Some(Meanwhile::Waits) => {
+            let all = before + f64::from(u32::try_from(waiting.len()).unwrap());
+            gateway
+                .until_metrics("waiting requests", NOTICED, |text| open(text) >= all)
+                .await;
+            for given_up in waiting.drain(..GIVEN_UP) {
+                given_up.abort();
+            }
+        }
+        Some(Meanwhile::Refused(status)) => {
+            for asked in waiting.drain(..) {
+                assert_eq!(timeout(NOTICED, asked).await.expect("an answer").unwrap(), status);
+            }
+        }
+        None => {}
+    }
+    let noticed = Instant::now() + NOTICED;
+    while !gateway.metrics().await.shows(&dependency.sign, true) {
+        let text = gateway.metrics().await;
+        assert!(Instant::now() < noticed, "{:?}: {text:?}", dependency.sign);
+        if dependency.needs_many_requests {
+            gateway.send_many().await;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_alert(&dependency.sign);
+    gateway.assert_serves(SERVED, dependency.others).await;
+    assert!(waiting.iter().all(|asked| !asked.is_finished()));
+
+    // What is withdrawn meanwhile ends.
+    match dependency.ends {
+        End::WhenWithdrawn | End::WhenItAnswers => {
+            assert!(!stream.has_ended().await, "it ended before its time");
+            dependency.set_policy(&world, &policy(&["alice", "carol", "dave"]));
+        }
+        End::ByItself => {}
+    }
+    if dependency.ends != End::WhenItAnswers {
+        stream.until_ended().await;
+    }
+
+    // It works again by itself.
+    (dependency.set)(false);
+    for asked in waiting {
+        let works = dependency.needs.as_ref().unwrap().works;
+        assert_eq!(asked.await.unwrap(), works);
+    }
+    if let Some(needs) = &dependency.needs {
+        gateway.until_status(|| needs.request(&gateway), needs.works).await;
+    }
+    stream.until_ended().await;
+    dependency.set_policy(&world, &policy(&["alice", "bob", "carol", "dave"]));
+    let works = |text: &process::Metrics| text.shows(&dependency.sign, false) && (dependency.works)();
+    gateway.until_metrics("all is well", NOTICED, works).await;
+    gateway.until("/readyz", 200).await;
+    gateway.assert_serves(SERVED, 200).await;
+    drop(gateway.stream("bob").await);
+    drop(dependency.kept);
 }
 
 /// It accepts connections and never answers.
@@ -205,116 +226,29 @@ async fn silent() -> (TcpListener, SocketAddr) {
 /// The process waits instead of ending, and says for what.
 #[tokio::test]
 async fn a_store_that_stalls_at_the_start_is_awaited() {
-    let (_backend, world) = world().await;
+    let world = World::start(Setup::default()).await;
     let (_listener, address) = silent().await;
     let settings = json!({
         "store": {"url": format!("postgres://tollgate@{address}/tollgate?sslmode=disable")},
         "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
     });
-    let stalled = Stalled::start(&world, &settings, Stdio::null()).await;
-    let awaited = stalled.until("/readyz", 503).await;
+    let gateway = Process::start(&world, &settings, Stdio::null(), &[]).await;
+    let awaited = gateway.until("/readyz", 503).await;
     assert!(awaited.contains("waits for"), "{awaited}");
-    stalled.probe().await;
-    let text = stalled.until("/metrics", 200).await;
+    gateway.probe().await;
+    let text = gateway.until("/metrics", 200).await;
     assert!(text.contains("tollgate_log_lines_lost_total"), "{text}");
     // Longer than one attempt takes.
-    let end = Instant::now() + Duration::from_secs(15);
-    while Instant::now() < end {
-        let (status, awaited) = stalled.admin("/readyz").await.expect("the process goes on");
-        assert_eq!(status, 503);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let awaited = gateway.until("/readyz", 503).await;
         if awaited.contains("the store") {
             return;
         }
+        assert!(
+            Instant::now() < end,
+            "it does not say that it waits for the store: {awaited}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
-    panic!("it does not say that it waits for the store");
-}
-
-/// A server that requests are passed on to, and which accepts and never answers for a while.
-struct PassedOn {
-    name: &'static str,
-    /// Settings that name the server.
-    settings: fn(url: &str) -> Value,
-    /// What needs the server.
-    path: &'static str,
-    /// The front that counts requests without an answer.
-    front: &'static str,
-}
-
-const PASSED_ON: [PassedOn; 3] = [
-    PassedOn {
-        name: "argocd-server",
-        settings: |url| json!({"argocd": {"server": url}}),
-        path: "/api/v1/version",
-        front: "argocd",
-    },
-    PassedOn {
-        name: "the backend of an extension",
-        settings: |_| json!({}),
-        path: "/api/v1/extensions/stalls/hello",
-        front: "extensions",
-    },
-    PassedOn {
-        name: "the API server of a cluster",
-        settings: |_| json!({"clusters": {"forward": true}}),
-        path: "/clusters/stalls/k8s/version",
-        front: "clusters",
-    },
-];
-
-/// Requests that wait for the server.
-const WAITING: usize = 20;
-
-#[tokio::test]
-async fn a_server_that_stalls_stops_only_what_is_passed_on_to_it() {
-    for row in PASSED_ON {
-        let backend = Backend::start(|_| Reply::ok("{}")).await;
-        let relay = Relay::to(&format!("http://{}", backend.address)).await;
-        let url = relay.url().trim_end_matches('/').to_owned();
-        let mut setup = Setup::with_backend(backend.address);
-        let config = format!("{{services: [{{url: '{url}'}}]}}");
-        setup.argocd_cm.insert("extension.config.stalls".to_owned(), config);
-        let policy = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n\
-                      p, alice, clusters, *, *, allow\n";
-        setup.rbac_cm.insert("policy.csv".to_owned(), policy.to_owned());
-        setup.objects.push(cluster("stalls", &url, &json!({}), &[]));
-        let world = setup.start().await;
-        let stalled = Stalled::start(&world, &(row.settings)(&url), Stdio::null()).await;
-        stalled.until("/readyz", 200).await;
-        assert_eq!(stalled.ask(row.path).await, 200, "{}", row.name);
-
-        relay.set(Mode::Stall);
-        let waiting: Vec<_> = (0..WAITING).map(|_| tokio::spawn(stalled.ask(row.path))).collect();
-        let series = format!("tollgate_open_exchanges{{front=\"{}\"}}", row.front);
-        stalled.until_metric(&series, &WAITING.to_string()).await;
-        stalled.assert_serves_times(WAITING).await;
-        assert!(waiting.iter().all(|asked| !asked.is_finished()), "{}", row.name);
-
-        relay.set(Mode::Pass);
-        for asked in waiting {
-            assert_eq!(asked.await.unwrap(), 200, "{}", row.name);
-        }
-        assert_eq!(stalled.ask(row.path).await, 200, "{}", row.name);
-        stalled.until_metric(&series, "0").await;
-    }
-}
-
-/// Tokens are accepted while the list of revoked ones is not known, if the settings say so.
-#[tokio::test]
-async fn a_redis_that_stalls_stops_nothing_and_is_used_again() {
-    let (_backend, world) = world().await;
-    let redis = Redis::start().await;
-    let relay = Relay::to(&format!("redis://{}", redis.address())).await;
-    let settings = json!({"argocd": {"server": "http://127.0.0.1:1", "redis": {
-        "server": relay.url(), "whenUnavailable": "allow", "gracePeriod": "2s",
-    }}});
-    let stalled = Stalled::start(&world, &settings, Stdio::null()).await;
-    stalled.until("/readyz", 200).await;
-    let series = "tollgate_argocd_revoked_tokens_unavailable";
-    stalled.until_metric(series, "0").await;
-    relay.set(Mode::Stall);
-    stalled.until_metric(series, "1").await;
-    stalled.assert_serves_times(WAITING).await;
-    relay.set(Mode::Pass);
-    stalled.until_metric(series, "0").await;
 }

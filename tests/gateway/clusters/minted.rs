@@ -17,7 +17,7 @@ use test_support::world::{Setup, World};
 pub(super) const ROBOT: &str = "r0bot-t0ken";
 
 /// Starts an identity provider that numbers its tokens.
-pub(super) async fn issuer() -> Api {
+pub(crate) async fn issuer() -> Api {
     let made = AtomicUsize::new(0);
     Api::start(move |seen| {
         assert_eq!(seen.value("authorization"), Some(&*format!("Bearer {ROBOT}")));
@@ -29,7 +29,7 @@ pub(super) async fn issuer() -> Api {
 }
 
 /// Starts an API server that accepts the tokens for which `known` is true.
-pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'static) -> Api {
+pub(crate) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'static) -> Api {
     Api::start(move |seen| {
         let token = seen
             .value("authorization")
@@ -61,7 +61,7 @@ fn config(issuer: &Api, api: &Api) -> Value {
 }
 
 /// A gateway for that cluster. The folder has the certificate authority of the issuer.
-pub(super) fn world(issuer: &Api, api: &Api) -> (Setup, tempfile::TempDir) {
+pub(crate) fn world(issuer: &Api, api: &Api) -> (Setup, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, &issuer.ca_pem).unwrap();

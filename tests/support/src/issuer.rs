@@ -14,6 +14,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::relay::Relay;
+
 /// Audience of its tokens.
 const AUDIENCE: &str = "gateway";
 /// `kid` of its key.
@@ -48,23 +50,36 @@ fn key() -> Key {
     }
 }
 
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    (listener, address)
+}
+
 impl Issuer {
     /// Starts one.
     pub async fn start() -> Self {
-        Self::start_as(None).await
+        let (listener, address) = listen().await;
+        Self::serve(listener, &address, address.clone()).await
+    }
+
+    /// Starts one that is reached through a relay.
+    pub async fn behind_relay() -> (Self, Relay) {
+        let (listener, address) = listen().await;
+        let relay = Relay::to(&address).await;
+        let url = relay.url().trim_end_matches('/').to_owned();
+        (Self::serve(listener, &address, url).await, relay)
     }
 
     /// Starts one that stands for the Dex of an Argo CD with this URL, and signs what the real one
     /// does not. Only argocd-server reaches it.
     pub async fn dex(argocd: &str) -> Self {
-        Self::start_as(Some(format!("{argocd}/api/dex"))).await
+        let (listener, address) = listen().await;
+        Self::serve(listener, &address, format!("{argocd}/api/dex")).await
     }
 
-    async fn start_as(dex: Option<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let is_dex = dex.is_some();
-        let url = dex.unwrap_or_else(|| address.clone());
+    async fn serve(listener: TcpListener, address: &str, url: String) -> Self {
+        let is_dex = url.ends_with("/api/dex");
         let Key { signing, public } = key();
         let userinfo = Arc::new(Mutex::new(None));
         let discovery = json!({
@@ -93,7 +108,7 @@ impl Issuer {
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self {
             url,
-            address,
+            address: address.to_owned(),
             key: signing,
             userinfo,
         }

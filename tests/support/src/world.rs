@@ -84,14 +84,8 @@ impl Setup {
         self.try_start().await.expect("the gateway starts")
     }
 
-    /// Starts the gateway, or returns why it does not start.
-    pub async fn try_start(self) -> anyhow::Result<World> {
-        let folder = tempfile::tempdir()?;
-        let root = folder.path();
-        for name in ["state", "plugins", "policies"] {
-            std::fs::create_dir_all(root.join(name))?;
-        }
-        copy_tree(&checkout().join("policies"), &root.join("policies"));
+    /// Every object: both ConfigMaps, `argocd-secret`, and the further ones.
+    pub fn all_objects(&self) -> Vec<Value> {
         let config_map = |name: &str, data: &BTreeMap<String, String>| {
             object("v1", "ConfigMap", name, &self.control_plane, json!({"data": data}))
         };
@@ -109,7 +103,18 @@ impl Setup {
             ),
         ];
         objects.extend(self.objects.iter().cloned());
-        for (at, object) in objects.iter().enumerate() {
+        objects
+    }
+
+    /// Starts the gateway, or returns why it does not start.
+    pub async fn try_start(self) -> anyhow::Result<World> {
+        let folder = tempfile::tempdir()?;
+        let root = folder.path();
+        for name in ["state", "plugins", "policies"] {
+            std::fs::create_dir_all(root.join(name))?;
+        }
+        copy_tree(&checkout().join("policies"), &root.join("policies"));
+        for (at, object) in self.all_objects().iter().enumerate() {
             std::fs::write(root.join(format!("state/{at:03}.yaml")), object.to_string())?;
         }
         for name in &self.plugins {
