@@ -27,6 +27,7 @@ use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
+use tollgate_state::tasks::Tasks;
 
 mod buckets;
 pub mod export;
@@ -145,6 +146,7 @@ pub struct Audit {
     wake: Arc<Notify>,
     /// Whether counts have waited for longer than the grace period.
     is_stuck: AtomicBool,
+    tasks: Tasks,
 }
 
 impl Audit {
@@ -166,9 +168,15 @@ impl Audit {
             pending: tokio::sync::Mutex::default(),
             wake: Arc::default(),
             is_stuck: AtomicBool::new(false),
+            tasks: Tasks::default(),
         });
         task::spawn(&audit);
         audit
+    }
+
+    /// The tasks that write counts and remove old events.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Writes an event for each stream that `sessions` ends before its time.

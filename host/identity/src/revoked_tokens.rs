@@ -22,6 +22,7 @@ use crate::authenticate::Principal;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use tollgate_config::{ArgocdRedis, WhenUnavailable};
+use tollgate_state::tasks::Tasks;
 
 mod connection;
 mod follow;
@@ -113,6 +114,7 @@ pub struct RevokedTokens {
     ask_now: Arc<Notify>,
     /// Sent when tokens were revoked, and when the list became unavailable.
     changed: watch::Sender<()>,
+    tasks: Tasks,
 }
 
 impl RevokedTokens {
@@ -134,7 +136,13 @@ impl RevokedTokens {
             is_full: AtomicBool::new(false),
             ask_now: Arc::default(),
             changed: watch::Sender::new(()),
+            tasks: Tasks::default(),
         }
+    }
+
+    /// The tasks that follow the list.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Whether tokens that may be on the list are refused, because it is not known well enough.

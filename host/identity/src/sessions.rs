@@ -25,6 +25,7 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_state::tasks::Tasks;
 
 mod list;
 mod signal;
@@ -204,6 +205,7 @@ pub struct SessionRegistry {
     applying_locks: tokio::sync::Mutex<()>,
     /// Changes whenever a login may have ended, or a person may have been locked.
     withdrawals: watch::Sender<()>,
+    tasks: Tasks,
 }
 
 impl SessionRegistry {
@@ -233,12 +235,18 @@ impl SessionRegistry {
             directory: ArcSwapOption::empty(),
             applying_locks: tokio::sync::Mutex::default(),
             withdrawals: watch::Sender::new(()),
+            tasks: Tasks::default(),
         });
         let mut cursor = Cursor::default();
         sessions.apply_new_revocations(&mut cursor).await?;
         sessions.apply_locks().await?;
         task::spawn(&sessions, cursor, grace);
         Ok(sessions)
+    }
+
+    /// The tasks that follow revocations and end what has expired.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Sets the listener that is called once for every stream and tunnel that is ended before its

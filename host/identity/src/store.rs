@@ -20,6 +20,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use crate::metrics::Metrics;
+use tollgate_state::tasks::Tasks;
 
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;
@@ -129,6 +130,7 @@ pub struct Store {
     writer: Writer,
     /// Whether audit events of this process wait to be exported.
     exports: Arc<AtomicBool>,
+    tasks: Tasks,
 }
 
 impl Store {
@@ -150,12 +152,19 @@ impl Store {
     pub async fn open(url: &SecretString) -> Result<Self, Error> {
         let database = Database::open(url).await?;
         let exports = Arc::new(AtomicBool::new(false));
-        let writer = Writer::start(database.clone(), Arc::clone(&exports));
+        let tasks = Tasks::default();
+        let writer = Writer::start(database.clone(), Arc::clone(&exports), &tasks);
         Ok(Self {
             database,
             writer,
             exports,
+            tasks,
         })
+    }
+
+    /// The task that writes.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Checks that the PostgreSQL server of a URL accepts the gateway. Changes nothing.

@@ -24,6 +24,7 @@ pub mod destination;
 pub mod directory;
 pub mod extensions;
 mod fields;
+pub mod followed;
 pub mod kubernetes;
 pub mod name_lookup;
 pub mod network;
@@ -31,6 +32,7 @@ pub mod people;
 mod repository;
 mod scoped_objects;
 pub mod source;
+pub mod tasks;
 pub mod watch;
 pub mod write;
 

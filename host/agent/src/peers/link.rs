@@ -1,9 +1,12 @@
 //! The connection to another replica: made again whenever it breaks.
 
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -67,10 +70,23 @@ async fn keep(replica: Replica, config: Result<ClientConfig, rustls::Error>, sen
         Ok(config) => TlsConnector::from(Arc::new(config)),
         Err(error) => return tracing::error!(%error, "TLS with peers cannot be set up"),
     };
+    // Without it the other replica's agents could not be reached any more.
+    while AssertUnwindSafe(connect_again(&replica, &config, &sender))
+        .catch_unwind()
+        .await
+        .is_err()
+    {
+        tracing::error!(replica = %replica.id, "the task that connects to another replica failed, and begins again");
+        *sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        sleep(PAUSE).await;
+    }
+}
+
+async fn connect_again(replica: &Replica, config: &TlsConnector, sender: &Sender) -> Infallible {
     let set = |new| *sender.lock().unwrap_or_else(PoisonError::into_inner) = new;
     let mut last_error = None;
     loop {
-        match timeout(CONNECT_WITHIN, connect(&replica, &config)).await {
+        match timeout(CONNECT_WITHIN, connect(replica, config)).await {
             Ok(Ok((connected, driver))) => {
                 tracing::debug!(replica = %replica.id, url = %replica.url, "connected to another replica");
                 last_error = None;
@@ -80,9 +96,9 @@ async fn keep(replica: Replica, config: Result<ClientConfig, rustls::Error>, sen
                 tracing::debug!(replica = %replica.id, ?ended, "the connection to another replica ended");
                 set(None);
             }
-            Ok(Err(error)) => note(&replica, &mut last_error, error.to_string()),
+            Ok(Err(error)) => note(replica, &mut last_error, error.to_string()),
             Err(_) => note(
-                &replica,
+                replica,
                 &mut last_error,
                 format!("no connection within {CONNECT_WITHIN:?}"),
             ),

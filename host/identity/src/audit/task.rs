@@ -37,8 +37,9 @@ pub(super) enum Error {
 /// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(audit: &Arc<Audit>) {
     let (clock, wake) = (audit.clock.clone(), audit.wake.clone());
-    tokio::spawn(write(Arc::downgrade(audit), clock.clone(), wake));
-    tokio::spawn(run_retention(Arc::downgrade(audit), clock));
+    let tasks = &audit.tasks;
+    tasks.spawn("audit writer", write(Arc::downgrade(audit), clock.clone(), wake));
+    tasks.spawn("audit retention", run_retention(Arc::downgrade(audit), clock));
 }
 
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {

@@ -37,8 +37,9 @@ pub(super) async fn start(list: &Arc<RevokedTokens>) {
     let mut health = Health::default();
     let first = Follower::connect(list).await;
     health.note(list, first.as_ref().err());
-    tokio::spawn(run(Arc::downgrade(list), first.ok(), health));
-    tokio::spawn(report_outages(Arc::downgrade(list)));
+    let tasks = &list.tasks;
+    tasks.spawn("revoked tokens", run(Arc::downgrade(list), first.ok(), health));
+    tasks.spawn("outages of Argo CD's Redis", report_outages(Arc::downgrade(list)));
 }
 
 async fn run(list: Weak<RevokedTokens>, mut follower: Option<Follower>, mut health: Health) {

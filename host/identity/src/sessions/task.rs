@@ -62,10 +62,12 @@ impl SessionRegistry {
 
 /// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Duration) {
+    let tasks = sessions.tasks.clone();
     let (sessions, clock) = (Arc::downgrade(sessions), sessions.clock.clone());
-    tokio::spawn(follow_revocations(sessions.clone(), clock.clone(), (cursor, grace)));
-    tokio::spawn(expire(sessions.clone(), clock.clone()));
-    tokio::spawn(report_active_sessions(sessions, clock));
+    let following = follow_revocations(sessions.clone(), clock.clone(), (cursor, grace));
+    tasks.spawn("revocations of sessions", following);
+    tasks.spawn("ends of sessions", expire(sessions.clone(), clock.clone()));
+    tasks.spawn("active sessions", report_active_sessions(sessions, clock));
 }
 
 async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {

@@ -17,6 +17,7 @@ use super::Error;
 use super::audit::Batch;
 use super::change::{Change, ChangeOutcome};
 use super::database::{Database, OPERATION_TIMEOUT, failed};
+use tollgate_state::tasks::Tasks;
 
 /// Most changes in the queue; further callers wait until there is room.
 const QUEUE: usize = 1024;
@@ -39,9 +40,9 @@ pub(super) struct Writer {
 
 impl Writer {
     /// - `exports`: whether audit events wait to be exported.
-    pub(super) fn start(database: Database, exports: Arc<AtomicBool>) -> Self {
+    pub(super) fn start(database: Database, exports: Arc<AtomicBool>, tasks: &Tasks) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(write(database.clone(), exports, receiver));
+        tasks.spawn("store writer", write(database.clone(), exports, receiver));
         Self { queue, database }
     }
 

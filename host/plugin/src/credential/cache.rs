@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use tollgate_config::MAX_RENEW_AFTER;
+use tollgate_state::tasks::Tasks;
 
 use super::{Mint, MintError};
 use backoff::Jitter;
@@ -88,6 +89,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct CredentialCache {
     shared: Arc<SharedState>,
+    tasks: Tasks,
 }
 
 impl CredentialCache {
@@ -95,7 +97,9 @@ impl CredentialCache {
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
         let shared = Arc::new(SharedState::new(settings, clock, runtime));
         let (weak, stop) = (Arc::downgrade(&shared), shared.stop.clone());
-        shared.spawn(async move {
+        let tasks = Tasks::default();
+        let _entered = shared.enter();
+        tasks.spawn("sweep of credentials", async move {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -105,7 +109,12 @@ impl CredentialCache {
                 shared.sweep();
             }
         });
-        Self { shared }
+        Self { shared, tasks }
+    }
+
+    /// The task that forgets credentials. It ends with the cache.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// The slot of a key, created if there is none. Call this once for each snapshot and keep the

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use secrecy::SecretString;
-use tokio::runtime::Handle;
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +55,11 @@ impl SharedState {
             runtime,
             tasks: Mutex::new(Some(JoinSet::new())),
         }
+    }
+
+    /// Makes the cache's runtime the one on which tasks start.
+    pub(super) fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
     }
 
     /// Starts a task that ends with the cache; none once it has ended.
