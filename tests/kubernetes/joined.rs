@@ -124,6 +124,8 @@ impl<'a> JoinedCluster<'a> {
         let mut settings: Value = serde_saphyr::from_str(map["data"]["agent.yaml"].as_str().unwrap()).unwrap();
         // Of its pod otherwise.
         settings["apiServer"] = json!({"url": self.cluster.url(), "certificateAuthority": "api.pem", "token": "token"});
+        // Pods have the port each to themselves.
+        settings["health"] = json!({"listen": "127.0.0.1:0"});
         for (key, value) in more.as_object().unwrap() {
             settings[key] = value.clone();
         }

@@ -159,3 +159,6 @@ fn refused(response: &http::Response<Option<Vec<u8>>>) -> Error {
         text: text.chars().filter(|c| !c.is_control()).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ mod dial;
 pub mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod health;
 pub mod hello;
 mod identity;
 pub mod key;

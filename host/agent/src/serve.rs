@@ -1,6 +1,7 @@
 //! The agent: connects to the gateway, again and again, and serves the requests that come.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::allow::AllowList;
 use crate::api_server::{self, ApiServer};
 use crate::body::{Content, WithoutEmpty, no_content};
 use crate::file::ReadError;
+use crate::health::{self, Progress};
 use crate::hello::{Challenge, MESSAGE_BYTES, Refused, Status};
 use crate::identity::Identity;
 use crate::key::{NoKey, SigningKey};
@@ -80,6 +82,9 @@ pub struct Agent {
     api_server: ApiServer,
     gateway: dial::Gateway,
     replicas: watch::Sender<GatewayReplicas>,
+    progress: Arc<Progress>,
+    /// Where probes are answered.
+    health: Option<SocketAddr>,
 }
 
 /// The replicas of the gateway, as far as the agent knows them.
@@ -163,6 +168,8 @@ impl Agent {
             allow: settings.allow,
             api_server,
             gateway,
+            progress: Arc::new(Progress::new(CONNECTIONS)),
+            health: settings.health,
             replicas: watch::Sender::new(GatewayReplicas {
                 count: 1,
                 connections: Default::default(),
@@ -171,9 +178,25 @@ impl Agent {
     }
 
     /// Connects and serves, again and again, until `stop`. Open requests then have `drain` to end.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken, drain: Duration) {
-        let connections = (0..CONNECTIONS).map(|number| self.keep_connected(number, (&stop, drain)));
-        join_all(connections).await;
+    ///
+    /// # Errors
+    /// Probes cannot be listened for.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken, drain: Duration) -> Result<(), String> {
+        let health = match self.health {
+            Some(address) => Some(health::bind(address).await?),
+            None => None,
+        };
+        let probes = async {
+            match health {
+                Some(listener) => health::serve(listener, Arc::clone(&self.progress)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let connections = join_all((0..CONNECTIONS).map(|number| self.keep_connected(number, (&stop, drain))));
+        tokio::select! {
+            _ = connections => Ok(()),
+            never = probes => match never {},
+        }
     }
 
     /// Keeps one connection. Those after the first are for further replicas.
@@ -185,12 +208,16 @@ impl Agent {
                 () = stop.cancelled() => return,
                 waited = replicas.wait_for(|replicas| replicas.has_room(number)) => if waited.is_err() { return },
             }
+            self.progress.connects(number);
             let started = Instant::now();
             let mut outcome = ConnectionOutcome::Unserved;
             tokio::select! {
                 () = stop.cancelled() => return,
                 connected = self.connect() => match connected {
-                    Ok(io) => outcome = self.serve_once(io, number, (stop, drain)).await,
+                    Ok(io) => {
+                        self.progress.is_idle(number);
+                        outcome = self.serve_once(io, number, (stop, drain)).await;
+                    }
                     Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
                 },
             }
@@ -214,6 +241,8 @@ impl Agent {
                 ConnectionOutcome::Served | ConnectionOutcome::Unserved => pause * 2,
             };
             pause = longer.min(PAUSES.1);
+            // It waits for room next, for as long as it takes.
+            self.progress.is_idle(number);
         }
     }
 
@@ -236,6 +265,8 @@ impl Agent {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let ended = self.serve(io, number, stop).await;
+        // What follows may ask the API server.
+        self.progress.connects(number);
         let mut state = ConnectionState::default();
         self.change(number, |own| state = std::mem::take(own));
         let outcome = match &state {

@@ -1,6 +1,7 @@
 //! The agent's settings, a file in YAML.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub api_server: ApiServerSettings,
     /// Whom the gateway may act as.
     pub allow: AllowList,
+    /// Where liveness probes are answered.
+    pub health: Option<SocketAddr>,
 }
 
 /// Where the private key is.
@@ -145,6 +148,13 @@ struct Raw {
     impersonate: RawImpersonate,
     #[serde(default)]
     own_account: OwnAccount,
+    health: Option<RawHealth>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawHealth {
+    listen: SocketAddr,
 }
 
 #[derive(Deserialize)]
@@ -221,6 +231,7 @@ impl Settings {
                 extras: patterns("extras", extras)?,
                 own_account: raw.own_account,
             },
+            health: raw.health.map(|health| health.listen),
         })
     }
 }

@@ -48,16 +48,21 @@ impl Run {
         tracing::info!(version = env!("CARGO_PKG_VERSION"), "the agent starts");
         let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::new("agent.runtime", error))?;
         let stop = CancellationToken::new();
-        runtime.block_on(async {
-            let serving = agent.run(stop.clone(), DRAIN);
-            let stopping = async {
-                shutdown_signal().await;
-                tracing::info!("stopping; running requests may end");
-                stop.cancel();
-            };
-            tokio::join!(serving, stopping);
-        });
-        Ok(())
+        runtime
+            .block_on(async {
+                let serving = agent.run(stop.clone(), DRAIN);
+                let stopping = async {
+                    shutdown_signal().await;
+                    tracing::info!("stopping; running requests may end");
+                    stop.cancel();
+                    std::future::pending::<std::convert::Infallible>().await
+                };
+                tokio::select! {
+                    served = serving => served,
+                    never = stopping => match never {},
+                }
+            })
+            .map_err(|error| Failure::new("agent.health", error))
     }
 }
 

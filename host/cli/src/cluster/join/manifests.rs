@@ -19,6 +19,9 @@ const EXTRAS: [&str; 5] = ["access_type", "config_project_id", "id", "project_id
 /// Kubernetes.
 const CLUSTER_PREFIX: &str = "tollgate-agent";
 
+/// Where the agent answers the kubelet's probes.
+const HEALTH_PORT: u16 = 8081;
+
 /// Where the settings are mounted.
 const DIRECTORY: &str = "/etc/tollgate-agent";
 
@@ -123,6 +126,14 @@ impl AgentManifests<'_> {
                 "name": "agent",
                 "image": image,
                 "args": ["agent", "run", "--config", format!("{DIRECTORY}/agent.yaml"), "--log-json"],
+                "ports": [{ "name": "health", "containerPort": HEALTH_PORT }],
+                // It fails when the agent is stuck, and not while the gateway cannot be reached.
+                "livenessProbe": {
+                    "httpGet": { "path": "/healthz", "port": "health" },
+                    "periodSeconds": 20,
+                    "timeoutSeconds": 5,
+                    "failureThreshold": 3,
+                },
                 "resources": { "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "512Mi" } },
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
@@ -141,6 +152,7 @@ impl AgentManifests<'_> {
             "gateway": self.gateway.as_str().trim_end_matches('/'),
             "cluster": self.name,
             "keySecret": format!("{}/{NAME}", self.namespace),
+            "health": { "listen": format!("0.0.0.0:{HEALTH_PORT}") },
             "impersonate": {
                 "users": self.users,
                 "groups": self.groups,

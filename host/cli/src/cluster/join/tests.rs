@@ -115,4 +115,12 @@ fn the_settings_are_those_that_the_agent_reads() {
     assert_eq!(settings.cluster, "prod");
     assert_eq!(settings.allow.groups.len(), 1);
     assert_eq!(of_kind(&documents, "Deployment")["spec"]["replicas"], 2);
+    // The kubelet asks where the agent answers.
+    let container = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    let probe = &container["livenessProbe"]["httpGet"];
+    assert_eq!((&probe["path"], &probe["port"]), (&"/healthz".into(), &"health".into()));
+    let port = &container["ports"][0];
+    assert_eq!(port["name"], "health");
+    let listens = settings.health.map(|address| address.port());
+    assert_eq!(port["containerPort"].as_u64(), listens.map(u64::from));
 }
