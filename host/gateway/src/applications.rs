@@ -18,7 +18,7 @@ use crate::applications::route::ApplicationPath;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::object_content::ContentFormat;
-use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -29,6 +29,7 @@ use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
+use tollgate_identity::sessions::EndReason;
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
@@ -123,6 +124,14 @@ impl ApplicationReauthorization {
     }
 }
 
+/// What a request is about, as far as its head says it.
+struct RequestTarget {
+    access: ApplicationAccess,
+    cluster: Arc<ClusterAccess>,
+    /// `None` if it is about no resource.
+    kind: Option<ResourceKind>,
+}
+
 impl ApplicationsFrontState {
     /// - `extras`: the keys of `extra` that clusters accept with accounts.
     pub(crate) fn new(clock: Clock, extras: ExtraGrants) -> Self {
@@ -141,23 +150,39 @@ impl ApplicationsFrontState {
         &self.restrictions
     }
 
+    /// Returns the snapshot that decided: once content was read, this is the newest one.
     async fn authorize_request(
         self: &Arc<Self>,
         (name, attributes): (ObjectName, Arc<Attributes>),
-        content: (ContentFormat, Body),
-        (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
-    ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body), Rejection> {
-        let caller = snapshot.policies.caller(principal);
-        let access = access_application(&snapshot.policies, &caller, (&name, &attributes), record);
-        record.finish_stage(Stage::Authorize);
-        let access = access?;
-        let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
-        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let (kind, body_name, body) = self.discover_object(&access, cluster, content).await?;
-        let project_lists = self.check_lists(snapshot, &access, (kind.as_ref(), body_name.as_ref()));
+        (format, mut body): (ContentFormat, Body),
+        (gateway, mut snapshot): (&Gateway, Arc<Snapshot>),
+        (principal, record): (&Arc<Principal>, &mut OpenRecord),
+    ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body, Arc<Snapshot>), Rejection> {
+        let request = (&name, &attributes);
+        let mut target = self.find_target(request, (&snapshot, principal), record).await?;
+        let mut body_name = None;
+        if self.needs_name(&target) {
+            // The content comes when the client likes, and a snapshot is megabytes.
+            drop((target, snapshot));
+            (body_name, body) = match body.buffer_if_short(NAMED_BYTES).await? {
+                BufferedBody::Whole(bytes) => (Some(name_in_body(format, &bytes)), Body::from(bytes)),
+                BufferedBody::Stream(body) => (Some(BodyName::Unreadable), body),
+            };
+            snapshot = gateway.status.current.load_full();
+            if !snapshot.authenticator.is_still_valid(principal) {
+                return Err(NotAdmitted(EndReason::Withdrawn).into());
+            }
+            record.note(|record| record.generation = snapshot.generation);
+            target = self.find_target(request, (&snapshot, principal), record).await?;
+        }
+        let RequestTarget { access, cluster, kind } = target;
+        let project_lists = self.check_lists(&snapshot, &access, (kind.as_ref(), body_name.as_ref()));
         let ownership = match &project_lists {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
-            ProjectListCheck::Permitted => self.check_ownership(snapshot, &access, (cluster, kind.as_ref())).await,
+            ProjectListCheck::Permitted => {
+                self.check_ownership(&snapshot, &access, (&cluster, kind.as_ref()))
+                    .await
+            }
         };
         let checks = ObjectChecks {
             project_lists: &project_lists,
@@ -182,7 +207,7 @@ impl ApplicationsFrontState {
             cluster: Arc::clone(permit.cluster()),
             connection: cluster.connection(),
         };
-        Ok((permit, reauthorization, body))
+        Ok((permit, reauthorization, body, snapshot))
     }
 
     fn check_lists(
@@ -231,29 +256,33 @@ impl ApplicationsFrontState {
         ownership::check((&self.discovery, cluster), access, &front.index, kind).await
     }
 
-    /// Determines the resource's kind, and the object's name in the content if the lists depend on
-    /// it.
-    async fn discover_object(
+    /// Finds the cluster, and the resource's kind there, if the caller may send such a request at all.
+    async fn find_target(
         &self,
-        access: &ApplicationAccess,
-        cluster: &Arc<ClusterAccess>,
-        (format, body): (ContentFormat, Body),
-    ) -> Result<(Option<ResourceKind>, Option<BodyName>, Body), Rejection> {
+        request: (&ObjectName, &Arc<Attributes>),
+        (snapshot, principal): (&Snapshot, &Arc<Principal>),
+        record: &mut OpenRecord,
+    ) -> Result<RequestTarget, Rejection> {
+        let caller = snapshot.policies.caller(principal);
+        let access = access_application(&snapshot.policies, &caller, request, record);
+        record.finish_stage(Stage::Authorize);
+        let access = access?;
+        let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
+        let cluster = Arc::clone(cluster.ok_or(Rejection::UnknownCluster)?);
         let requested = restriction::resource(access.attributes());
         let requested = requested.filter(|_| access.operation() != ObjectOperation::Discover);
-        let Some((group, version, resource)) = requested else {
-            return Ok((None, None, body));
+        let kind = match requested {
+            Some((group, version, resource)) => Some(self.discovery.find(&cluster, group, version, resource).await?),
+            None => None,
         };
-        let kind = self.discovery.find(cluster, group, version, resource).await?;
+        Ok(RequestTarget { access, cluster, kind })
+    }
+
+    /// Whether the project's lists depend on the object's name, which is in the content.
+    fn needs_name(&self, RequestTarget { access, kind, .. }: &RequestTarget) -> bool {
         let restrictions = self.restrictions.get_or_compile(access.project());
-        if !restrictions.needs_name(access.attributes(), &kind) {
-            return Ok((Some(kind), None, body));
-        }
-        let (name, body) = match body.buffer_if_short(NAMED_BYTES).await? {
-            BufferedBody::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
-            BufferedBody::Stream(body) => (BodyName::Unreadable, body),
-        };
-        Ok((Some(kind), Some(name), body))
+        kind.as_ref()
+            .is_some_and(|kind| restrictions.needs_name(access.attributes(), kind))
     }
 }
 
@@ -264,12 +293,12 @@ impl RouteHandler for ApplicationPath<'_> {
 
     async fn serve(
         &self,
-        context: RequestContext<'_>,
+        mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         let (gateway, principal) = (context.gateway, context.principal);
-        let snapshot = Arc::clone(&context.snapshot);
-        let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.policies.applications) else {
+        let applications = &context.snapshot.policies.applications;
+        let (Some(front_state), Some(_)) = (&gateway.applications_state, applications) else {
             return Err(Rejection::NotFound);
         };
         let name = ObjectName {
@@ -296,14 +325,15 @@ impl RouteHandler for ApplicationPath<'_> {
             }));
         });
         let held = gateway.persons.acquire(principal.limit_key())?;
-        let (permit, reauthorization, body) = front_state
+        let (permit, reauthorization, body, snapshot) = front_state
             .authorize_request(
                 (name, attributes),
                 (format, body),
-                (&snapshot, principal, context.record),
+                (gateway, context.snapshot),
+                (principal, context.record),
             )
             .await?;
-        drop(snapshot);
+        context.snapshot = snapshot;
         let path = ApplicationPath { rest, ..*self };
         let request = (cleaned, body.without_trailers());
         context

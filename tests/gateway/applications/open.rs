@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::{CART, api, good, setup, shop};
 use crate::clusters::{ask, bearer, cluster};
-use test_support::world::World;
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, World};
 
 fn rewrite(world: &World, name: &str, from: &str, to: &str) {
     let file = world.path("state").join(name);
@@ -119,4 +121,58 @@ async fn a_watch_ends_when_the_project_no_longer_permits_the_source() {
     rewrite(&world, "004.yaml", "https://git.example/*", "https://other.example/*");
     assert!(is_cut(answer).await);
     assert_eq!(watch(&world).await.status(), 403);
+}
+
+/// The value of a metric without labels.
+async fn metric(world: &World, name: &str) -> u64 {
+    let metrics = world.admin("/metrics").await;
+    let value = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+/// The gateway reads short content if the project's lists depend on the object's name. The client decides
+/// when the content comes.
+#[tokio::test]
+async fn content_that_is_awaited_keeps_no_snapshot_and_is_judged_by_the_newest() {
+    let api = api(good).await;
+    let by_name = json!({"clusterResourceWhitelist": [{"group": "", "kind": "Namespace", "name": "cart"}]});
+    let world = setup(&api, "true", shop(&by_name)).start().await;
+    let content = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cart"}}"#;
+    let token = token::session(SESSION_KEY, "alice");
+    let head = format!(
+        "POST {CART}/api/v1/namespaces HTTP/1.1\r\nhost: gateway.test\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        content.len()
+    );
+    let open = async || {
+        let mut client = Client::connect(world.address()).await;
+        client.send(head.as_bytes()).await;
+        let awaited = client.head().await.expect("a head");
+        assert_eq!(awaited.status, 100, "{}", awaited.head);
+        client
+    };
+    let (mut permitted, mut withdrawn) = (open().await, open().await);
+    let reload = async |from: &str, to: &str| {
+        let before = metric(&world, "tollgate_snapshot_generation").await;
+        rewrite(&world, "001.yaml", from, to);
+        let is_newer = async || metric(&world, "tollgate_snapshot_generation").await > before;
+        world.until("another generation", is_newer).await;
+    };
+    reload("p, mallory, applications, *, other/*, allow", "").await;
+    let only_the_newest = async || metric(&world, "tollgate_snapshots_in_memory").await == 1;
+    world.until("older snapshots to be gone", only_the_newest).await;
+    permitted.send(content.as_bytes()).await;
+    assert_eq!(permitted.answer().await.unwrap().status, 200);
+
+    reload("p, alice, applications, override, shop/*, allow", "").await;
+    let before = api.seen().len();
+    withdrawn.send(content.as_bytes()).await;
+    assert_eq!(withdrawn.answer().await.unwrap().status, 403);
+    assert!(
+        api.seen()[before..]
+            .iter()
+            .all(|seen| seen.method != "POST" || !seen.target.contains("/namespaces"))
+    );
 }
