@@ -37,8 +37,8 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Certificates, Client, Handler};
-use tollgate_state::ClusterAuth;
 use tollgate_state::source::Source;
+use tollgate_state::{ClusterAuth, followed};
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
@@ -358,7 +358,9 @@ impl AdminState {
         });
         let extensions = snapshot.extensions.certificate_ends();
         let extensions = extensions.map(|(name, end)| (CertificateUse::Extension, name.to_owned(), end));
-        own.chain(clusters).chain(extensions).collect()
+        let authorities = followed::authority_ends().into_iter();
+        let authorities = authorities.map(|(setting, end)| (CertificateUse::Authority, setting.to_owned(), end));
+        own.chain(clusters).chain(extensions).chain(authorities).collect()
     }
 }
 

@@ -40,8 +40,8 @@ use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Certificates, Client, Handler, HandshakeFailure, Limits};
+use tollgate_state::followed;
 use tollgate_state::source::Source;
-use tollgate_state::write::Writer;
 
 mod author;
 mod certificate;
@@ -142,18 +142,18 @@ impl RequestError {
 /// A file that cannot be used, or a right that is missing in the cluster.
 pub(crate) async fn certificates(
     settings: &Admission,
-    (source, namespace): (&dyn Source, &str),
+    cluster: (&Arc<dyn Source>, &str),
     (clock, helpers): (&Clock, &mut JoinSet<()>),
 ) -> anyhow::Result<Arc<Certificates>> {
     let clients = settings.client_certificate_authority.as_deref();
     let managed = match &settings.tls {
-        AdmissionTls::Files(files) => return Ok(Arc::new(Certificates::load(files.clone(), clients)?)),
+        AdmissionTls::Files(files) => {
+            let certificates = Arc::new(Certificates::load(files.clone(), clients)?);
+            followed::register("admission.tls", &certificates);
+            return Ok(certificates);
+        }
         AdmissionTls::Managed(managed) => managed,
     };
-    let Writer::Cluster(cluster) = source.writer()? else {
-        anyhow::bail!("`admission.tls.secret` needs `state.kubernetes`: the Secret is in that cluster");
-    };
-    let cluster = (cluster.client().clone(), namespace);
     let started = certificate::start(managed, cluster, clients, (clock.clone(), helpers));
     started.await.context("`admission.tls.secret`")
 }

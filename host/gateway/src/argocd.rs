@@ -5,6 +5,7 @@
 //! the same credential first, wherever argocd-server needs one, so that the caller it records, and
 //! that `policies/argocd` judges, is the one that argocd-server sees.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use tollgate_proxy::headers::{self, ClientFields};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
-use tollgate_state::{ClusterTls, TlsVerification};
+use tollgate_state::followed::AuthorityFile;
 
 mod api_request;
 mod children;
@@ -48,19 +49,10 @@ use route::{ArgocdRoute, RootPath, SignIn};
 /// # Errors
 /// The file `argocd.ca` or the server's name cannot be used.
 pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> {
-    let ca_pem = match &settings.ca {
-        None => None,
-        Some(path) => {
-            let read = std::fs::read_to_string(path);
-            Some(read.with_context(|| format!("`argocd.ca`: `{}` cannot be read", path.display()))?)
-        }
-    };
-    let tls = ClusterTls {
-        verification: TlsVerification::On,
-        server_name: settings.server_name.clone(),
-        ca_pem,
-    };
-    ArgocdBackend::build(&settings.server, settings.root_path.as_deref().unwrap_or("/"), &tls)
+    let open = |path: &PathBuf| AuthorityFile::open("argocd.ca", path).map_err(anyhow::Error::msg);
+    let authorities = settings.ca.as_ref().map(open).transpose()?;
+    let identity = (authorities.as_ref(), settings.server_name.as_deref());
+    ArgocdBackend::build(&settings.server, identity, settings.root_path.as_deref().unwrap_or("/"))
         .context("`argocd` cannot be used")
 }
 

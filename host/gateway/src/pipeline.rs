@@ -40,7 +40,7 @@ use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
-use tollgate_proxy::assertion::Signer;
+use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
@@ -54,9 +54,8 @@ const MAX_POLICY_RUNS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) signer: Signer,
+    pub(crate) signer: SigningKeys,
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
-    public_keys: bytes::Bytes,
     pub(crate) persons: Arc<Limiter>,
     /// As `persons`, for pages of the console. What a page asks counts in `persons`.
     pub(crate) pages: Arc<Limiter>,
@@ -104,7 +103,6 @@ impl Gateway {
         (status, checker): (AdminState, Checker),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
-        let public_keys = serde_json::to_vec(signer.jwks())?.into();
         let concurrency = u32::try_from(config.limits.requests_per_person).ok();
         let per_person = PersonLimitSpec {
             concurrency: concurrency.and_then(NonZeroU32::new),
@@ -117,7 +115,6 @@ impl Gateway {
         Ok(Self {
             application_sets_state,
             signer,
-            public_keys,
             persons: Limiter::new(&limits),
             pages: Limiter::new(&limits),
             strangers_at_argocd: Strangers::at_argocd(&config.limits),
@@ -222,7 +219,7 @@ impl Gateway {
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
-            return Ok(json(self.public_keys.clone()));
+            return Ok(json(serde_json::to_vec(&self.signer.jwks()).unwrap_or_default()));
         }
         if matches!(route, Route::Agent) {
             // Without a cluster that has an agent, strangers would be the only ones who connect.
@@ -520,15 +517,12 @@ impl Handler for Gateway {
 }
 
 /// Returns the key of the settings, or a new one that lives as long as the process.
-fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
+fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<SigningKeys> {
     let issuer = settings.assertion_issuer.clone();
     let Some(path) = &settings.assertion_key else {
-        return Ok(Signer::generate(issuer)?);
+        return Ok(SigningKeys::generate(issuer)?);
     };
-    let named =
-        |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
-    let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
-    Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
+    SigningKeys::follow("extensions.assertion.key", path, issuer).map_err(anyhow::Error::msg)
 }
 
 fn safety(route: &Route<'_>, method: &http::Method) -> Safety {

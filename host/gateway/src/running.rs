@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use futures_util::future::select_all;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -48,6 +49,8 @@ use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
+use tollgate_state::followed;
+use tollgate_state::tasks::Tasks;
 use tollgate_state::watch::{FileEvents, Timing, watch};
 
 use pace::Pace;
@@ -62,6 +65,12 @@ mod telemetry;
 
 /// Time limit for each of what is written or sent last.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// The longest time that [`RunningGateway::stop`] and the end of the process take after the drain: to cut
+/// connections (2 s), to complete changes of sets, to write audit events, to revoke credentials, to write the
+/// last decisions and metrics ([`FLUSH`] each), and for threads that block (2 s). A supervisor that kills the
+/// process earlier loses what is in memory.
+pub const AFTER_DRAIN: Duration = Duration::from_secs(30);
 
 /// Time between two measurements of the runtime's lag.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
@@ -107,6 +116,8 @@ pub struct RunningGateway {
     _admin: DropGuard,
     /// Admin listener, reloads, watches: aborted with this.
     helpers: JoinSet<()>,
+    /// Of the parts that start their tasks themselves.
+    tasks: Vec<Tasks>,
 }
 
 impl RunningGateway {
@@ -183,8 +194,17 @@ impl RunningGateway {
             Some(sessions) => services(&config, sessions, &clock, &metrics)?,
             None => None,
         };
+        let tasks = [
+            store.as_ref().map(|store| store.tasks()),
+            sessions.as_ref().map(|(_, sessions)| sessions.tasks()),
+            services.as_ref().map(|services| services.audit.tasks()),
+            revoked.as_ref().map(|revoked| revoked.tasks()),
+            Some(credentials.tasks()),
+        ];
+        let tasks = tasks.into_iter().flatten().cloned().collect();
         helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));
         helpers.spawn(measure_blocking_wait(Arc::clone(&metrics)));
+        helpers.spawn(followed::follow());
         // The watch starts before the load, so that a change in between is read again.
         let (reloads, requests) = mpsc::channel(8);
         watch_parts(&loader, &reloads, &mut helpers).await;
@@ -203,9 +223,12 @@ impl RunningGateway {
         let peer_address = agents::start(&config, store.as_ref(), (about_agents, &await_store), &mut helpers).await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
+        if let Some(tls) = &tls {
+            followed::register("tls", tls);
+        }
         let admission_tls = match &config.admission {
             Some(settings) => {
-                let cluster = (&**loader.source(), &*config.control_plane_namespace);
+                let cluster = (loader.source(), &*config.control_plane_namespace);
                 Some(admission::certificates(settings, cluster, (&clock, &mut helpers)).await?)
             }
             None => None,
@@ -329,6 +352,7 @@ impl RunningGateway {
             server,
             _admin: admin_guard,
             helpers,
+            tasks,
         })
     }
 
@@ -368,6 +392,11 @@ impl RunningGateway {
         self.services.as_ref()
     }
 
+    /// The tasks of the parts that start theirs themselves.
+    pub fn tasks(&self) -> &[Tasks] {
+        &self.tasks
+    }
+
     /// Waits for a listener or another task to end by itself, which happens only through a bug. Without it
     /// the gateway would go on in part: with an old configuration, or with streams of revoked callers. Cancel
     /// safe.
@@ -378,7 +407,9 @@ impl RunningGateway {
                 None => std::future::pending().await,
             }
         };
+        let of_parts = select_all(self.tasks.iter().map(|tasks| Box::pin(tasks.ended())));
         let (task, ended) = tokio::select! {
+            (name, ..) = of_parts => return anyhow::anyhow!("the task `{name}` has ended without being stopped"),
             ended = &mut self.server => ("the server", ended),
             ended = admission => ("the admission webhook", ended),
             Some(ended) = self.helpers.join_next() => ("a background task", ended),

@@ -6,7 +6,9 @@
 //! for one audience, person or application is never given to another. None are cached, because
 //! signing takes only about 20 µs.
 
-use std::time::Duration;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use http::HeaderValue;
@@ -16,6 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use tollgate_state::extensions::AssertionSpec;
+use tollgate_state::followed::FollowedFile;
 
 /// Longest lifetime of an assertion.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(300);
@@ -171,6 +174,119 @@ impl Signer {
             .map_err(|_| Error::Sign(jsonwebtoken::errors::ErrorKind::InvalidToken.into()))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+}
+
+/// How long a new key is published before it signs, and a former one after it has signed last. The longest
+/// assertion has ended by then, and replicas and extensions have read the keys again.
+const OVERLAP: Duration = MAX_LIFETIME;
+
+/// The key that signs now, and those that are published besides: the next one and the former one.
+#[derive(Debug)]
+pub struct SigningKeys {
+    /// `None` for a key that lives as long as the process.
+    file: Option<Arc<FollowedFile<Signer>>>,
+    rotation: Mutex<Rotation>,
+}
+
+#[derive(Debug)]
+struct Rotation {
+    current: Arc<Signer>,
+    /// Since when each has its place.
+    next: Option<(Arc<Signer>, Instant)>,
+    former: Option<(Arc<Signer>, Instant)>,
+}
+
+impl Rotation {
+    /// Notes which key the file has now.
+    fn advance(&mut self, newest: &Arc<Signer>, now: Instant) {
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= OVERLAP;
+        if self.former.as_ref().is_some_and(|(_, since)| is_over(since)) {
+            self.former = None;
+        }
+        if newest.header.kid == self.current.header.kid {
+            self.next = None;
+            return;
+        }
+        match &self.next {
+            Some((next, since)) if next.header.kid == newest.header.kid => {
+                if is_over(since) {
+                    let former = std::mem::replace(&mut self.current, Arc::clone(newest));
+                    (self.former, self.next) = (Some((former, now)), None);
+                }
+            }
+            Some(_) | None => self.next = Some((Arc::clone(newest), now)),
+        }
+    }
+}
+
+impl SigningKeys {
+    /// A new key that lives as long as the process.
+    ///
+    /// # Errors
+    /// As [`Signer::generate`].
+    pub fn generate(issuer: String) -> Result<Self, Error> {
+        Ok(Self::new(None, Arc::new(Signer::generate(issuer)?)))
+    }
+
+    /// The key of a PEM file, which is followed. Another key signs once it has been published for five
+    /// minutes, so that no extension meets a signature whose key it cannot find. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read or has no usable key.
+    pub fn follow(setting: &'static str, path: &Path, issuer: String) -> Result<Self, String> {
+        let file = FollowedFile::open(setting, path, move |content| {
+            let pem = str::from_utf8(content).map_err(|_| Error::Key.to_string())?;
+            Signer::from_pem(issuer.clone(), &SecretString::from(pem)).map_err(|error| error.to_string())
+        })?;
+        let signer = file.load();
+        Ok(Self::new(Some(file), signer))
+    }
+
+    fn new(file: Option<Arc<FollowedFile<Signer>>>, current: Arc<Signer>) -> Self {
+        let rotation = Rotation {
+            current,
+            next: None,
+            former: None,
+        };
+        Self {
+            file,
+            rotation: Mutex::new(rotation),
+        }
+    }
+
+    fn now<T>(&self, read: impl FnOnce(&Rotation) -> T) -> T {
+        let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &self.file {
+            rotation.advance(&file.load(), Instant::now());
+        }
+        read(&rotation)
+    }
+
+    /// As [`Signer::sign`], with the key that signs now.
+    ///
+    /// # Errors
+    /// [`Error::Sign`].
+    pub fn sign(&self, spec: &AssertionSpec, claims: &AssertionClaims<'_>) -> Result<HeaderValue, Error> {
+        self.now(|rotation| Arc::clone(&rotation.current)).sign(spec, claims)
+    }
+
+    /// The public keys, for `/.well-known/jwks.json`.
+    pub fn jwks(&self) -> JwkSet {
+        self.now(Rotation::jwks)
+    }
+}
+
+impl Rotation {
+    fn jwks(&self) -> JwkSet {
+        let others = [&self.next, &self.former]
+            .into_iter()
+            .flatten()
+            .map(|(signer, _)| signer);
+        let signers = std::iter::once(&self.current).chain(others);
+        JwkSet {
+            keys: signers.flat_map(|signer| signer.jwks.keys.clone()).collect(),
+        }
     }
 }
 

@@ -255,6 +255,7 @@ impl Metrics {
         self.process.update();
         self.load.read_name_lookups();
         self.load.read_runtime_threads();
+        self.load.read_files();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

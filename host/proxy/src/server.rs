@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode, request};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::Body;
@@ -46,9 +46,6 @@ use peer::Peer;
 #[cfg(test)]
 pub(crate) use peer::Transport;
 pub use tls::{Certificates, Error as TlsError, HandshakeFailure};
-
-/// How often certificate files are read again.
-const RELOAD: Duration = Duration::from_secs(10);
 
 /// Pause after the system refused to accept, for example without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -282,8 +279,7 @@ impl Server {
         let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
         let shared = connection::ServerContext::new(handler, limits, tls.clone(), clients);
         let shared = Arc::new(shared);
-        let mut reload = interval(RELOAD);
-        'serving: loop {
+        loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -296,14 +292,10 @@ impl Server {
                                 continue;
                             }
                         };
-                        let permit = loop {
-                            tokio::select! {
-                                biased;
-                                () = stop.cancelled() => break 'serving,
-                                permit = acquire_permit(&slots, &connections) => break permit,
-                                // Certificates are renewed while no connection ends, too.
-                                _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
-                            }
+                        let permit = tokio::select! {
+                            biased;
+                            () = stop.cancelled() => break,
+                            permit = acquire_permit(&slots, &connections) => permit,
                         };
                         let slot = ConnectionSlot {
                             _permit: permit,
@@ -324,21 +316,11 @@ impl Server {
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
             }
         }
         drop(listener);
         drain(&slots, capacity, limits.drain, &abort).await;
     }
-}
-
-fn reload_certificates(tls: Option<Arc<Certificates>>) {
-    let Some(tls) = tls else { return };
-    tokio::task::spawn_blocking(move || match tls.reload() {
-        Ok(true) => tracing::info!("certificate or authority files changed, new connections use them"),
-        Ok(false) => {}
-        Err(error) => tracing::error!(%error, "certificate or authority files cannot be used, the last good ones stay"),
-    });
 }
 
 /// Waits until all connections and tunnels have ended. Each holds a permit of `slots`, so

@@ -21,7 +21,7 @@ use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::{Recorder, Stage};
 use tollgate_proxy::server::HandshakeFailure;
 use tollgate_state::source::WatchAge;
-use tollgate_state::{InvalidObject, ObjectName, directory, extensions};
+use tollgate_state::{InvalidObject, ObjectName, directory, extensions, followed};
 use xtask::cache;
 
 /// Type and names of labels of a metric.
@@ -121,6 +121,7 @@ fn filled() -> Arc<Metrics> {
     metrics
         .load
         .count_failed_handshake("admission", HandshakeFailure::Timeout);
+    followed::report("admission.tls.secret", false);
     metrics
 }
 

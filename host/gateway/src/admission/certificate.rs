@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -27,7 +26,9 @@ use secret::SharedSecret;
 use tollgate_config::ManagedCertificate;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::server::{Certificates, TlsError};
-use tollgate_state::write;
+use tollgate_state::followed;
+use tollgate_state::source::Source;
+use tollgate_state::write::{self, Writer};
 use webhooks::Webhooks;
 
 mod pair;
@@ -83,6 +84,8 @@ pub(crate) enum Error {
     Contended(String),
     #[error("no certificate can be made: {0}")]
     Issue(#[from] rcgen::Error),
+    #[error("it needs `state.kubernetes`: the Secret is in that cluster")]
+    NoCluster,
     #[error(transparent)]
     State(#[from] write::Error),
     #[error("the certificate in the Secret cannot be served: {0}")]
@@ -91,8 +94,11 @@ pub(crate) enum Error {
 
 /// Keeps a certificate of one Service.
 struct Keeper {
-    secret: SharedSecret,
-    webhooks: Webhooks,
+    /// It has the client, which is another one after its kubeconfig was renewed.
+    source: Arc<dyn Source>,
+    settings: ManagedCertificate,
+    namespace: String,
+    adds_authors: bool,
     /// The name by which API servers call the webhook.
     server_name: String,
     clock: Clock,
@@ -107,18 +113,21 @@ struct Keeper {
 /// [`Error`]: nothing is served.
 pub(super) async fn start(
     settings: &ManagedCertificate,
-    (client, namespace): (Client, &str),
+    (source, namespace): (&Arc<dyn Source>, &str),
     clients: Option<&Path>,
     (clock, helpers): (Clock, &mut JoinSet<()>),
 ) -> Result<Arc<Certificates>, Error> {
     let keeper = Keeper {
-        secret: SharedSecret::new(client.clone(), namespace, &settings.secret),
-        webhooks: Webhooks::new(&client, (namespace, settings), clients.is_some()),
+        source: Arc::clone(source),
+        settings: settings.clone(),
+        namespace: namespace.to_owned(),
+        adds_authors: clients.is_some(),
         server_name: format!("{}.{namespace}.svc", settings.service),
         clock,
     };
     let pair = keeper.reconcile().await?;
     let certificates = Arc::new(Certificates::from_pem(&pair.certificate, &pair.key, clients)?);
+    followed::register("admission.clientCertificateAuthority", &certificates);
     helpers.spawn(keeper.run(Arc::clone(&certificates)));
     Ok(certificates)
 }
@@ -132,6 +141,7 @@ impl Keeper {
                 let replaced = certificates.replace(&pair.certificate, &pair.key);
                 replaced.map_err(Error::from)
             });
+            followed::report("admission.tls.secret", replaced.is_err());
             match replaced {
                 Ok(is_other) => {
                     if is_other {
@@ -152,11 +162,17 @@ impl Keeper {
 
     /// Does what is due, and returns the pair to serve.
     async fn reconcile(&self) -> Result<Pair, Error> {
+        let Writer::Cluster(cluster) = self.source.writer()? else {
+            return Err(Error::NoCluster);
+        };
+        let namespace = &*self.namespace;
+        let secret = SharedSecret::new(cluster.client().clone(), namespace, &self.settings.secret);
+        let webhooks = Webhooks::new(cluster.client(), (namespace, &self.settings), self.adds_authors);
         for _ in 0..ATTEMPTS {
             // In this order: a replica writes them in the other one, so what is read here of the Secret is
             // not older than what a patch of the configurations replaces.
-            let configurations = self.webhooks.read().await?;
-            let found = self.secret.read().await?;
+            let configurations = webhooks.read().await?;
+            let found = secret.read().await?;
             let next_is_trusted = found
                 .stored
                 .next
@@ -167,14 +183,14 @@ impl Keeper {
             let stored = match due {
                 None => found.stored.clone(),
                 Some((stored, why)) => {
-                    if !self.secret.replace(&found, &stored).await? {
+                    if !secret.replace(&found, &stored).await? {
                         continue;
                     }
-                    tracing::info!(secret = %self.secret, why, "wrote the certificate of the admission webhook");
+                    tracing::info!(%secret, why, "wrote the certificate of the admission webhook");
                     stored
                 }
             };
-            if !self.webhooks.write(&configurations, &stored.bundle()).await? {
+            if !webhooks.write(&configurations, &stored.bundle()).await? {
                 continue;
             }
             if let Stored {
@@ -184,7 +200,7 @@ impl Keeper {
                 return Ok(pair);
             }
         }
-        Err(Error::Contended(self.secret.to_string()))
+        Err(Error::Contended(secret.to_string()))
     }
 }
 

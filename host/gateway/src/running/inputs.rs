@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ use tollgate_identity::audit::export;
 use tollgate_identity::clock::Clock;
 use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
-use tollgate_proxy::assertion::Signer;
+use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::server::{Certificates, TlsError};
 use tollgate_state::certificate;
 
@@ -77,14 +77,9 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         found.push(file_error(locations.locate("decisions.file"), text, &error));
     }
     if let Some(path) = &config.extensions.assertion_key {
-        let key = std::fs::read_to_string(path).map_err(|error| error.to_string());
-        let signer = key.and_then(|pem| {
-            Signer::from_pem(config.extensions.assertion_issuer.clone(), &SecretString::from(pem))
-                .map_err(|error| error.to_string())
-        });
-        if let Err(error) = signer {
-            let text = format!("`extensions.assertion.key`: `{}`: {error}", path.display());
-            found.push(Diagnostic::error(locations.locate("extensions.assertion.key"), text));
+        let key = "extensions.assertion.key";
+        if let Err(text) = SigningKeys::follow(key, path, config.extensions.assertion_issuer.clone()) {
+            found.push(Diagnostic::error(locations.locate(key), text));
         }
     }
     if let Some(settings) = &config.argocd {
@@ -133,11 +128,13 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         let key = "kubernetes.audit.export";
         found.push(Diagnostic::error(locations.locate(key), format!("`{key}`: {error}")));
     }
-    if let Some(file) = config.telemetry.as_ref().and_then(|settings| settings.ca.as_deref())
-        && let Err(error) = telemetry::authorities(file)
+    if let Some(settings) = &config.telemetry
+        && let Err(error) = telemetry::tls_config(settings)
     {
-        let text = format!("`telemetry.ca`: `{}`: {error:#}", file.display());
-        found.push(Diagnostic::error(locations.locate("telemetry.ca"), text));
+        found.push(Diagnostic::error(
+            locations.locate("telemetry.ca"),
+            format!("{error:#}"),
+        ));
     }
     if config.needs_store() {
         store(&config.store.url, locations, &mut found).await;

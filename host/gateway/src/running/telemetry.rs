@@ -4,7 +4,6 @@
 //! the oldest wait and new ones are dropped and counted; no request waits for it. Metrics are cumulative, so each push
 //! has everything that earlier ones had.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +13,13 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttp
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanProcessor as _;
 use prometheus_client::metrics::counter::Counter;
+use rustls::ClientConfig;
 use url::Url;
 use uuid::Uuid;
 
 use tollgate_config::Telemetry;
 use tollgate_proxy::record::Tracing;
+use tollgate_state::followed::AuthorityFile;
 
 pub(super) use metrics::{MetricsExporter, MetricsPush};
 use spans::BoundedProcessor;
@@ -45,8 +46,8 @@ fn tracing(settings: &Telemetry, resource: &Resource, lost: &Counter) -> anyhow:
     let mut client = reqwest::blocking::Client::builder()
         .timeout(TIMEOUT)
         .redirect(reqwest::redirect::Policy::none());
-    if let Some(authorities) = configured_authorities(settings)? {
-        client = client.tls_certs_only(authorities);
+    if let Some(config) = tls_config(settings)? {
+        client = client.tls_backend_preconfigured(config);
     }
     // The exporter's thread blocks. Such a client must not be made, or dropped, on a thread of the runtime.
     let client = std::thread::spawn(move || client.build())
@@ -86,16 +87,9 @@ fn below(endpoint: &Url, path: &str) -> Url {
     url
 }
 
-/// The authorities of the settings, if they have any.
-fn configured_authorities(settings: &Telemetry) -> anyhow::Result<Option<Vec<reqwest::Certificate>>> {
-    let Some(file) = &settings.ca else { return Ok(None) };
-    let authorities = authorities(file).with_context(|| format!("`telemetry.ca` `{}`", file.display()))?;
-    Ok(Some(authorities))
-}
-
-/// The certificates of a file.
-pub(super) fn authorities(file: &Path) -> anyhow::Result<Vec<reqwest::Certificate>> {
-    let found = reqwest::Certificate::from_pem_bundle(&std::fs::read(file)?)?;
-    anyhow::ensure!(!found.is_empty(), "it has no certificate");
-    Ok(found)
+/// TLS with the authorities of the settings, if they have any.
+pub(super) fn tls_config(settings: &Telemetry) -> anyhow::Result<Option<ClientConfig>> {
+    let Some(path) = &settings.ca else { return Ok(None) };
+    let file = AuthorityFile::open("telemetry.ca", path).map_err(anyhow::Error::msg)?;
+    Ok(Some(file.client_config(&[b"h2", b"http/1.1"])?))
 }

@@ -13,7 +13,7 @@ use tollgate_identity::authenticate::{Authenticator, Registries};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_state::extensions::secrets::is_referable;
 use tollgate_state::source::Source;
-use tollgate_state::{Resources, Secret, extensions};
+use tollgate_state::{Project, Resources, RoleToken, Secret, extensions};
 
 /// The parts of a snapshot made from objects, all together or not at all.
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ fn make(
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
     let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
     let same_callers = |old: &Resources, new: &Resources| {
-        same_referable_secrets(old, new) && same_pointers(&old.projects, &new.projects)
+        same_referable_secrets(old, new) && same_role_tokens(&old.projects, &new.projects)
     };
     let authenticator = match reusable(same_callers) {
         // Without a policy, it is unknown which claims hold groups.
@@ -223,6 +223,17 @@ fn same_referable_secrets(old: &Resources, new: &Resources) -> bool {
         referable.map(|(name, secret)| (name, Arc::as_ptr(secret)))
     }
     referable(old).eq(referable(new))
+}
+
+/// Whether the roles of two states of the projects have the same tokens, which is all of a project that
+/// authentication depends on.
+fn same_role_tokens(old: &BTreeMap<String, Arc<Project>>, new: &BTreeMap<String, Arc<Project>>) -> bool {
+    fn tokens(project: &Project) -> impl Iterator<Item = (&str, &[RoleToken])> {
+        project.roles.iter().map(|role| (&*role.name, &*role.tokens))
+    }
+    let mut pairs = old.iter().zip(new);
+    old.len() == new.len()
+        && pairs.all(|((a, old), (b, new))| a == b && (Arc::ptr_eq(old, new) || tokens(old).eq(tokens(new))))
 }
 
 /// Whether two maps hold the same pointers under the same keys.

@@ -26,7 +26,7 @@ use super::embedded::EmbeddedPlatform;
 use super::gateway_token::{self, SharedSecret};
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
-use crate::http_client;
+use crate::http_client::{self, Authority, Versions};
 use crate::person::PersonNames;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
@@ -332,7 +332,8 @@ fn api_url(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
 }
 
 fn client(authority: Option<&str>) -> Result<Client, SetupError> {
-    let builder = http_client::builder(authority, REQUEST_TIMEOUT);
+    let authority = authority.map(|pem| Authority::Pem(pem.to_owned()));
+    let builder = http_client::builder(authority.as_ref(), Versions::Any, REQUEST_TIMEOUT);
     let builder = builder.map_err(|reason| SetupError::Client(format!("`certificateAuthority`: {reason}")))?;
     let client = builder.no_proxy().build();
     client.map_err(|error| SetupError::Client(with_causes(&error)))

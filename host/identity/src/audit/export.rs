@@ -23,12 +23,13 @@ use reqwest::Client;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::http_client;
+use crate::http_client::{self, Authority, Versions};
 use crate::metrics::Metrics;
 use crate::store::{self, AuditEvent, Store};
 use tollgate_config::AuditExport;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::with_causes;
+use tollgate_state::followed::AuthorityFile;
 
 mod ocsf;
 
@@ -82,13 +83,8 @@ pub enum Error {
         why: String,
     },
     /// The authorities of the receiver cannot be used.
-    #[error("the authorities in `{}`: {why}", path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error("{0}")]
+    Authorities(String),
     /// The receiver did not answer.
     #[error("no answer from the receiver: {0}")]
     Request(String),
@@ -364,17 +360,14 @@ impl Receiver {
             }
             AuditExport::File(path) => Ok(Self::File(path.clone())),
             AuditExport::Webhook { url, token, ca } => {
-                let unusable = |path: &Path, why: String| Error::Authorities {
-                    path: path.to_owned(),
-                    why,
-                };
-                let pem = ca.as_deref().map(|path| {
-                    let pem = std::fs::read_to_string(path);
-                    pem.map_err(|error| unusable(path, error.to_string()))
-                });
-                let builder = http_client::builder(pem.transpose()?.as_deref(), REQUEST_TIMEOUT);
+                let file = ca
+                    .as_deref()
+                    .map(|path| AuthorityFile::open("kubernetes.audit.export.webhook.ca", path));
+                let file = file.transpose().map_err(Error::Authorities)?;
+                let authority = file.map(Authority::File);
+                let builder = http_client::builder(authority.as_ref(), Versions::Any, REQUEST_TIMEOUT);
                 let client = builder.and_then(|builder| builder.build().map_err(|error| with_causes(&error)));
-                let client = client.map_err(|why| unusable(ca.as_deref().unwrap_or(Path::new("the system's")), why))?;
+                let client = client.map_err(|why| Error::Authorities(format!("the system's authorities: {why}")))?;
                 Ok(Self::Webhook {
                     client,
                     url: url.clone(),

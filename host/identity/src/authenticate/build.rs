@@ -9,11 +9,12 @@ use super::keys::{KeyCache, KeySource};
 use super::mapping::CompiledClaimMappings;
 use super::sign_in::{ArgocdSignIn, RelyingParty};
 use super::sso::OidcConfig;
-use super::userinfo::UserinfoClient;
+use super::userinfo::{UserinfoClient, UserinfoSettings};
 use super::{
     Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Clock, CredentialTransport, Map, OidcIssuer,
     Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
+use crate::http_client::Authority;
 use crate::revoked_tokens::TokenIds;
 use tollgate_config::{ArgocdServer, ConsoleHost};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
@@ -249,8 +250,16 @@ impl Builder<'_> {
         let mut userinfo = None;
         if let Some((path, max_age)) = sso.userinfo {
             let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
-            let client = fetch::client((&url, &fetch::OwnHosts::of(&[&url])), sso.authority.as_deref(), None)?;
-            userinfo = Some(UserinfoClient::new(client, url, max_age));
+            let settings = UserinfoSettings {
+                issuer: sso.issuer.clone(),
+                url,
+                authority: sso.authority.clone(),
+                max_age,
+            };
+            userinfo = Some(match self.known_userinfo(&settings) {
+                Some(known) => known,
+                None => Arc::new(UserinfoClient::new(settings)?),
+            });
         }
         Ok(OidcIssuer {
             verifier: Verifier {
@@ -274,6 +283,19 @@ impl Builder<'_> {
     }
 }
 
+impl Builder<'_> {
+    /// The client with these settings that the issuer had before, with its answers.
+    fn known_userinfo(&self, settings: &UserinfoSettings) -> Option<Arc<UserinfoClient>> {
+        let previous = self.previous?.issuers.get(&settings.issuer)?;
+        match &previous.interpretation {
+            ClaimInterpretation::Argocd {
+                userinfo: Some(userinfo),
+            } if userinfo.settings() == settings => Some(Arc::clone(userinfo)),
+            ClaimInterpretation::Argocd { .. } | ClaimInterpretation::Mapped(_) => None,
+        }
+    }
+}
+
 impl Verifier {
     /// Builds the verifier of a configured issuer's tokens; `None` if a finding says why not.
     ///
@@ -291,7 +313,7 @@ impl Verifier {
         let keys = KeySource::of(&issuer.url, &discovery)
             .and_then(|source| {
                 let source = KeySource {
-                    authority: issuer.certificate_authority.clone(),
+                    authority: issuer.certificate_authority.clone().map(Authority::Pem),
                     token_file: issuer.jwks_token_file.clone(),
                     max_age: issuer.jwks_max_age,
                     ..source

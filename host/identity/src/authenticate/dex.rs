@@ -11,8 +11,10 @@ use super::fetch;
 use super::issuer::MissingAudience;
 use super::keys::ServerAddress;
 use super::sso::OidcConfig;
+use crate::http_client::Authority;
 use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_state::followed::AuthorityFile;
 use tollgate_state::{Resources, Text};
 
 /// Path of Dex below Argo CD's URL; with it, the URL is the issuer (source: `common/common.go`).
@@ -47,10 +49,9 @@ pub(super) fn read(
     };
     let authority = match &server.ca {
         None => None,
-        Some(path) => match std::fs::read_to_string(path) {
-            Ok(authority) => Some(authority),
-            Err(error) => {
-                let why = format!("`argocd.ca`: `{}` cannot be read: {error}", path.display());
+        Some(path) => match AuthorityFile::open("argocd.ca", path) {
+            Ok(file) => Some(Authority::File(file)),
+            Err(why) => {
                 refuse(&why, "correct the setting");
                 return None;
             }

@@ -15,7 +15,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::keys::ServerAddress;
-use crate::http_client;
+use crate::http_client::{self, Authority, Versions};
 use tollgate_config::is_loopback;
 use tollgate_core::address::SpecialPurposeRange;
 use tollgate_state::name_lookup;
@@ -33,7 +33,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum FetchError {
     #[error("`{url}` must be https, or http to a loopback address, without user and fragment")]
     Url { url: String },
-    #[error("the certificate authority is not PEM: {reason}")]
+    #[error("the certificate authority cannot be used: {reason}")]
     Authority { reason: String },
     #[error("no connection to `{url}`: {reason}")]
     Unreachable { url: String, reason: String },
@@ -181,15 +181,20 @@ impl Resolve for OwnHosts {
 }
 
 /// - `own`: the hosts that the settings name.
-/// - `authority`: PEM of the only roots trusted; the system's when absent.
+/// - `authority`: the system's when absent.
 /// - `via`: the only server that it connects to, if not that of `base`.
 pub(super) fn client(
     (base, own): (&Url, &OwnHosts),
-    authority: Option<&str>,
+    authority: Option<&Authority>,
     via: Option<&ServerAddress>,
 ) -> Result<Client, FetchError> {
     let unusable = |reason: String| FetchError::Authority { reason };
-    let mut builder = http_client::builder(authority, REQUEST_TIMEOUT)
+    // argocd-server closes HTTP/2 connections that are not for gRPC.
+    let versions = match via {
+        Some(_) => Versions::Http1,
+        None => Versions::Any,
+    };
+    let mut builder = http_client::builder(authority, versions, REQUEST_TIMEOUT)
         .map_err(unusable)?
         .pool_max_idle_per_host(1);
     if is_loopback(base) || via.is_some() {
@@ -199,8 +204,6 @@ pub(super) fn client(
         builder = builder.dns_resolver(Arc::new(own.clone()));
     }
     if let Some(server) = via {
-        // argocd-server closes HTTP/2 connections that are not for gRPC.
-        builder = builder.http1_only();
         let host = server.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         builder = builder.dns_resolver(Arc::new(OneHost(host.to_owned())));
     }

@@ -114,7 +114,7 @@ pub(super) enum ClaimInterpretation {
     /// `claimMappings`, with the rules that validate claims and users.
     Mapped(Box<CompiledClaimMappings>),
     /// As Argo CD reads them.
-    Argocd { userinfo: Option<UserinfoClient> },
+    Argocd { userinfo: Option<Arc<UserinfoClient>> },
 }
 
 /// An identity, and how long it may be cached if less than usual.
@@ -208,7 +208,10 @@ impl OidcIssuer {
         let (claims, times) = self.verifier.claims(token, clock).await?;
         match &self.interpretation {
             ClaimInterpretation::Mapped(mapping) => Ok((self.mapped(mapping, claims, times.expires_at)?, None)),
-            ClaimInterpretation::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
+            ClaimInterpretation::Argocd { userinfo } => {
+                let now = clock.now().as_second();
+                self.argocd(userinfo.as_deref(), claims, (text, times, now)).await
+            }
         }
     }
 
@@ -291,17 +294,19 @@ impl OidcIssuer {
         &self,
         userinfo: Option<&UserinfoClient>,
         mut claims: Map<String, Value>,
-        (token, times): (&str, TokenTimes),
+        (token, times, now): (&str, TokenTimes, i64),
     ) -> Result<Verified, Error> {
         if user_identifier(&claims).is_empty() {
             return Err(InvalidTokenReason::missing("sub").into());
         }
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
-            if let Some(groups) = userinfo.groups(token, string_claim(&claims, "sub")).await? {
+            let subject = string_claim(&claims, "sub");
+            let (groups, counts_for) = userinfo.groups((token, subject), (now, times.expires_at)).await?;
+            if let Some(groups) = groups {
                 claims.insert("groups".to_owned(), groups);
             }
-            fresh_for = Some(userinfo.max_age);
+            fresh_for = Some(counts_for);
         }
         Ok((self.read(claims, times.expires_at)?, fresh_for))
     }

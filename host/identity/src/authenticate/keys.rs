@@ -20,6 +20,7 @@ use url::Url;
 
 use super::fetch::{self, FetchError, OwnHosts};
 use crate::clock::Clock;
+use crate::http_client::Authority;
 use crate::metrics::KEY_FETCHES_SPARED;
 use crate::sharded::lock;
 
@@ -39,8 +40,8 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 pub(super) struct KeySource {
     pub(super) issuer: String,
     pub(super) discovery: Url,
-    /// PEM of the only roots trusted.
-    pub(super) authority: Option<String>,
+    /// The only roots trusted.
+    pub(super) authority: Option<Authority>,
     /// The server that serves the issuer's documents, if not the issuer's own address.
     pub(super) via: Option<ServerAddress>,
     /// File with the token that is sent. It is read for each fetch, because somebody may renew it.
@@ -154,7 +155,7 @@ impl KeyCache {
         let own = source.own_hosts();
         let client = fetch::client(
             (&source.discovery, &own),
-            source.authority.as_deref(),
+            source.authority.as_ref(),
             source.via.as_ref(),
         )?;
         Ok(Self {

@@ -30,7 +30,9 @@ use super::principal::{CredentialTransport, Principal, string_claim};
 use super::token::{TokenKind, UnverifiedToken};
 use super::{Authenticator, Error as TokenError, argocd_token, login};
 use crate::access::secret::{self, RandomError};
+use crate::http_client::Authority;
 use tollgate_config::{ArgocdServer, Issuer, OidcClient};
+use tollgate_state::followed::AuthorityFile;
 
 mod exchange;
 mod logout;
@@ -159,7 +161,8 @@ impl RelyingParty {
         let discovery = issuer.discovery_url.as_deref().map(fetch::parse_url).transpose()?;
         let own: Vec<&Url> = [&base].into_iter().chain(&discovery).collect();
         let own = OwnHosts::of(&own);
-        let http = fetch::client((&base, &own), issuer.certificate_authority.as_deref(), None)?;
+        let authority = issuer.certificate_authority.clone().map(Authority::Pem);
+        let http = fetch::client((&base, &own), authority.as_ref(), None)?;
         Ok(Self { settings, http, own })
     }
 
@@ -430,12 +433,12 @@ impl ArgocdSignIn {
     /// # Errors
     /// The file `argocd.ca` cannot be used; the argocd front reports it as well.
     pub(super) fn new(settings: &ArgocdServer) -> Result<Self, FetchError> {
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|error| FetchError::Authority {
-                reason: format!("`{}`: {error}", path.display()),
-            })
+        let open = |path: &PathBuf| {
+            let file = AuthorityFile::open("argocd.ca", path);
+            file.map(Authority::File)
+                .map_err(|reason| FetchError::Authority { reason })
         };
-        let authority = settings.ca.as_ref().map(read).transpose()?;
+        let authority = settings.ca.as_ref().map(open).transpose()?;
         let via = ServerAddress {
             url: settings.server.clone(),
             server_name: settings.server_name.clone(),
@@ -450,7 +453,7 @@ impl ArgocdSignIn {
         Ok(Self {
             http: fetch::client(
                 (&settings.server, &OwnHosts::of(&[&settings.server])),
-                authority.as_deref(),
+                authority.as_ref(),
                 Some(&via),
             )?,
             url,

@@ -12,6 +12,7 @@ use super::argocd_token::SECRET_NAME;
 use super::dex;
 use super::issuer::MissingAudience;
 use super::keys::ServerAddress;
+use crate::http_client::Authority;
 use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::extensions::secrets::is_referable;
@@ -25,8 +26,8 @@ pub(super) struct OidcConfig {
     pub(super) issuer: String,
     pub(super) audiences: Vec<String>,
     pub(super) missing_audience: MissingAudience,
-    /// PEM of the only roots trusted.
-    pub(super) authority: Option<String>,
+    /// The only roots trusted.
+    pub(super) authority: Option<Authority>,
     /// Path under the issuer and how long an answer may be cached.
     pub(super) userinfo: Option<(String, Duration)>,
     /// Where its documents are fetched, if not at its own address.
@@ -141,7 +142,9 @@ impl RawOidcConfig {
                 Some(true) => MissingAudience::Accepted,
                 Some(false) | None => MissingAudience::Refused,
             },
-            authority: Some(authority).filter(|authority| !authority.trim().is_empty()),
+            authority: Some(authority)
+                .filter(|authority| !authority.trim().is_empty())
+                .map(Authority::Pem),
             userinfo: userinfo.map(|path| (path, max_age)),
             via: None,
             location: text.location.clone(),

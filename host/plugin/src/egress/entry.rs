@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use url::Host;
@@ -14,6 +14,7 @@ use super::address::{self, AddressScope, address_of};
 use super::error::DenyCode;
 use super::tls;
 use tollgate_config::EgressEntry;
+use tollgate_state::followed::AuthorityFile;
 
 pub(super) const HTTPS_PORT: u16 = 443;
 /// Bytes of a host, RFC 1035 section 2.3.4.
@@ -44,8 +45,8 @@ pub(crate) enum EntryError {
     /// An address to which no request could pass the check.
     #[error("`{0}` is refused as `{code}`; {advice}", code = <&str>::from(*.1), advice = .1.advice())]
     Address(String, DenyCode),
-    #[error("`{0}`: cannot read the authorities in `{path}`", path = .1.display())]
-    Read(String, PathBuf, #[source] std::io::Error),
+    #[error("`{0}`: {1}")]
+    File(String, String),
     #[error("`{0}`: `ca` cannot be used")]
     Authority(String, #[source] crate::certificates::Error),
 }
@@ -164,12 +165,13 @@ impl AllowedHost {
 }
 
 fn authorities(entry: &str, ca: &str) -> Result<Arc<rustls::ClientConfig>, EntryError> {
-    let pem = if ca.contains("-----BEGIN") {
-        ca.to_owned()
-    } else {
-        std::fs::read_to_string(ca).map_err(|source| EntryError::Read(entry.to_owned(), ca.into(), source))?
-    };
-    tls::with_authorities(&pem).map_err(|source| EntryError::Authority(entry.to_owned(), source))
+    let unusable = |source| EntryError::Authority(entry.to_owned(), source);
+    if ca.contains("-----BEGIN") {
+        return tls::with_authorities(ca).map_err(unusable);
+    }
+    let file = AuthorityFile::open("plugins.grants.hosts.ca", Path::new(ca));
+    let file = file.map_err(|why| EntryError::File(entry.to_owned(), why))?;
+    tls::with_file(&file).map_err(unusable)
 }
 
 /// Refuses the parts of a URL that an entry cannot have, and names the part.

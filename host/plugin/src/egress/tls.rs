@@ -9,9 +9,15 @@ use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::certificates::{Error, roots_from_pem, system_roots};
+use tollgate_state::followed::AuthorityFile;
 
 pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, Error> {
     with_roots(roots_from_pem(pem)?)
+}
+
+/// Trusts the authorities that the file has when a connection is made.
+pub(super) fn with_file(file: &Arc<AuthorityFile>) -> Result<Arc<ClientConfig>, Error> {
+    Ok(Arc::new(file.client_config(&[b"h2", b"http/1.1"])?))
 }
 
 /// A configuration that trusts the system's authorities. Made once.

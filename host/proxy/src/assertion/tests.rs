@@ -1,5 +1,6 @@
 use jsonwebtoken::{DecodingKey, Validation};
 use serde_json::Value;
+use tollgate_state::followed::Reread as _;
 
 use super::*;
 
@@ -147,4 +148,44 @@ fn the_configured_key_is_used() {
     }
     let pem = SecretString::from("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
     assert!(matches!(Signer::from_pem(String::new(), &pem), Err(Error::Key)));
+}
+
+#[test]
+fn another_key_is_published_before_it_signs_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key.pem");
+    let write = || {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        std::fs::write(&path, pem).unwrap();
+    };
+    write();
+    let keys = SigningKeys::follow("test.key", &path, "https://gateway.example".to_owned()).unwrap();
+    let file = keys.file.clone().unwrap();
+    let begun = Instant::now();
+    // What signs, and what is published, this many seconds after the start.
+    let at = |seconds: u64| {
+        let mut rotation = keys.rotation.lock().unwrap();
+        rotation.advance(&file.load(), begun + Duration::from_secs(seconds));
+        let kid = |signer: &Signer| signer.header.kid.clone().unwrap();
+        let published = rotation.jwks().keys.into_iter().map(|key| key.common.key_id.unwrap());
+        (kid(&rotation.current), published.collect::<Vec<_>>())
+    };
+    let (first, published) = at(0);
+    assert_eq!(published, std::slice::from_ref(&first));
+
+    write();
+    assert_eq!(file.reread(), Ok(true));
+    let second = file.load().header.kid.clone().unwrap();
+    assert_ne!(first, second);
+    assert_eq!(at(1), (first.clone(), vec![first.clone(), second.clone()]));
+    assert_eq!(at(300), (first.clone(), vec![first.clone(), second.clone()]));
+    assert_eq!(at(301), (second.clone(), vec![second.clone(), first.clone()]));
+    assert_eq!(at(600), (second.clone(), vec![second.clone(), first]));
+    assert_eq!(at(601), (second.clone(), vec![second.clone()]));
+
+    // What is no key changes nothing.
+    std::fs::write(&path, "none").unwrap();
+    let error = file.reread().unwrap_err();
+    assert!(error.contains("neither a P-256 nor an Ed25519"), "{error}");
+    assert_eq!(at(1_000), (second.clone(), vec![second]));
 }

@@ -4,13 +4,14 @@
 //! connection is for, and closes an HTTP/2 connection whose first request is not gRPC (source:
 //! `server/server.go`, `newListeners`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::backend::{Backend, BuildError, target};
 use super::tls;
 use crate::headers::{RequestHeader, Responder, Upstream};
-use tollgate_state::ClusterTls;
 use tollgate_state::extensions::ConnectionSpec;
+use tollgate_state::followed::AuthorityFile;
 
 /// Unused HTTP/1.1 connections that are kept. A browser's page alone takes several at once.
 const MAX_IDLE_CONNECTIONS: usize = 200;
@@ -34,13 +35,19 @@ pub enum ArgocdProtocol {
 impl ArgocdBackend {
     /// Checks the settings and makes empty pools. Connects nowhere.
     ///
+    /// - `authorities`: the system's when absent.
+    /// - `name`: the name that its certificate must be for, if not its host.
     /// - `root_path`: the path below which it serves everything but gRPC, `/` or more.
     ///
     /// # Errors
     /// [`BuildError`], for the first thing found.
-    pub fn build(server: &url::Url, root_path: &str, settings: &ClusterTls) -> Result<Self, BuildError> {
+    pub fn build(
+        server: &url::Url,
+        (authorities, name): (Option<&Arc<AuthorityFile>>, Option<&str>),
+        root_path: &str,
+    ) -> Result<Self, BuildError> {
         let target = target(server)?;
-        let identity = tls::identity(server, settings, None)?;
+        let identity = tls::followed_identity(server, authorities, name)?;
         let upstream = |base: &str| {
             let upstream = Upstream::new(target.clone(), base.to_owned(), Vec::new(), RequestHeader::Absent);
             upstream

@@ -17,6 +17,7 @@ use super::backend::TlsIdentity;
 use tollgate_plugin::certificates::{Error, certificates, roots_from_pem, system_roots};
 use tollgate_plugin::credential::ClientCertificate;
 use tollgate_state::extensions::TlsSpec;
+use tollgate_state::followed::AuthorityFile;
 use tollgate_state::{ClusterTls, TlsVerification};
 
 /// A client configuration without ALPN; the connector adds it.
@@ -54,6 +55,21 @@ pub(super) fn identity(
         _ => unused_config()?,
     };
     Ok((config, server_name(tls.server_name.as_deref())?))
+}
+
+/// As [`identity`], for a server whose authorities are in a file of the settings; the system's are trusted
+/// when it is absent.
+pub(super) fn followed_identity(
+    server: &url::Url,
+    authorities: Option<&Arc<AuthorityFile>>,
+    name: Option<&str>,
+) -> Result<TlsIdentity, Error> {
+    let config = match (server.scheme(), authorities) {
+        ("https", Some(authorities)) => authorities.client_config(&[])?,
+        ("https", None) => builder()?.with_root_certificates(system_roots()?).with_no_client_auth(),
+        _ => unused_config()?,
+    };
+    Ok((config, server_name(name)?))
 }
 
 /// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the

@@ -13,8 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
 use crate::record::Record;
 use crate::server::HandshakeFailure;
-use tollgate_state::name_lookup;
 use tollgate_state::source::WatchAge;
+use tollgate_state::{followed, name_lookup};
 
 /// Bounds of times that should be short, in seconds.
 const SHORT: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -63,6 +63,7 @@ pub struct LoadMetrics {
     watch_list_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
     certificate_end: Family<(FixedLabels<1>, NameLabel), Gauge>,
     handshakes_failed: Family<FixedLabels<2>, Counter>,
+    files_unusable: Family<FixedLabels<1>, Gauge>,
     name_lookups: Gauge,
     name_lookups_unanswered: Counter,
 }
@@ -127,6 +128,11 @@ impl LoadMetrics {
                 registry,
                 "tollgate_name_lookups_unanswered",
                 "Lookups of host names without an answer in time, or refused because too many waited",
+            ),
+            files_unusable: register(
+                registry,
+                "tollgate_files_unusable",
+                "1 while a file of a setting, or what the gateway renews itself, cannot be used: its last good content stays in use",
             ),
             certificate_end: register(
                 registry,
@@ -260,6 +266,15 @@ impl LoadMetrics {
         }
     }
 
+    /// Reads which files of the settings cannot be used.
+    pub(super) fn read_files(&self) {
+        self.files_unusable.clear();
+        for (setting, is_unusable) in followed::unusable() {
+            let gauge = self.files_unusable.get_or_create(&[("setting", setting)]);
+            gauge.set(i64::from(is_unusable));
+        }
+    }
+
     /// Reads how lookups of names go.
     pub(super) fn read_name_lookups(&self) {
         let (running, unanswered) = name_lookup::counts();
@@ -323,6 +338,8 @@ pub enum CertificateUse {
     Cluster,
     /// It is presented to the backend of an extension.
     Extension,
+    /// A server that a setting names is trusted by it.
+    Authority,
 }
 
 /// Counts one of something in a gauge for as long as it lives.

@@ -18,7 +18,9 @@ use rustls::{AlertDescription, CertificateError, RootCertStore, ServerConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_rustls::TlsAcceptor;
 
+use tollgate_core::diagnostic::with_causes;
 use tollgate_state::certificate;
+use tollgate_state::followed::Reread;
 
 /// Why certificate files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -243,6 +245,12 @@ impl Certificates {
 
     pub(super) fn acceptor(&self) -> Arc<TlsAcceptor> {
         self.acceptor.load_full()
+    }
+}
+
+impl Reread for Certificates {
+    fn reread(&self) -> Result<bool, String> {
+        self.reload().map_err(|error| with_causes(&error))
     }
 }
 

@@ -184,8 +184,8 @@ async fn authorities_of_argocd_server_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("empty.pem"), "").unwrap();
     for (file, why) in [
-        ("missing.pem", "missing.pem` cannot be read: No such file"),
-        ("empty.pem", "`certificateAuthority` has no certificate"),
+        ("missing.pem", "missing.pem`: cannot be read: No such file"),
+        ("empty.pem", "empty.pem`: no certificate in it"),
     ] {
         let settings = format!("argocd: {{server: 'https://argocd-server', ca: {file}}}\n");
         let text = found(folder.path(), &settings).await;

@@ -19,7 +19,7 @@ use prost::Message as _;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use url::Url;
 
-use super::{TIMEOUT, below, configured_authorities};
+use super::{TIMEOUT, below, tls_config};
 use crate::admin::AdminState;
 use tollgate_config::Telemetry;
 use tollgate_core::diagnostic::with_causes;
@@ -74,8 +74,8 @@ impl MetricsExporter {
         let mut client = reqwest::Client::builder()
             .timeout(TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(authorities) = configured_authorities(settings)? {
-            client = client.tls_certs_only(authorities);
+        if let Some(config) = tls_config(settings)? {
+            client = client.tls_backend_preconfigured(config);
         }
         let attributes = resource.iter();
         let attributes = attributes.map(|(key, value)| KeyValue::new(key.clone(), value.clone()));

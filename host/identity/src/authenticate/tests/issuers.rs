@@ -403,7 +403,7 @@ async fn bad_settings_are_reported_with_their_key() {
         "error: `authentication.jwt[1].issuer.url`: `https://login.example` is listed twice",
         "error: `authentication.jwt[2].issuer`: `http://login.example` must be https, or http to a loopback address, \
             without user and fragment",
-        "error: `authentication.jwt[3].issuer`: the certificate authority is not PEM: no certificate in it",
+        "error: `authentication.jwt[3].issuer`: the certificate authority cannot be used: no certificate in it",
     ];
     assert_eq!(findings(&settings, &resources()), expected);
     let loaded = Authenticator::build(&settings, &resources(), &groups_scope(), None);

@@ -252,6 +252,35 @@ async fn groups_come_from_userinfo() {
     );
 }
 
+#[tokio::test]
+async fn answers_of_userinfo_outlive_a_reload_and_their_age_does_not() {
+    let issuer = IssuerDouble::start().await;
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1", "groups": ["looked-up"] })));
+    let first = started(&issuer, LOOKUP);
+    let token = issuer.token(&[]);
+    let groups = async |authenticator: &Authenticator| bearer(authenticator, &token).await.unwrap().groups().to_vec();
+    assert_eq!(groups(&first).await, ["looked-up"]);
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1", "groups": ["later"] })));
+    let reloaded = |before: &Authenticator, extra: &str| {
+        let resources = resources_with(&[("oidc.config", &config(&issuer, extra))], &[]);
+        let loaded = Authenticator::build(&argocd_sessions(), &resources, &groups_scope(), Some(before));
+        loaded.value.unwrap()
+    };
+    let second = reloaded(&first, LOOKUP);
+    second.clock.advance(Duration::from_secs(40));
+    assert_eq!(groups(&second).await, ["looked-up"], "nobody is looked up again");
+    // Neither reload begins a new minute.
+    let third = reloaded(&second, LOOKUP);
+    assert_eq!(groups(&third).await, ["looked-up"]);
+    third.clock.advance(Duration::from_secs(21));
+    assert_eq!(groups(&third).await, ["later"]);
+
+    // Other settings have answers of their own.
+    issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1", "groups": ["other"] })));
+    let other = reloaded(&third, &LOOKUP.replace("1m", "2m"));
+    assert_eq!(groups(&other).await, ["other"]);
+}
+
 /// Case `ext-auth-006` of Argo CD's middleware ("Invalid session").
 #[tokio::test]
 async fn a_session_without_userinfo_is_unusable() {
