@@ -428,6 +428,39 @@ async fn a_stop_ends_what_does_not_end_in_time() {
     assert!(is_refused, "{answer}");
 }
 
+/// A watch never ends by itself, so it has its end, and its record the reason, before the drain is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_streams_before_it_cuts_connections() {
+    let backend =
+        Backend::start(|_| Reply::Stall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n".to_vec()))
+            .await;
+    let mut setup = Setup::with_backend(backend.address);
+    setup.settings = json!({"drain": "2s"});
+    let world = setup.start().await;
+    let mut client = Client::connect(world.address()).await;
+    client.send(&get("echo/stream", "alice")).await;
+    let head = client.head().await.expect("a head");
+    assert_eq!(head.status, 200, "{}", head.head);
+    let decision = head.values("tollgate-decision-id")[0].to_owned();
+    let records = world.path("decisions.jsonl");
+    timeout(PATIENCE, world.running.stop())
+        .await
+        .expect("the stop does not wait for the stream")
+        .unwrap();
+    // The client sees that it is not complete: there is no last chunk.
+    assert_eq!(client.rest().await, b"1\r\na\r\n");
+    let lines = std::fs::read_to_string(records).unwrap();
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    // The other line is of the decision.
+    let ended: Vec<_> = lines
+        .filter(|line| line["decision_id"] == decision.as_str() && line.get("ended").is_some())
+        .map(|line| line["ended"]["reason"].clone())
+        .collect();
+    assert_eq!(ended, ["gateway_stopping"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_calls_do_not_reach_the_backend() {
     let backend = Backend::start(|_| Reply::ok("never")).await;

@@ -15,6 +15,7 @@
 mod applicationsets;
 mod argocd_api;
 mod differential;
+mod grace;
 mod hostile_policies;
 mod image;
 mod mistakes;
@@ -30,3 +31,4 @@ mod rego_conformance;
 mod repository;
 mod reviews;
 mod store;
+mod tasks;

@@ -362,7 +362,7 @@ async fn a_release_takes_over_what_kustomize_applied() {
 }
 
 /// Options, and the whole message about them.
-const WRONG: [(&[&str], &str); 19] = [
+const WRONG: [(&[&str], &str); 22] = [
     (
         &["--set=replica=3"],
         "- at '': additional properties 'replica' not allowed",
@@ -375,6 +375,21 @@ const WRONG: [(&[&str], &str); 19] = [
     (
         &["--set=policies.application.configMap=mine"],
         "- at '/policies': additional properties 'application' not allowed",
+    ),
+    (
+        &["--set=settings.drain=1m30s"],
+        "terminationGracePeriodSeconds is 75, and settings.drain is 1m30s: it must be at least 40 s longer, or pods are \
+         killed before they have written what is in memory",
+    ),
+    (
+        &["--set=settings.drain=40s"],
+        "terminationGracePeriodSeconds is 75, and settings.drain is 40s: it must be at least 40 s longer, or pods are \
+         killed before they have written what is in memory",
+    ),
+    (
+        &["--set=settings.drain=0.5h"],
+        "settings.drain is 0.5h: write it in whole hours, minutes and seconds, such as 1m30s, so that \
+         terminationGracePeriodSeconds can be compared with it",
     ),
     (
         &["--set=components.agents=true"],

@@ -15,9 +15,14 @@
 {{- $found := list -}}
 {{- $drain := $settings.drain | default "30s" | toString -}}
 {{- $drainSeconds := 0 -}}
-{{- if regexMatch "^[0-9]+s$" $drain }}{{ $drainSeconds = trimSuffix "s" $drain | int -}}
-{{- else if regexMatch "^[0-9]+m$" $drain }}{{ $drainSeconds = mul 60 (trimSuffix "m" $drain | int) }}{{ end -}}
-{{- if lt (int $values.terminationGracePeriodSeconds) (int (add $drainSeconds 40)) -}}
+{{- range regexFindAll "[0-9]+(ms|d|h|m|s)" $drain -1 -}}
+{{- $number := regexFind "^[0-9]+" . | int -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- $drainSeconds = add $drainSeconds (mul $number (get (dict "d" 86400 "h" 3600 "m" 60 "s" 1 "ms" 0) $unit)) -}}
+{{- end -}}
+{{- if not (regexMatch "^([0-9]+(ms|d|h|m|s))+$" $drain) -}}
+{{- $found = append $found (printf "settings.drain is %s: write it in whole hours, minutes and seconds, such as 1m30s, so that terminationGracePeriodSeconds can be compared with it" $drain) -}}
+{{- else if lt (int $values.terminationGracePeriodSeconds) (int (add $drainSeconds 40)) -}}
 {{- $found = append $found (printf "terminationGracePeriodSeconds is %d, and settings.drain is %s: it must be at least 40 s longer, or pods are killed before they have written what is in memory" (int $values.terminationGracePeriodSeconds) $drain) -}}
 {{- end -}}
 {{- if and $values.store.urlSecret.name (or (dig "store" "url" "" $values.settings) (dig "store" "urlFile" "" $values.settings)) -}}
