@@ -4,6 +4,7 @@
 
 mod clusters;
 mod dependency;
+mod names;
 mod process;
 mod servers;
 mod stores;
@@ -89,6 +90,16 @@ async fn a_git_server_that_stalls_stops_nothing_else() {
 #[tokio::test]
 async fn an_issuer_that_stalls_before_its_keys_are_known_stops_nothing_else() {
     stall(servers::issuer_keys).await;
+}
+
+#[tokio::test]
+async fn an_issuer_whose_userinfo_stalls_stops_nothing_else() {
+    stall(servers::issuer_userinfo).await;
+}
+
+#[tokio::test]
+async fn dns_that_stalls_stops_nothing_else() {
+    stall(names::dns).await;
 }
 
 #[tokio::test]

@@ -326,7 +326,7 @@ fn server_refusal_reason(refusal: &tollgate_proxy::server::RequestReadError) -> 
 }
 
 fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
-    use authenticate::Error;
+    use authenticate::{Error, UserinfoError};
     let unauthorized = |text: &'static str| denied(StatusCode::UNAUTHORIZED, error.code(), text);
     match error {
         Error::NoCredential | Error::Malformed(_) => denied(StatusCode::UNAUTHORIZED, error.code(), error.to_string()),
@@ -335,7 +335,11 @@ fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
         Error::Invalid(_) => denied(StatusCode::UNAUTHORIZED, "invalid_token", "the token is not valid"),
         Error::Expired => unauthorized(TOKEN_EXPIRED),
         Error::Revoked(_) => unauthorized("the token was revoked, sign in again"),
-        Error::SessionUnusable(_) => unauthorized("the session is not usable right now"),
+        Error::SessionUnusable(UserinfoError::OtherSubject) => unauthorized("the session is not usable"),
+        Error::SessionUnusable(UserinfoError::Unreachable | UserinfoError::Busy) => {
+            let text = "the issuer does not say who the caller is right now, try again later";
+            failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text).retry_after(Some(5))
+        }
         Error::RevocationsUnavailable => kubernetes::revocations_unavailable(),
         Error::StoreUnavailable(_) => {
             let text = "the login cannot be checked right now, try again later";

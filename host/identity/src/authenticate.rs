@@ -43,7 +43,7 @@ mod tests;
 
 pub use argocd_token::ISSUER as ARGOCD_ISSUER;
 pub use author::{AuthorError, AuthorKey, AuthoredSet, DeployedBy, KUBERNETES_ISSUER};
-pub use error::{Error, InvalidTokenReason};
+pub use error::{Error, InvalidTokenReason, UserinfoError};
 pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
 pub use verified_tokens::VERIFIED_TOKEN_TTL;

@@ -14,13 +14,16 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Most lookups at once.
 const MAX_LOOKUPS: usize = 64;
 
 /// Longest wait for the addresses of a name.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// After this time, an answer that somebody gave up waiting for counts as missing.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the system's resolver does.
 type Resolve = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
@@ -46,7 +49,8 @@ pub async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         .collect())
 }
 
-/// How many lookups run now, and how many had no answer in time or were refused because too many ran.
+/// How many lookups run now, and how many had no answer in time, also for whoever gave up after a second or
+/// more, or were refused because too many ran.
 pub fn counts() -> (usize, u64) {
     let lookups = &**SYSTEM;
     (lookups.lock().len(), lookups.unanswered.load(Ordering::Relaxed))
@@ -85,7 +89,13 @@ impl Lookups {
             let why = format!("`{host}` is not looked up: {MAX_LOOKUPS} names wait for an answer of DNS already");
             return Err(unanswered(why));
         };
+        let mut waiting = Waiting {
+            unanswered: &self.unanswered,
+            since: Instant::now(),
+            is_over: false,
+        };
         let answered = timeout(max_wait, answer.wait_for(Option::is_some)).await;
+        waiting.is_over = true;
         match answered {
             Err(_) => Err(unanswered(format!(
                 "DNS did not answer about `{host}` within {max_wait:?}"
@@ -128,6 +138,22 @@ impl Lookups {
             sender.send_replace(Some(found));
         })?;
         Ok(Some(answer))
+    }
+}
+
+/// Somebody who waits for an answer. Connections have shorter time limits than lookups: whoever gave up
+/// waiting had no answer either.
+struct Waiting<'a> {
+    unanswered: &'a AtomicU64,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.since.elapsed() >= PATIENCE {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
@@ -219,9 +219,9 @@ pub(super) fn git_server(_: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
 }
 
 /// An issuer of ID tokens behind a relay, whose tokens are accepted.
-async fn issuer(setup: &mut Setup) -> (Issuer, Relay) {
+async fn issuer(setup: &mut Setup, groups_from_userinfo: bool) -> (Issuer, Relay) {
     let (issuer, relay) = Issuer::behind_relay().await;
-    let config = issuer.argocd_config(false);
+    let config = issuer.argocd_config(groups_from_userinfo);
     setup.argocd_cm.insert("oidc.config".to_owned(), config);
     (issuer, relay)
 }
@@ -241,13 +241,47 @@ fn needs_issuer(token: impl Fn() -> String + Send + 'static) -> Needs {
 
 pub(super) fn issuer_keys(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
     async {
-        let (issuer, relay) = issuer(setup).await;
+        let (issuer, relay) = issuer(setup, false).await;
         relay.set(Mode::Stall);
         let token = issuer.token(&json!({"sub": "carol"}));
         let series = "tollgate_decisions_total{front=\"none\",outcome=\"failed\",reason=\"issuer_unavailable\"}";
         Dependency {
             needs: Some(needs_issuer(move || token.clone())),
             ..Dependency::new(json!({}), Sign::counter(series, "TollgateRequestsFail")).relayed(relay)
+        }
+    }
+    .boxed_local()
+}
+
+/// The issuer is asked about dave before, and about carol while it stalls. Its keys are known then.
+pub(super) fn issuer_userinfo(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
+    async {
+        let (issuer, relay) = issuer(setup, true).await;
+        let [dave, carol] = ["dave", "carol"].map(|name| issuer.token(&json!({"sub": name})));
+        issuer.set_userinfo(json!({"sub": "dave", "groups": []}));
+        let has_stalled = Arc::new(AtomicBool::new(false));
+        let later = Arc::clone(&has_stalled);
+        let token = move || match has_stalled.load(Ordering::Relaxed) {
+            false => dave.clone(),
+            true => carol.clone(),
+        };
+        let set = move |stalls: bool| {
+            later.store(true, Ordering::Relaxed);
+            issuer.set_userinfo(json!({"sub": "carol", "groups": []}));
+            relay.set(match stalls {
+                true => Mode::Stall,
+                false => Mode::Pass,
+            });
+        };
+        let series = "tollgate_decisions_total{front=\"none\",outcome=\"failed\",reason=\"session_unusable\"}";
+        let needs = Needs {
+            is_asked_before: true,
+            ..needs_issuer(token)
+        };
+        Dependency {
+            needs: Some(needs),
+            set: Box::new(set),
+            ..Dependency::new(json!({}), Sign::counter(series, "TollgateRequestsFail"))
         }
     }
     .boxed_local()

@@ -258,6 +258,7 @@ pub enum UserinfoError {
     /// The answer is about somebody else (OpenID Connect Core, section 5.3.2).
     #[error("the userinfo answer has another `sub` than the token")]
     OtherSubject,
+    /// As many lookups as may run at once wait.
     #[error("too many userinfo lookups are under way")]
     Busy,
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 
-use super::{Lookups, MAX_LOOKUPS, lookup};
+use super::{Lookups, MAX_LOOKUPS, PATIENCE, lookup};
 
 const FOUND: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -93,6 +94,15 @@ async fn lookups_are_bounded_and_begin_again_when_dns_answers() {
     }
     assert_eq!(*lookups.lookup("good", ENOUGH).await.unwrap(), [FOUND]);
     assert_eq!(*lookups.lookup("slow-0", ENOUGH).await.unwrap(), [FOUND]);
+}
+
+#[tokio::test]
+async fn who_gives_up_after_a_second_had_no_answer() {
+    let (gate, lookups) = gated();
+    let given_up = timeout(PATIENCE + SHORT, lookups.lookup("slow", ENOUGH)).await;
+    assert!(given_up.is_err());
+    assert_eq!(lookups.unanswered.load(Ordering::Relaxed), 1);
+    gate.open();
 }
 
 #[tokio::test]
