@@ -11,19 +11,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use crate::certificate::Certificate;
 use crate::{compare, demo};
 
 mod api_server;
 mod gateway;
-mod http;
 mod objects;
 mod streams;
 mod upstream;
 
 use api_server::ApiServer;
-use gateway::{Gateway, Metrics};
-use objects::Size;
+use gateway::{Agent, Gateway, Metrics};
+use objects::{Size, Special};
 use streams::{Stream, Target};
+use upstream::Upstreams;
 
 /// Changes a second.
 const CHANGES: u64 = 10;
@@ -40,9 +41,17 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// Most generations of the configuration in memory: the one in force, the next one, those that wait
 /// for the next time that unused ones are freed, and one of a request that waits for the processor.
 const SNAPSHOTS: f64 = 5.0;
-/// How much memory may grow after ten minutes.
+/// Clusters that have an agent.
+const AGENTS: usize = 3;
+/// Reloads that may follow one another at once after a quiet time. In the long run there is one a second.
+const RELOAD_BURST: f64 = 3.0;
+/// The part of the time before the restart.
+const BEFORE_RESTART: f64 = 0.8;
+/// How much the most memory may grow from the first half of the time after ten minutes to the second.
 const GROWTH: f64 = 1.1;
 const FLAT_AFTER: Duration = Duration::from_secs(600);
+/// Time between two lines about memory.
+const BETWEEN_LINES: Duration = Duration::from_secs(60);
 /// Open files of this process, and of the gateway.
 const FILES: u64 = 65_536;
 
@@ -60,18 +69,25 @@ pub struct Soak {
     built: bool,
 }
 
-/// What one half of a run showed.
+/// What was measured before the restart, or after it.
 #[derive(Debug)]
-struct Half {
+struct Measurements {
     seconds: f64,
     reloads: f64,
-    snapshots: f64,
     busy: String,
     lag: String,
     /// From the change at the API server to the end of the stream.
     withdrawals: Vec<Duration>,
     calls: usize,
-    memory_mib: f64,
+    samples: Vec<Sample>,
+}
+
+/// What is in memory at a time.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    after: Duration,
+    resident_mib: f64,
+    snapshots: f64,
 }
 
 /// Bounds of times, in seconds, each the bound of a bucket of its metric.
@@ -106,32 +122,41 @@ impl Soak {
             rlimit::increase_nofile_limit(u64::MAX)?;
         }
         let size = Size::FULL.divided_by(usize::try_from(self.divide)?);
-        let half = Duration::from_secs_f64(self.minutes * 30.0);
-        println!("{size:?}, twice {half:?}");
-        let mut world = World::start(root, binary, size).await?;
-        let halves = [world.soak(half).await?, world.soak_after_restart(half).await?];
-        println!("| | first half | after the restart |\n|---|---:|---:|");
-        let row = |name: &str, value: &dyn Fn(&Half) -> String| {
-            println!("| {name} | {} |", halves.each_ref().map(value).join(" | "));
+        let all = Duration::from_secs_f64(self.minutes * 60.0);
+        let before = all.mul_f64(BEFORE_RESTART);
+        println!(
+            "{size:?}, {before:?} before the restart and {:?} after it",
+            all - before
+        );
+        let mut installation = Installation::start(root, binary, size).await?;
+        let measured = [
+            installation.soak(before).await?,
+            installation.soak_after_restart(all - before).await?,
+        ];
+        println!("| | before the restart | after it |\n|---|---:|---:|");
+        let row = |name: &str, value: &dyn Fn(&Measurements) -> String| {
+            println!("| {name} | {} |", measured.each_ref().map(value).join(" | "));
         };
-        row("reloads a second", &|half| {
-            format!("{:.2}", half.reloads / half.seconds)
+        row("reloads a second", &|part| {
+            format!("{:.2}", part.reloads / part.seconds)
         });
-        row("most snapshots in memory", &|half| half.snapshots.to_string());
-        row("longest time a thread is busy, s at most", &|half| half.busy.clone());
-        row("longest lag of withdrawal, s at most", &|half| half.lag.clone());
-        row("people whose access was withdrawn", &|half| {
-            half.withdrawals.len().to_string()
+        row("most snapshots in memory", &|part| part.most_snapshots().to_string());
+        row("longest time a thread is busy, s at most", &|part| part.busy.clone());
+        row("longest lag of withdrawal, s at most", &|part| part.lag.clone());
+        row("people whose access was withdrawn", &|part| {
+            part.withdrawals.len().to_string()
         });
-        row("longest from a change to the end of a stream", &|half| {
-            format!("{:.2?}", half.withdrawals.iter().max().copied().unwrap_or_default())
+        row("longest from a change to the end of a stream", &|part| {
+            format!("{:.2?}", part.withdrawals.iter().max().copied().unwrap_or_default())
         });
-        row("calls", &|half| half.calls.to_string());
-        row("resident memory, MiB", &|half| format!("{:.0}", half.memory_mib));
-        let stop = world.gateway.stop().await?;
+        row("calls", &|part| part.calls.to_string());
+        row("most resident memory, MiB", &|part| {
+            format!("{:.0}", most(&part.samples, |sample| sample.resident_mib))
+        });
+        let stop = installation.gateway.stop().await?;
         println!("the gateway stopped in {stop:.1?}");
-        for half in &halves {
-            half.check(&self.bounds())?;
+        for part in &measured {
+            part.check(&self.bounds())?;
         }
         Ok(())
     }
@@ -145,20 +170,23 @@ impl Soak {
     }
 }
 
-impl Half {
+impl Measurements {
+    fn most_snapshots(&self) -> f64 {
+        most(&self.samples, |sample| sample.snapshots)
+    }
+
     fn check(&self, bounds: &Bounds) -> Result<()> {
-        // One may have begun before, and one ends right after it began.
         ensure!(
-            self.reloads <= self.seconds + 2.0,
-            "{} reloads in {:.0} s: at most one a second is allowed",
+            self.reloads <= self.seconds + RELOAD_BURST,
+            "{} reloads in {:.0} s: one a second is allowed, and {RELOAD_BURST} more",
             self.reloads,
             self.seconds
         );
         ensure!(self.reloads > 0.0, "no change took effect");
         ensure!(
-            self.snapshots <= SNAPSHOTS,
+            self.most_snapshots() <= SNAPSHOTS,
             "{} snapshots in memory, {SNAPSHOTS} are allowed",
-            self.snapshots
+            self.most_snapshots()
         );
         for (what, seen, bound) in [
             ("a thread was busy", &self.busy, bounds.busy),
@@ -169,15 +197,36 @@ impl Half {
         }
         ensure!(!self.withdrawals.is_empty(), "nobody's access was withdrawn");
         ensure!(self.calls > 0, "nobody made a call");
+        self.check_flat()
+    }
+
+    /// Checks that memory does not grow any more after [`FLAT_AFTER`], if this went on for that long.
+    fn check_flat(&self) -> Result<()> {
+        let at = self.samples.partition_point(|sample| sample.after < FLAT_AFTER);
+        let late = self.samples.get(at..).unwrap_or_default();
+        let (first, second) = late.split_at(late.len() / 2);
+        if first.is_empty() {
+            return Ok(());
+        }
+        let [from, to] = [first, second].map(|samples| most(samples, |sample| sample.resident_mib));
+        ensure!(
+            to <= from * GROWTH,
+            "memory grew from {from:.0} to {to:.0} MiB after {FLAT_AFTER:?}"
+        );
         Ok(())
     }
 }
 
+fn most(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    samples.iter().map(value).fold(0.0, f64::max)
+}
+
 /// Everything that runs.
-struct World {
+struct Installation {
     api: Arc<ApiServer>,
     gateway: Gateway,
-    upstream: std::net::SocketAddr,
+    upstreams: Upstreams,
+    _agents: Vec<Agent>,
     target: Target,
     /// Streams that must stay open.
     streams: Vec<Stream>,
@@ -186,36 +235,54 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl Installation {
     async fn start(root: &Path, binary: PathBuf, size: Size) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let upstream = http::serve(Arc::new(upstream::Upstream)).await?;
+        let certificate = Certificate::issue()?;
+        let upstreams = upstream::start(&certificate).await?;
+        let mut agents = Vec::new();
+        for number in 0..AGENTS {
+            agents.push(Agent::new(folder.path(), &binary, number).await?);
+        }
+        let keys: Vec<String> = agents.iter().map(|agent| agent.key.clone()).collect();
         let api = Arc::new(ApiServer::new());
-        objects::create(&api, size, upstream)?;
+        let special = Special {
+            agent_keys: &keys,
+            authority: &certificate.ca_pem,
+        };
+        objects::create(&api, size, upstreams, special)?;
         api.set_page_time(PAGE);
         let address = api.start().await?;
-        let mut gateway = Gateway::new(root, folder.path(), binary, address, upstream)?;
+        let mut gateway = Gateway::new(root, folder.path(), binary, address, (upstreams, &certificate))?;
         let took = gateway.start().await?;
         println!("the gateway was ready after {took:.1?}");
+        for agent in &mut agents {
+            agent.start(&gateway, upstreams)?;
+        }
         let target = Target {
             address: gateway.address,
             size,
+            agents: AGENTS,
+            enrolled: upstreams.tls,
+            tls: streams::connector(&certificate.ca_pem)?,
         };
-        let mut world = Self {
+        let mut installation = Self {
             api,
             gateway,
-            upstream,
+            upstreams,
+            _agents: agents,
             target,
             streams: Vec::new(),
             disabled: Vec::new(),
             changes: Arc::default(),
             _folder: folder,
         };
-        world.open().await?;
-        Ok(world)
+        installation.open().await?;
+        Ok(installation)
     }
 
     async fn open(&mut self) -> Result<()> {
+        self.gateway.await_agents(AGENTS).await?;
         let start = Instant::now();
         let people = (0..self.target.size.streams).filter(|person| !self.disabled.contains(person));
         self.streams = self.target.open(people).await?;
@@ -224,7 +291,7 @@ impl World {
     }
 
     /// Stops the gateway while objects change, and starts it with slow lists.
-    async fn soak_after_restart(&mut self, time: Duration) -> Result<Half> {
+    async fn soak_after_restart(&mut self, time: Duration) -> Result<Measurements> {
         let load = self.change_all_the_time();
         let stop = self.gateway.stop().await?;
         for stream in self.streams.drain(..) {
@@ -240,35 +307,37 @@ impl World {
 
     fn change_all_the_time(&self) -> tokio::task::JoinHandle<Result<()>> {
         let (api, changes) = (Arc::clone(&self.api), Arc::clone(&self.changes));
-        let (size, upstream) = (self.target.size, self.upstream);
+        let (size, upstreams) = (self.target.size, self.upstreams);
         tokio::spawn(async move {
             let mut ticks = interval(Duration::from_secs(1) / u32::try_from(CHANGES)?);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             loop {
                 ticks.tick().await;
-                objects::change(&api, changes.fetch_add(1, Ordering::Relaxed), size, upstream)?;
+                objects::change(&api, changes.fetch_add(1, Ordering::Relaxed), size, upstreams)?;
             }
         })
     }
 
-    async fn soak(&mut self, time: Duration) -> Result<Half> {
+    async fn soak(&mut self, time: Duration) -> Result<Measurements> {
         sleep(SETTLE).await;
         let start = Instant::now();
         let before = self.gateway.metrics().await?;
         let load = self.change_all_the_time();
         let is_over = Arc::new(AtomicBool::new(false));
         let calls = tokio::spawn(call_all_the_time(self.target.clone(), Arc::clone(&is_over)));
-        let mut snapshots = 0.0;
-        let mut flat_from = None;
+        let mut samples = Vec::new();
+        let mut next_line = start;
         let mut withdrawals = Vec::new();
         let mut next_withdrawal = start + BETWEEN_WITHDRAWALS;
         while start.elapsed() < time {
             sleep(Duration::from_millis(500)).await;
             ensure!(!load.is_finished(), "changes stopped");
             let metrics = self.gateway.metrics().await?;
-            snapshots = metrics.sum("tollgate_snapshots_in_memory")?.max(snapshots);
-            if start.elapsed() > FLAT_AFTER && flat_from.is_none() {
-                flat_from = Some(resident(&metrics)?);
+            let sample = Sample::of(&metrics, start.elapsed())?;
+            samples.push(sample);
+            if Instant::now() >= next_line {
+                println!("{sample:.0?}");
+                next_line += BETWEEN_LINES;
             }
             if Instant::now() >= next_withdrawal {
                 withdrawals.push(self.withdraw().await?);
@@ -285,23 +354,15 @@ impl World {
             .filter_map(|stream| (!stream.is_open()).then_some(stream.person));
         let closed: Vec<usize> = closed.collect();
         ensure!(closed.is_empty(), "streams ended that are permitted: {closed:?}");
-        let memory_mib = resident(&after)?;
-        if let Some(from) = flat_from {
-            ensure!(
-                memory_mib <= from * GROWTH,
-                "memory grew from {from:.0} to {memory_mib:.0} MiB after {FLAT_AFTER:?}"
-            );
-        }
         let generation = "tollgate_snapshot_generation";
-        Ok(Half {
+        Ok(Measurements {
             seconds: start.elapsed().as_secs_f64(),
             reloads: after.sum(generation)? - before.sum(generation)?,
-            snapshots,
             busy: after.most_since(&before, "tollgate_thread_busy_seconds")?,
             lag: after.most_since(&before, "tollgate_withdrawal_lag_seconds")?,
             withdrawals,
             calls,
-            memory_mib,
+            samples,
         })
     }
 
@@ -311,7 +372,7 @@ impl World {
         let mut stream = self.streams.remove(at.context("no stream is left")?);
         ensure!(stream.is_open(), "the stream of p{} ended before", stream.person);
         self.disabled.push(stream.person);
-        let changed = objects::argocd_cm(self.target.size, self.upstream, &self.disabled);
+        let changed = objects::argocd_cm(self.target.size, self.upstreams, &self.disabled);
         let start = Instant::now();
         self.api.put("configmaps", changed)?;
         Ok(stream.end().await?.duration_since(start))
@@ -332,6 +393,12 @@ async fn call_all_the_time(target: Target, is_over: Arc<AtomicBool>) -> Result<u
     Ok(calls)
 }
 
-fn resident(metrics: &Metrics) -> Result<f64> {
-    Ok(metrics.sum("process_resident_memory_bytes")? / f64::from(1 << 20))
+impl Sample {
+    fn of(metrics: &Metrics, after: Duration) -> Result<Self> {
+        Ok(Self {
+            after,
+            resident_mib: metrics.sum("process_resident_memory_bytes")? / f64::from(1 << 20),
+            snapshots: metrics.sum("tollgate_snapshots_in_memory")?,
+        })
+    }
 }

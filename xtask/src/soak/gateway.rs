@@ -11,6 +11,12 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::objects::{CONTROLLER, CREDENTIALS, cluster_of_agent};
+use super::upstream::Upstreams;
+use crate::certificate::Certificate;
+
+/// Authority of the gateway and of all upstreams, in the folder of a run.
+const AUTHORITY: &str = "authority.pem";
 /// How long a start may take.
 const START: Duration = Duration::from_secs(900);
 /// How long a stop may take: the drain and what comes after it.
@@ -26,6 +32,59 @@ pub(super) struct Gateway {
     process: Option<Child>,
 }
 
+/// The process of a cluster's agent. It is killed when the value is dropped.
+#[derive(Debug)]
+pub(super) struct Agent {
+    folder: PathBuf,
+    /// The public half of its key.
+    pub(super) key: String,
+    process: Option<Child>,
+}
+
+impl Agent {
+    /// Makes the key of an agent.
+    pub(super) async fn new(folder: &Path, binary: &Path, number: usize) -> Result<Self> {
+        let folder = folder.join(cluster_of_agent(number));
+        fs::create_dir(&folder)?;
+        let output = Command::new(binary)
+            .args(["agent", "key"])
+            .arg(folder.join("key.pem"))
+            .output()
+            .await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(Self {
+            folder,
+            key: String::from_utf8(output.stdout)?.trim().to_owned(),
+            process: None,
+        })
+    }
+
+    /// Connects it to the gateway, and to an API server behind it.
+    pub(super) fn start(&mut self, gateway: &Gateway, upstreams: Upstreams) -> Result<()> {
+        let authority = gateway.folder.join(AUTHORITY);
+        fs::write(self.folder.join("token"), "of-the-agent")?;
+        let settings = json!({
+            "gateway": format!("https://{}", gateway.address), "certificateAuthority": authority,
+            "cluster": self.folder.file_name().and_then(|name| name.to_str()), "key": "key.pem",
+            "apiServer": {
+                "url": format!("https://{}", upstreams.tls), "certificateAuthority": authority, "token": "token",
+            },
+            "ownAccount": "everything",
+        });
+        let file = self.folder.join("agent.yaml");
+        fs::write(&file, settings.to_string())?;
+        let process = Command::new(&gateway.binary)
+            .args(["agent", "run", "--config"])
+            .arg(file)
+            .stderr(File::create(self.folder.join("log"))?)
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting an agent")?;
+        self.process = Some(process);
+        Ok(())
+    }
+}
+
 /// The text of `/metrics`.
 #[derive(Debug)]
 pub(super) struct Metrics(String);
@@ -37,7 +96,7 @@ impl Gateway {
         folder: &Path,
         binary: PathBuf,
         api: SocketAddr,
-        upstream: SocketAddr,
+        (upstreams, certificate): (Upstreams, &Certificate),
     ) -> Result<Self> {
         let [address, admin] = crate::compare::free_addresses()?;
         let kubeconfig = json!({
@@ -48,18 +107,30 @@ impl Gateway {
         });
         let file = folder.join("kubeconfig");
         fs::write(&file, kubeconfig.to_string())?;
+        for (name, text) in [
+            (AUTHORITY, certificate.ca_pem.clone()),
+            ("gateway.pem", certificate.pem()),
+            ("gateway.key", certificate.key_pem()),
+        ] {
+            fs::write(folder.join(name), text)?;
+        }
         let settings = json!({
             "listen": address,
+            "tls": {"certificate": folder.join("gateway.pem"), "key": folder.join("gateway.key")},
             "admin": {"listen": admin},
             "state": {"kubernetes": {"kubeconfig": file}, "namespace": "argocd"},
             "policies": {"directory": root.join("policies")},
             "authentication": {"argocdSessions": true},
-            // Everybody comes from one address.
-            "limits": {"connections": 20_000, "connectionsPerAddress": 20_000},
+            // Everybody comes from one address, and everything that the control plane watches is of one caller.
+            "limits": {"connections": 20_000, "connectionsPerAddress": 20_000, "requestsPerPerson": 20_000},
             "drain": "5s",
             "applications": {},
             "applicationSets": {},
-            "argocd": {"server": format!("http://{upstream}")},
+            "argocd": {"server": format!("http://{}", upstreams.plain)},
+            "controlPlane": {
+                "callers": [{"issuer": "argocd", "user": CONTROLLER}], "reader": "tollgate:reader",
+                "credentialsNamespace": CREDENTIALS,
+            },
             "clusters": {"forward": true},
             "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
         });
@@ -121,6 +192,16 @@ impl Gateway {
             .context("the gateway does not stop")??;
         ensure!(status.success(), "the gateway stopped with {status}: {}", self.log());
         Ok(start.elapsed())
+    }
+
+    /// Waits until this many agents are connected.
+    pub(super) async fn await_agents(&self, count: usize) -> Result<()> {
+        let start = Instant::now();
+        while self.metrics().await?.sum("tollgate_agents_connected")? < count as f64 {
+            ensure!(start.elapsed() < START, "the agents do not connect: {}", self.log());
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
     }
 
     pub(super) async fn metrics(&self) -> Result<Metrics> {

@@ -1,7 +1,6 @@
 //! The objects of a large control plane.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use anyhow::Result;
 use base64::Engine as _;
@@ -9,6 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::api_server::ApiServer;
+use super::upstream::Upstreams;
+
+/// Where the credentials of clusters are that Argo CD reaches through the gateway.
+pub(super) const CREDENTIALS: &str = "tollgate";
+/// The account of Argo CD's own components.
+pub(super) const CONTROLLER: &str = "controller";
 
 /// Signs the sessions of a run on loopback, and protects nothing.
 pub(super) const SESSION_KEY: &str = "soaked-on-loopback-only-0123456789abcdef";
@@ -46,13 +51,22 @@ impl Size {
     }
 }
 
+/// What clusters other than those of [`Size::clusters`] are made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Special<'a> {
+    /// The public key of each agent.
+    pub(super) agent_keys: &'a [String],
+    /// PEM of the authority of the upstreams.
+    pub(super) authority: &'a str,
+}
+
 /// Creates all objects.
-pub(super) fn create(api: &ApiServer, size: Size, upstream: SocketAddr) -> Result<()> {
+pub(super) fn create(api: &ApiServer, size: Size, upstreams: Upstreams, special: Special<'_>) -> Result<()> {
     let key = STANDARD.encode(SESSION_KEY);
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("argocd-secret"),
                         "data": {"server.secretkey": key}});
     api.put("secrets", secret)?;
-    api.put("configmaps", argocd_cm(size, upstream, &[]))?;
+    api.put("configmaps", argocd_cm(size, upstreams, &[]))?;
     api.put("configmaps", rbac_cm(size))?;
     for number in 0..size.projects {
         api.put("appprojects", project(number, size, 0))?;
@@ -64,8 +78,30 @@ pub(super) fn create(api: &ApiServer, size: Size, upstream: SocketAddr) -> Resul
         api.put("applicationsets", set(number, size, 0))?;
     }
     for number in 0..size.clusters {
-        api.put("secrets", cluster(number, upstream, 0))?;
+        api.put("secrets", cluster(number, upstreams, 0))?;
     }
+    for (number, key) in special.agent_keys.iter().enumerate() {
+        let name = cluster_of_agent(number);
+        let server = format!("https://{name}.clusters.invalid");
+        let config = json!({"agent": {"publicKeys": [key]}});
+        api.put(
+            "secrets",
+            cluster_secret(("argocd", "argocd.argoproj.io"), (&name, &server), &config),
+        )?;
+    }
+    // Argo CD's own components reach it in tunnels.
+    let server = format!("https://{}", upstreams.tls);
+    let enrolled = json!({"bearerToken": "for-the-gateway", "proxyUrl": "https://gateway.test"});
+    api.put(
+        "secrets",
+        cluster_secret(("argocd", "argocd.argoproj.io"), ("enrolled", &server), &enrolled),
+    )?;
+    let tls = json!({"caData": STANDARD.encode(special.authority)});
+    let config = json!({"bearerToken": "of-the-gateway", "tlsClientConfig": tls});
+    api.put(
+        "secrets",
+        cluster_secret((CREDENTIALS, "tollgate.dev"), ("enrolled", &server), &config),
+    )?;
     let users: Vec<Value> = (0..size.people)
         .map(|number| json!({"id": number + 1, "username": format!("p{number}"), "state": "active"}))
         .collect();
@@ -86,19 +122,19 @@ pub(super) fn create(api: &ApiServer, size: Size, upstream: SocketAddr) -> Resul
 }
 
 /// The `number`th of the changes that go on all the time: mostly Applications, as in an installation.
-pub(super) fn change(api: &ApiServer, number: usize, size: Size, upstream: SocketAddr) -> Result<()> {
+pub(super) fn change(api: &ApiServer, number: usize, size: Size, upstreams: Upstreams) -> Result<()> {
     // Not the first ones: their access does not change meanwhile.
     let at = number.wrapping_mul(7_919);
     match number % 10 {
         0 => api.put("appprojects", project(at % size.projects, size, number)),
         1 => api.put("applicationsets", set(at % size.sets, size, number)),
-        2 => api.put("secrets", cluster(at % size.clusters, upstream, number)),
+        2 => api.put("secrets", cluster(at % size.clusters, upstreams, number)),
         _ => api.put("applications", application(at % size.applications, size, number)),
     }
 }
 
 /// `argocd-cm`, in which some accounts are disabled.
-pub(super) fn argocd_cm(size: Size, upstream: SocketAddr, disabled: &[usize]) -> Value {
+pub(super) fn argocd_cm(size: Size, upstreams: Upstreams, disabled: &[usize]) -> Value {
     let accounts = (0..size.people).map(|number| (format!("accounts.p{number}"), json!("login")));
     let disabled = disabled
         .iter()
@@ -106,8 +142,9 @@ pub(super) fn argocd_cm(size: Size, upstream: SocketAddr, disabled: &[usize]) ->
     let more = [
         (
             "extension.config.echo".to_owned(),
-            json!(format!("{{services: [{{url: 'http://{upstream}'}}]}}")),
+            json!(format!("{{services: [{{url: 'http://{}'}}]}}", upstreams.plain)),
         ),
+        (format!("accounts.{CONTROLLER}"), json!("login")),
         ("application.sync.impersonation.enabled".to_owned(), json!("true")),
     ];
     let data: serde_json::Map<String, Value> = accounts.chain(disabled).chain(more).collect();
@@ -173,14 +210,26 @@ fn set(number: usize, size: Size, revision: usize) -> Value {
     )
 }
 
+/// The name of the cluster of an agent.
+pub(super) fn cluster_of_agent(number: usize) -> String {
+    format!("agent-{number}")
+}
+
 /// All clusters are one server with many addresses.
-fn cluster(number: usize, upstream: SocketAddr, revision: usize) -> Value {
-    let server = format!("http://127.1.{}.{}:{}", number / 250, number % 250 + 1, upstream.port());
-    let mut metadata = metadata(&format!("cluster-c{number}"));
-    metadata["labels"] = json!({"argocd.argoproj.io/secret-type": "cluster"});
-    metadata["annotations"] = json!({"revision": revision.to_string()});
-    let data = json!({"name": STANDARD.encode(format!("c{number}")), "server": STANDARD.encode(server),
-                      "config": STANDARD.encode("{}")});
+fn cluster(number: usize, upstreams: Upstreams, revision: usize) -> Value {
+    let port = upstreams.plain.port();
+    let server = format!("http://127.1.{}.{}:{port}", number / 250, number % 250 + 1);
+    let name = format!("c{number}");
+    let mut secret = cluster_secret(("argocd", "argocd.argoproj.io"), (&name, &server), &json!({}));
+    secret["metadata"]["annotations"] = json!({"revision": revision.to_string()});
+    secret
+}
+
+fn cluster_secret((namespace, group): (&str, &str), (name, server): (&str, &str), config: &Value) -> Value {
+    let labels = json!({format!("{group}/secret-type"): "cluster"});
+    let metadata = json!({"name": format!("cluster-{name}"), "namespace": namespace, "labels": labels});
+    let data = json!({"name": STANDARD.encode(name), "server": STANDARD.encode(server),
+                      "config": STANDARD.encode(config.to_string())});
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 }
 

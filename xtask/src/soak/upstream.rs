@@ -1,33 +1,98 @@
 //! Stands for everything that requests are passed on to: argocd-server, the backend of an extension, and
 //! the API servers of clusters. It begins an answer to what is watched and says nothing more.
 
-use anyhow::{Result, bail};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Uri;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use axum::serve::Listener;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use serde_json::json;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use super::http::{self, Request, Stand};
+use crate::certificate::Certificate;
 
-/// The server.
-#[derive(Debug)]
-pub(super) struct Upstream;
+/// Where it answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Upstreams {
+    /// In plain text, at every loopback address with this port.
+    pub(super) plain: SocketAddr,
+    /// The same over TLS.
+    pub(super) tls: SocketAddr,
+}
 
-impl Stand for Upstream {
-    async fn answer(&self, request: Request, stream: &mut TcpStream) -> Result<()> {
-        let is_open = request.parameter("watch").is_some() || request.path.starts_with("/api/v1/stream/");
-        if matches!(request.path.as_str(), "/api" | "/apis") {
-            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            return http::respond(stream, 200, media, discovery(&request.path).as_bytes()).await;
+/// Starts it.
+pub(super) async fn start(certificate: &Certificate) -> Result<Upstreams> {
+    let router = Router::new().fallback(answer);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let tls = listener.local_addr()?;
+    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
+    let listener = TlsListener { listener, acceptor };
+    let over_tls = router.clone();
+    tokio::spawn(async move { axum::serve(listener, over_tls).await });
+    Ok(Upstreams {
+        plain: serve(router).await?,
+        tls,
+    })
+}
+
+/// Serves on a free port of every loopback address.
+pub(super) async fn serve(router: Router) -> Result<SocketAddr> {
+    let listener = TcpListener::bind(("0.0.0.0", 0)).await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+/// Its clients are well-behaved: one handshake after another.
+struct TlsListener {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
         }
-        if !is_open {
-            return http::respond(stream, 200, "application/json", b"{}").await;
-        }
-        http::begin(stream, "application/json").await?;
-        http::chunk(stream, b"\n").await?;
-        let mut sink = [0; 16];
-        while stream.read(&mut sink).await? > 0 {}
-        bail!("the gateway ended it")
     }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+async fn answer(uri: Uri) -> Response {
+    let path = uri.path();
+    let is_open = uri.query().is_some_and(|query| query.contains("watch=true")) || path.starts_with("/api/v1/stream/");
+    if matches!(path, "/api" | "/apis") {
+        let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        return ([(CONTENT_TYPE, media)], discovery(path)).into_response();
+    }
+    let body = match is_open {
+        true => {
+            let begin = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\n"))]);
+            Body::from_stream(begin.chain(stream::pending()))
+        }
+        false => Body::from("{}"),
+    };
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 fn discovery(path: &str) -> String {
