@@ -198,7 +198,7 @@ fn prepare(layout: &mut Layout, files: &Path, effort: Effort) {
 
 /// Running agents. They end when the value is dropped.
 struct Agents {
-    _tasks: JoinSet<()>,
+    _tasks: JoinSet<Result<(), String>>,
 }
 
 impl Agents {

@@ -384,7 +384,7 @@ fn make_key(folder: &Path, number: usize) -> String {
 }
 
 /// The agents of all clusters, until this is dropped.
-fn connect_agents(site: &Site, files: &Path) -> JoinSet<()> {
+fn connect_agents(site: &Site, files: &Path) -> JoinSet<Result<(), String>> {
     let mut tasks = JoinSet::new();
     for number in 0..AGENTS {
         let settings = json!({
