@@ -92,7 +92,7 @@ impl Answer {
 }
 
 pub(crate) fn is_same(ours: &Value, theirs: &Json) -> bool {
-    is_close(&encode(ours), &canonical(theirs))
+    encode(ours) == canonical(theirs)
 }
 
 /// A value as `tests/engines` encodes it, with sets and objects in the order of their texts.
@@ -100,7 +100,7 @@ fn encode(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),
-        Value::Number(number) => json!({"number": Json::from(number.format_decimal())}),
+        Value::Number(number) => plain(&number.format_decimal()),
         Value::String(text) => json!(text.as_ref()),
         Value::Array(items) => items.iter().map(encode).collect(),
         Value::Set(items) => json!({"set": sorted(items.iter().map(encode).collect())}),
@@ -116,6 +116,7 @@ fn encode(value: &Value) -> Json {
 fn canonical(value: &Json) -> Json {
     match value {
         Json::Array(items) => items.iter().map(canonical).collect(),
+        Json::Object(map) if number(map).is_some() => number(map).map(plain).unwrap_or_default(),
         Json::Object(map) => {
             let ordered = |(key, value): (&String, &Json)| {
                 let value = match canonical(value) {
@@ -135,28 +136,49 @@ fn sorted(mut items: Vec<Json>) -> Vec<Json> {
     items
 }
 
-/// Whether two encoded values are equal. Of numbers that are not whole, OPA keeps more digits.
-fn is_close(ours: &Json, theirs: &Json) -> bool {
-    match (ours, theirs) {
-        (Json::Array(ours), Json::Array(theirs)) => {
-            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| is_close(ours, theirs))
-        }
-        (Json::Object(ours), Json::Object(theirs)) => match (number(ours), number(theirs)) {
-            (Some(ours), Some(theirs)) => {
-                let (one, other): (f64, f64) = (ours.parse().unwrap(), theirs.parse().unwrap());
-                ours == theirs || one == other || (one - other).abs() <= one.abs() * 4.0 * f64::EPSILON
-            }
-            _ => {
-                ours.len() == theirs.len()
-                    && ours
-                        .iter()
-                        .all(|(key, ours)| theirs.get(key).is_some_and(|theirs| is_close(ours, theirs)))
-            }
-        },
-        (ours, theirs) => ours == theirs,
-    }
+/// A number, written in one way, so that sets with it have one order.
+fn plain(number: &str) -> Json {
+    let (is_negative, digits, exponent) = decimal(number);
+    let sign = if is_negative { "-" } else { "" };
+    json!({"number": format!("{sign}{digits}e{exponent}")})
 }
 
 fn number(map: &serde_json::Map<String, Json>) -> Option<&str> {
     map.get("number")?.as_str()
+}
+
+/// Whether a number is negative, its digits without zeros around them, and the power of ten of the last.
+fn decimal(text: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, places) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{places}");
+    let digits = digits.trim_start_matches('-').trim_start_matches('0');
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return (false, String::new(), 0);
+    }
+    let dropped = i64::try_from(digits.len() - significant.len()).unwrap();
+    let exponent = exponent.parse::<i64>().unwrap() - i64::try_from(places.len()).unwrap() + dropped;
+    (whole.starts_with('-'), significant.to_owned(), exponent)
+}
+
+#[test]
+fn numbers_are_compared_digit_by_digit() {
+    for (one, other) in [
+        ("1.0", "1"),
+        ("100", "1e2"),
+        ("-0.50", "-5E-1"),
+        ("0", "-0.0"),
+        ("007", "7"),
+    ] {
+        assert_eq!(decimal(one), decimal(other), "{one} {other}");
+    }
+    for (one, other) in [
+        ("0.3", "0.30000000000000000001"),
+        ("1", "-1"),
+        ("10", "1"),
+        ("9007199254740993", "9007199254740992"),
+    ] {
+        assert_ne!(decimal(one), decimal(other), "{one} {other}");
+    }
 }

@@ -30,6 +30,7 @@ mod graph;
 mod growth;
 mod input;
 mod interpreter;
+mod operators;
 mod scan;
 mod schema;
 mod source;

@@ -155,14 +155,6 @@ pub(super) fn result_size(name: &str) -> Option<ResultSize> {
     allowed(name).map(|(_, result_size)| result_size)
 }
 
-/// Whether a function gives a number, text or boolean only.
-pub(super) fn gives_scalar(name: &str) -> bool {
-    matches!(
-        result_size(name),
-        Some(Fact | Small | Sum | Scalar { .. } | Concatenated | Formatted)
-    )
-}
-
 /// The functions that a policy may call.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ALLOWED.iter().flat_map(|(_, _, names)| names.split_whitespace())

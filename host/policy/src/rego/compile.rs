@@ -3,14 +3,17 @@
 //! Security: compilation needs a large stack. In the gateway's process it runs only after a child
 //! process has done the same.
 
+use std::num::NonZeroU32;
+
 use regorus::unstable::{Module, Parser};
-use regorus::{Engine, Value};
+use regorus::{Engine, PolicyLengthConfig, Value};
 use serde::Deserialize;
 
 use super::explanation::UntrueCondition;
 use super::source::{BundleSource, FileKind};
 use super::{
-    Decision, Error, Front, InputDependencies, constructs, decision, functions, graph, growth, parse_yaml, shorten,
+    Decision, Error, Front, InputDependencies, constructs, decision, functions, graph, growth, operators, parse_yaml,
+    shorten,
 };
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -175,17 +178,22 @@ pub(super) fn compile(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>
 pub(super) fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     let mut modules = Vec::new();
     for file in source.files_of(FileKind::Policy) {
-        let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
-            let mut parser = Parser::new(&text)?;
-            parser.enable_rego_v1()?;
-            parser.parse()
-        });
-        match parsed {
+        match parse_text(&file.path, &file.text) {
             Ok(module) => modules.push(module),
-            Err(error) => found.push(engine_error(&file.path, &format!("{error:#}"))),
+            Err(error) => found.push(engine_error(&file.path, &error)),
         }
     }
     modules
+}
+
+pub(super) fn parse_text(path: &str, text: &str) -> Result<Module, String> {
+    let source = regorus::unstable::Source::from_contents(path.to_owned(), text.to_owned());
+    let parsed = source.and_then(|source| {
+        let mut parser = Parser::new(&source)?;
+        parser.enable_rego_v1()?;
+        parser.parse()
+    });
+    parsed.map_err(|error| format!("{error:#}"))
 }
 
 /// An engine with the texts of policies, by path, and data as JSON.
@@ -194,7 +202,13 @@ pub(super) fn new_engine(files: impl Iterator<Item = (String, String)>, data: &s
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
     functions::register(&mut engine)?;
+    // Calls make lines longer.
+    engine.set_policy_length_config(PolicyLengthConfig {
+        max_col: NonZeroU32::MAX,
+        ..PolicyLengthConfig::default()
+    });
     for (path, policy) in files {
+        let policy = operators::rewritten(&policy, &parse_text(&path, &policy)?);
         engine.add_policy(path, policy).map_err(|error| text(&error))?;
     }
     let data = Value::from_json_str(data).map_err(|error| text(&error))?;

@@ -5,17 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{AssignOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead};
+use regorus::unstable::{AssignOp, BinOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead, Span};
 use serde_json::Value as Json;
 
+use super::functions::numbers;
 use super::functions::opa::can_be_undefined;
 use super::syntax::{self, Path, Step, fixed_start, start_of};
-use super::{builtins, schema};
+use super::{builtins, operators, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-mod order;
+mod elements;
 
-use order::Types;
+use elements::Elements;
 
 struct Head {
     /// Names in the path of its package.
@@ -42,8 +43,10 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
         })
         .collect();
     let (imports, no_imports) = (syntax::imports(modules), BTreeMap::new());
-    let (total, sets) = (rules_with_a_value(modules), order::sets(modules));
+    let total = rules_with_a_value(modules);
     let mut found = hidden_by_data(&rules, data);
+    found.extend(reserved(modules));
+    found.extend(numbers_in_data(data));
     for module in modules {
         let package = syntax::package(module);
         let imports = imports.get(&package).unwrap_or(&no_imports);
@@ -55,8 +58,7 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
             imports,
             data,
             schema,
-            types: Types::default(),
-            sets: &sets,
+            elements: Elements::default(),
             total: &total,
             global: imported
                 .chain(own)
@@ -147,8 +149,7 @@ struct Checker<'a> {
     imports: &'a BTreeMap<String, Path>,
     data: &'a Json,
     schema: &'a Json,
-    types: Types<'a>,
-    sets: &'a BTreeSet<Path>,
+    elements: Elements<'a>,
     /// Rules that have a value for every input.
     total: &'a BTreeSet<Path>,
     /// Names of the package that are no variables.
@@ -161,11 +162,14 @@ impl<'a> Checker<'a> {
         let Rule::Spec { head, bodies, .. } = rule else {
             return;
         };
-        self.types = Types::of(rule);
+        self.elements = Elements::of(rule);
         let mut arguments = Bound::new();
         let (name, _, value) = syntax::head_parts(head);
         if let RuleHead::Func { args, .. } = head {
-            args.iter().for_each(|argument| bind(argument, &mut arguments));
+            args.iter().for_each(|argument| {
+                bind(argument, &mut arguments);
+                self.pattern(argument);
+            });
             for (body, next) in bodies.iter().zip(bodies.iter().skip(1)) {
                 let assigned = body.assign.as_ref().map(|assign| &*assign.value);
                 let given = if body.is_else { assigned } else { value };
@@ -227,6 +231,7 @@ impl<'a> Checker<'a> {
                 Literal::SomeIn {
                     key, value, collection, ..
                 } => {
+                    key.iter().chain([value]).for_each(|pattern| self.pattern(pattern));
                     for expr in key.iter().chain([value, collection]) {
                         self.expr(expr, Position::Value, &bound);
                     }
@@ -270,8 +275,41 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Keys of what binds variables. Elsewhere a key that is there twice fails.
+    fn pattern(&mut self, pattern: &'a Expr) {
+        if operators::has_computed_keys(pattern) {
+            let message = "a key of an object that gives variables their values is no literal";
+            let hint = "write the keys in place, or use `==` or `:=`";
+            self.found
+                .push(Diagnostic::error(syntax::location(pattern.span()), message).with_hint(hint));
+        }
+        if let Expr::Array { .. } | Expr::Object { .. } | Expr::Set { .. } = pattern {
+            syntax::parts(pattern)
+                .exprs
+                .into_iter()
+                .for_each(|part| self.pattern(part));
+        }
+    }
+
     fn expr(&mut self, expr: &'a Expr, position: Position, bound: &Bound<'a>) {
         match expr {
+            Expr::AssignExpr { op, lhs, rhs, .. } => {
+                self.pattern(lhs);
+                if matches!(op, AssignOp::Eq) {
+                    self.pattern(rhs);
+                }
+            }
+            Expr::Object { fields, .. }
+                if fields.len() > operators::MAX_ENTRIES && operators::has_computed_keys(expr) =>
+            {
+                let message = format!(
+                    "an object with {} entries has keys that are no literals, {} are allowed",
+                    fields.len(),
+                    operators::MAX_ENTRIES
+                );
+                self.found
+                    .push(Diagnostic::error(syntax::location(expr.span()), message).with_hint("use a comprehension"));
+            }
             Expr::Membership {
                 key, value, collection, ..
             } => {
@@ -297,6 +335,24 @@ impl<'a> Checker<'a> {
                 self.found
                     .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
             }
+            Expr::Number { span, .. } if numbers::read(span.text()).is_none() => {
+                let message = format!("`{}` cannot be kept as it is written", span.text());
+                let hint = "write a whole number without a point, and a fraction with at most 15 digits";
+                self.found
+                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+            }
+            Expr::UnaryExpr { span, .. } => {
+                let message = "`-` before an expression negates all that follows for the engine";
+                let hint = "subtract from zero: `0 - x`";
+                self.found
+                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+            }
+            Expr::Array { items, .. } | Expr::Set { items, .. } if items.first().is_some_and(|item| is_union(item)) => {
+                self.union_in_literal(expr);
+            }
+            Expr::Object { fields, .. } if fields.first().is_some_and(|(_, _, value)| is_union(value)) => {
+                self.union_in_literal(expr);
+            }
             Expr::Object { fields, .. } => {
                 let mut seen = BTreeSet::new();
                 let twice = fields.iter().find(|(_, key, _)| !seen.insert(key_text(key)));
@@ -304,17 +360,6 @@ impl<'a> Checker<'a> {
                     let message = "the object has the same key twice";
                     Diagnostic::error(start_of(key), message).with_hint("keep one of the entries")
                 }));
-            }
-            Expr::BoolExpr {
-                op: BoolOp::Lt | BoolOp::Le | BoolOp::Gt | BoolOp::Ge,
-                lhs,
-                rhs,
-                ..
-            } if self.types.order_is_unclear(self, lhs, rhs) => {
-                let message = "this orders what can be a set and what can be an object";
-                let hint = "compare numbers or texts, or give both sides the same type";
-                self.found
-                    .push(Diagnostic::error(start_of(lhs), message).with_hint(hint));
             }
             _ => {}
         }
@@ -325,6 +370,14 @@ impl<'a> Checker<'a> {
                 .into_iter()
                 .for_each(|part| self.expr(part, Position::Value, bound)),
         }
+    }
+
+    /// `{a - b | c}` is a comprehension for OPA, and a set with one union for the engine.
+    fn union_in_literal(&mut self, literal: &'a Expr) {
+        let message = "`|` after the first item could start a comprehension";
+        let hint = "give the union a name first, with `:=`";
+        self.found
+            .push(Diagnostic::error(syntax::location(literal.span()), message).with_hint(hint));
     }
 
     /// `not xs[_] == 1` means for the engine that some item is not 1. OPA refuses it.
@@ -487,7 +540,10 @@ impl<'a> Checker<'a> {
 
     /// Whether a variable is an element of a list of the input, whose elements all have a value at the path.
     fn element_has(&self, name: &str, path: &[String]) -> bool {
-        let list = self.types.list_of(name).filter(|list| indices(list).next().is_none());
+        let list = self
+            .elements
+            .list_of(name)
+            .filter(|list| indices(list).next().is_none());
         let list = list.and_then(fixed_start).unwrap_or_default();
         let in_input = list.split_first().filter(|(first, _)| *first == "input");
         in_input.is_some_and(|(_, list)| schema::elements_require(self.schema, list, path))
@@ -564,6 +620,50 @@ impl<'a> Checker<'a> {
                 .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
         }
     }
+}
+
+/// Whether the text of an expression ends with a union.
+fn is_union(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinExpr { op: BinOp::Union, .. } => true,
+        Expr::BoolExpr { rhs: last, .. } | Expr::Membership { collection: last, .. } => is_union(last),
+        _ => false,
+    }
+}
+
+/// Names that are those of the functions for operators.
+fn reserved(modules: &[Module]) -> Vec<Diagnostic> {
+    let rules = modules.iter().flat_map(|module| {
+        let names = module
+            .policy
+            .iter()
+            .map(|rule| (syntax::dotted(syntax::head_of(rule)), rule.span()));
+        names.chain(
+            module
+                .imports
+                .iter()
+                .filter_map(|import| Some((syntax::import(import)?.0, &import.span))),
+        )
+    });
+    let reserved = rules.filter(|(name, _)| name.starts_with(operators::RESERVED));
+    let finding = |(name, span): (String, &Span)| {
+        let message = format!("the name `{name}` begins with `{}`", operators::RESERVED);
+        Diagnostic::error(syntax::location(span), message).with_hint("give it another name")
+    };
+    reserved.map(finding).collect()
+}
+
+/// Numbers of data files that the engine cannot keep.
+fn numbers_in_data(data: &Json) -> Vec<Diagnostic> {
+    let files = data.as_object().into_iter().flatten();
+    let inexact = files.filter(|(_, tree)| !numbers::are_exact(&regorus::Value::from((*tree).clone())));
+    let finding = |(name, _): (&String, &Json)| {
+        let message = format!(
+            "the data file `{name}` has a whole number with a point or exponent, or with more digits than are kept"
+        );
+        Diagnostic::error(Location::new(name.as_str(), 0), message).with_hint("write it without a point, or as a text")
+    };
+    inexact.map(finding).collect()
 }
 
 /// The first `=` of a statement within `every`.

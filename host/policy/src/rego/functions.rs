@@ -9,10 +9,13 @@ use std::cell::Cell;
 use regorus::unstable::{Expr, ExprRef, Ref, Source, Span};
 use regorus::{Engine, Value};
 
+use super::operators::Operator;
 use super::{MAX_MEMORY_BYTES, builtins, decision};
 
 pub(super) mod format;
+pub(super) mod numbers;
 pub(super) mod opa;
+mod units;
 
 thread_local! {
     static MEMORY: Cell<Memory> = const { Cell::new(Memory { start: 0, exceeded_by: None }) };
@@ -32,6 +35,8 @@ struct Memory {
 enum CallError {
     #[error("`{name}` failed, given {types}")]
     Failed { name: &'static str, types: String },
+    #[error("{0}")]
+    Operator(&'static str),
     #[error("the decision needs too much memory")]
     Memory,
 }
@@ -84,10 +89,21 @@ pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
             };
             check_memory()?;
             let result = result.filter(|value| *value != Value::Undefined || opa::can_be_undefined(name));
+            let result = result.map(numbers::normalized).filter(numbers::are_exact);
             Ok(result.ok_or_else(|| failed(name, &arguments))?)
         };
         let registered = engine.add_extension(name.to_owned(), arity, Box::new(call));
         registered.map_err(|error| format!("function `{name}`: {error}"))?;
+    }
+    for operator in Operator::all() {
+        let name = operator.name();
+        let arity = u8::try_from(operator.arity()).map_err(|error| error.to_string())?;
+        let call = move |operands: Vec<Value>| {
+            check_memory()?;
+            Ok(operator.apply(&operands).map_err(CallError::Operator)?)
+        };
+        let registered = engine.add_extension(name.clone(), arity, Box::new(call));
+        registered.map_err(|error| format!("operator `{name}`: {error}"))?;
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
 
 use super::compile::{Compiled, error_message, reported_location};
-use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, starvation};
+use super::functions::numbers;
+use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, operators, starvation};
 
 /// Expressions between two readings of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -76,6 +77,10 @@ pub(super) fn run_once(engine: &mut Engine, entry_point: &str, input: &Value) ->
 }
 
 fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, attempts: u32) -> Result<Value, Error> {
+    if !numbers::are_exact(input) {
+        let what = "the input has a whole number with a point or exponent, or with more digits than are kept";
+        return Err(Error::Evaluation(what.to_owned()));
+    }
     let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
         engine.set_execution_timer_config(ExecutionTimerConfig {
             limit,
@@ -99,20 +104,15 @@ fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, attempts: u32
 
 /// Texts of the engine, and what they say without the values that they contain.
 const FAILURES: &[(&str, &str)] = &[
-    ("divide by zero", "division by zero"),
-    ("modulo by zero", "remainder of a division by zero"),
-    (
-        "modulo on floating-point number",
-        "remainder of a number that is not whole",
-    ),
-    (
-        "expects numeric argument",
-        "an operator of numbers has an operand that is no number",
-    ),
-    (
-        "expects set argument",
-        "an operator of sets has an operand that is no set",
-    ),
+    ("expects set argument", numbers::NO_SET),
+    (numbers::NO_SET, numbers::NO_SET),
+    (numbers::NO_NUMBER, numbers::NO_NUMBER),
+    (numbers::REMAINDER_BY_ZERO, numbers::REMAINDER_BY_ZERO),
+    (numbers::REMAINDER_OF_FRACTION, numbers::REMAINDER_OF_FRACTION),
+    (numbers::DIVISION_BY_ZERO, numbers::DIVISION_BY_ZERO),
+    (numbers::TOO_MANY_DIGITS, numbers::TOO_MANY_DIGITS),
+    (operators::SAME_KEY, operators::SAME_KEY),
+    (operators::UNCLEAR_ORDER, operators::UNCLEAR_ORDER),
     (
         "should not produce multiple outputs",
         "the rule has two different values",

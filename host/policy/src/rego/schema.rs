@@ -59,12 +59,6 @@ fn requires<'s>(schema: &'s Value, mut at: &'s Value, path: &[String]) -> bool {
     true
 }
 
-/// Whether the schema permits only a number, text, boolean or null at the path.
-pub(super) fn is_scalar(schema: &Value, path: &[String]) -> bool {
-    let kind = find(schema, path).and_then(|at| at.get("type")).and_then(Value::as_str);
-    kind.is_some_and(|kind| !matches!(kind, "array" | "object"))
-}
-
 /// The part of a schema that describes what is at a path.
 fn find<'s>(schema: &'s Value, path: &[String]) -> Option<&'s Value> {
     path.iter().try_fold(resolved(schema, schema)?, |at, part| {

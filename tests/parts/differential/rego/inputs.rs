@@ -29,6 +29,38 @@ pub(super) const WORDS: &[&str] = &[
     "null",
     "2026-11-29",
     "ß",
+    "0.1",
+    "1.0",
+    "0.30000000000000000001",
+    "12345678901234567890123",
+    "1e21",
+    "1e400",
+    "1500m",
+    "0.1Gi",
+];
+const FRACTIONS: &[f64] = &[
+    0.1,
+    0.2,
+    0.3,
+    0.7,
+    1.1,
+    2.2,
+    3.0,
+    0.25,
+    1e-7,
+    0.300_000_000_000_000_04,
+    33.333_333_333_333_336,
+    -0.1,
+    -2.0,
+];
+/// Integers around those that floats stand for exactly.
+const LARGE: &[i64] = &[
+    9_007_199_254_740_991,
+    9_007_199_254_740_993,
+    -9_007_199_254_740_993,
+    i64::MAX,
+    i64::MIN,
+    2_147_483_648,
 ];
 const TIMES: &[&str] = &[
     "2026-11-29T15:30:00Z",
@@ -60,13 +92,17 @@ pub(super) fn word(random: &mut Random) -> String {
 }
 
 fn number(random: &mut Random) -> Value {
-    match random.below(8) {
+    match random.below(12) {
         0 => json!(-1),
         1 => json!(2.5),
         2 => json!(-0.5),
         3 => json!(100),
         4 => json!(1_796_000_000_000_000_000_u64),
-        5 => json!(1e9),
+        5 => json!(1_000_000_000),
+        6 | 7 => random.pick(FRACTIONS).into(),
+        8 => random.pick(LARGE).into(),
+        // The gateway denies for such an input.
+        9 if random.chance(4) => random.pick(&[3.0, -2.0, 1e21]).into(),
         _ => json!(random.below(5)),
     }
 }

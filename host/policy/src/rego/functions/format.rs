@@ -85,6 +85,8 @@ impl Verb {
                 // The engine does not show a whole number that is larger with all its digits.
                 (Err(_), _) => return None,
             },
+            // OPA shows a number within another value as it was written.
+            other if super::numbers::holds_fraction(other) => return None,
             other => ("string", term(other)),
         };
         let text = match (self.letter, kind, value.as_f64()) {

@@ -46,6 +46,10 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "strings.any_prefix_match" => any_prefix_match,
         "strings.any_suffix_match" => any_suffix_match,
         "strings.count" => strings_count,
+        "sum" => super::numbers::sum,
+        "to_number" => super::numbers::to_number,
+        "units.parse" => super::units::parse,
+        "units.parse_bytes" => super::units::parse_bytes,
         _ => return None,
     })
 }
@@ -74,7 +78,8 @@ pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
         // OPA maps one letter to one, and takes these fractions apart as if they were positive.
         ("upper", [value]) => text(value).is_some_and(|text| text.chars().any(|one| one.to_uppercase().len() > 1)),
         ("lower", [value]) => text(value).is_some_and(|text| text.chars().any(|one| one.to_lowercase().len() > 1)),
-        ("ceil" | "floor" | "format_int", [number, ..]) => is_negative_fraction(number),
+        ("ceil" | "floor" | "format_int", [number, ..]) if is_negative_fraction(number) => true,
+        ("abs" | "ceil" | "floor" | "round" | "format_int", [number, ..]) => super::numbers::is_beyond_mantissa(number),
         ("time.parse_rfc3339_ns", [time]) => !text(time).is_some_and(is_rfc3339),
         ("bits.lsh", [_, shift]) => !integer(shift).is_some_and(|shift| (0..=MAX_SHIFT).contains(&shift)),
         _ => false,
@@ -91,14 +96,14 @@ pub(in crate::rego) fn can_be_undefined(name: &str) -> bool {
     matches!(name, "max" | "min")
 }
 
-fn holds_set(value: &Value) -> bool {
+pub(in crate::rego) fn holds_set(value: &Value) -> bool {
     match value {
         Value::Set(_) => true,
         other => parts_hold(other, holds_set),
     }
 }
 
-fn holds_object(value: &Value) -> bool {
+pub(in crate::rego) fn holds_object(value: &Value) -> bool {
     match value {
         Value::Object(_) => true,
         other => parts_hold(other, holds_object),

@@ -1,0 +1,357 @@
+//! Replaces operators in the text of a policy by calls, as the engine has no other hook for them.
+//!
+//! The engine computes with floats where OPA computes with decimals, orders a set before an object
+//! where OPA has it after, and gives an object literal with the same key twice either value. The
+//! functions called here give what OPA gives, or fail.
+//!
+//! Invariant: each character stays in its line, as records and coverage name lines.
+
+use std::collections::HashMap;
+
+use regorus::Value;
+use regorus::unstable::{ArithOp, AssignOp, BoolOp, Expr, Lexer, Literal, Module, Query, Rule, Span, Token, TokenKind};
+
+use super::functions::{numbers, opa};
+use super::syntax;
+
+/// Names that begin so are those of the functions here.
+pub(super) const RESERVED: &str = "__tollgate_";
+/// Most entries of an object literal with computed keys.
+pub(super) const MAX_ENTRIES: usize = 16;
+
+pub(super) const SAME_KEY: &str = "an object has the same key twice";
+pub(super) const UNCLEAR_ORDER: &str = "an order of a set and an object";
+
+/// A function that stands for an operator.
+#[derive(Clone)]
+pub(super) enum Operator {
+    Compute(ArithOp),
+    Order(BoolOp),
+    /// An object literal with so many entries.
+    Object(usize),
+}
+
+impl Operator {
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        use ArithOp::{Add, Div, Mod, Mul, Sub};
+        use BoolOp::{Ge, Gt, Le, Lt};
+        let computing = [Add, Sub, Mul, Div, Mod].into_iter().map(Self::Compute);
+        let ordering = [Lt, Le, Gt, Ge].into_iter().map(Self::Order);
+        computing.chain(ordering).chain((2..=MAX_ENTRIES).map(Self::Object))
+    }
+
+    pub(super) fn arity(&self) -> usize {
+        match self {
+            Self::Compute(_) | Self::Order(_) => 2,
+            Self::Object(entries) => 2 * entries,
+        }
+    }
+
+    /// The name of the function.
+    pub(super) fn name(&self) -> String {
+        let name = match self {
+            Self::Compute(operator) => format!("{operator:?}"),
+            Self::Order(operator) => format!("{operator:?}"),
+            Self::Object(entries) => format!("object{entries}"),
+        };
+        format!("{RESERVED}{}", name.to_lowercase())
+    }
+
+    /// # Errors
+    /// Why there is no value. The text has no values of the operands.
+    pub(super) fn apply(&self, operands: &[Value]) -> Result<Value, &'static str> {
+        match (self, operands) {
+            (Self::Compute(operator), [one, other]) => numbers::apply(operator, one, other),
+            (Self::Order(operator), [one, other]) => {
+                if (opa::holds_set(one) || opa::holds_set(other))
+                    && (opa::holds_object(one) || opa::holds_object(other))
+                {
+                    return Err(UNCLEAR_ORDER);
+                }
+                let is_true = match operator {
+                    BoolOp::Lt => one < other,
+                    BoolOp::Le => one <= other,
+                    BoolOp::Gt => one > other,
+                    BoolOp::Ge => one >= other,
+                    BoolOp::Eq => one == other,
+                    BoolOp::Ne => one != other,
+                };
+                Ok(Value::from(is_true))
+            }
+            (Self::Object(_), entries) => {
+                let mut object = std::collections::BTreeMap::new();
+                for entry in entries.chunks_exact(2) {
+                    if let [key, value] = entry
+                        && object.insert(key.clone(), value.clone()).is_some()
+                    {
+                        return Err(SAME_KEY);
+                    }
+                }
+                Ok(Value::from(object))
+            }
+            (Self::Compute(_) | Self::Order(_), _) => Err(numbers::NO_NUMBER),
+        }
+    }
+}
+
+/// Whether an object literal could have one key twice.
+pub(super) fn has_computed_keys(expr: &Expr) -> bool {
+    let Expr::Object { fields, .. } = expr else {
+        return false;
+    };
+    fields.len() > 1 && fields.iter().any(|(_, key, _)| !is_literal(key))
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::String { .. } | Expr::RawString { .. } | Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. }
+    )
+}
+
+/// A place in a text, with what is inserted there and how many bytes that replaces.
+struct Edit {
+    at: usize,
+    replaced: usize,
+    text: String,
+}
+
+/// Whether an expression binds variables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Pattern,
+    Value,
+}
+
+struct Rewriter {
+    /// First byte and text of each token.
+    tokens: Vec<(usize, String)>,
+    /// Index in `tokens` by line and column.
+    places: HashMap<(u32, u32), usize>,
+    edits: Vec<Edit>,
+}
+
+/// The text of a module with calls instead of operators.
+pub(super) fn rewritten(text: &str, module: &Module) -> String {
+    let source = &module.package.span.source;
+    let mut lexer = Lexer::new(source);
+    let (mut tokens, mut places) = (Vec::new(), HashMap::new());
+    while let Ok(Token(kind, span)) = lexer.next_token() {
+        if matches!(kind, TokenKind::Eof) {
+            break;
+        }
+        places.insert((span.line, span.col), tokens.len());
+        // Text in quotes can look like a symbol.
+        let text = match kind {
+            TokenKind::String | TokenKind::RawString => "",
+            _ => span.text(),
+        };
+        tokens.push((byte(span.start), text.to_owned()));
+    }
+    let mut rewriter = Rewriter {
+        tokens,
+        places,
+        edits: Vec::new(),
+    };
+    module.policy.iter().for_each(|rule| rewriter.rule(rule));
+    let mut edits = rewriter.edits;
+    // What closes a call is first where another one continues. The sort is stable, so that of two calls
+    // that start in one place the outer one is first.
+    edits.sort_by_key(|edit| (edit.at, edit.text != CLOSE, edit.replaced));
+    let mut result = String::with_capacity(text.len() + 8 * edits.len());
+    let mut copied = 0;
+    for edit in edits {
+        result.push_str(text.get(copied..edit.at).unwrap_or_default());
+        result.push_str(&edit.text);
+        copied = edit.at + edit.replaced;
+    }
+    result.push_str(text.get(copied..).unwrap_or_default());
+    result
+}
+
+const CLOSE: &str = ")";
+
+fn byte(position: u32) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+impl Rewriter {
+    fn edit(&mut self, at: usize, replaced: usize, text: impl Into<String>) {
+        let text = text.into();
+        self.edits.push(Edit { at, replaced, text });
+    }
+
+    fn rule(&mut self, rule: &Rule) {
+        match rule {
+            Rule::Default { value, .. } => self.value(value),
+            Rule::Spec { head, bodies, .. } => {
+                let (name, arguments, value) = syntax::head_parts(head);
+                arguments.iter().for_each(|argument| self.expr(argument, Role::Pattern));
+                std::iter::once(name).chain(value).for_each(|expr| self.value(expr));
+                for body in bodies {
+                    if let Some(assign) = &body.assign {
+                        self.value(&assign.value);
+                    }
+                    self.query(&body.query);
+                }
+            }
+        }
+    }
+
+    fn query(&mut self, query: &Query) {
+        for statement in &query.stmts {
+            match &statement.literal {
+                Literal::SomeVars { .. } => {}
+                Literal::SomeIn {
+                    key, value, collection, ..
+                } => {
+                    key.iter()
+                        .chain([value])
+                        .for_each(|pattern| self.expr(pattern, Role::Pattern));
+                    self.value(collection);
+                }
+                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.value(expr),
+                Literal::Every { domain, query, .. } => {
+                    self.value(domain);
+                    self.query(query);
+                }
+            }
+            statement
+                .with_mods
+                .iter()
+                .for_each(|modifier| self.value(&modifier.r#as));
+        }
+    }
+
+    fn value(&mut self, expr: &Expr) {
+        self.expr(expr, Role::Value);
+    }
+
+    fn expr(&mut self, expr: &Expr, role: Role) {
+        match expr {
+            Expr::AssignExpr { op, lhs, rhs, .. } => {
+                self.expr(lhs, Role::Pattern);
+                self.expr(
+                    rhs,
+                    if matches!(op, AssignOp::Eq) {
+                        Role::Pattern
+                    } else {
+                        Role::Value
+                    },
+                );
+                return;
+            }
+            // The place of such an expression is that of its operator, and its text all of it.
+            Expr::ArithExpr { span, op, .. } => self.operator(span, &Operator::Compute(op.clone()), 1),
+            Expr::BoolExpr { span, op, lhs, rhs, .. } if !is_literal(lhs) && !is_literal(rhs) => match op {
+                BoolOp::Lt | BoolOp::Gt => self.operator(span, &Operator::Order(op.clone()), 1),
+                BoolOp::Le | BoolOp::Ge => self.operator(span, &Operator::Order(op.clone()), 2),
+                BoolOp::Eq | BoolOp::Ne => {}
+            },
+            Expr::Object { span, fields, .. } if role == Role::Value && has_computed_keys(expr) => {
+                self.object(span, fields.len());
+            }
+            _ => {}
+        }
+        let role = match expr {
+            Expr::Array { .. } | Expr::Object { .. } | Expr::Set { .. } => role,
+            _ => Role::Value,
+        };
+        let syntax::Parts { exprs, query } = syntax::parts(expr);
+        exprs.into_iter().for_each(|part| self.expr(part, role));
+        query.into_iter().for_each(|query| self.query(query));
+    }
+
+    fn operator(&mut self, span: &Span, operator: &Operator, length: usize) {
+        let place = self
+            .places
+            .get(&(span.line, span.col))
+            .and_then(|place| self.tokens.get(*place));
+        let Some(&(at, _)) = place else { return };
+        self.edit(byte(span.start), 0, format!("{}(", operator.name()));
+        self.edit(at, length, ",");
+        self.edit(byte(span.end), 0, CLOSE);
+    }
+
+    /// `{key: value, …}`. The place of an object is that of its bracket.
+    fn object(&mut self, span: &Span, entries: usize) {
+        let Some(&open) = self.places.get(&(span.line, span.col)) else {
+            return;
+        };
+        let (mut depth, mut edits) = (0_usize, Vec::new());
+        for (at, text) in self.tokens.iter().skip(open) {
+            match text.as_str() {
+                "{" | "[" | "(" | "set(" => depth += 1,
+                "}" | "]" | ")" => depth = depth.saturating_sub(1),
+                ":" if depth == 1 => edits.push((*at, ",".to_owned())),
+                _ => {}
+            }
+            if depth == 0 {
+                edits.push((*at, CLOSE.to_owned()));
+                break;
+            }
+        }
+        if let Some((at, _)) = self.tokens.get(open) {
+            edits.push((*at, format!("{}(", Operator::Object(entries).name())));
+        }
+        edits.into_iter().for_each(|(at, text)| self.edit(at, 1, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compile::parse_text;
+    use super::rewritten;
+
+    #[track_caller]
+    fn rule(text: &str) -> String {
+        let text = format!("package p\n{text}\n");
+        let rewritten = rewritten(&text, &parse_text("p.rego", &text).unwrap());
+        assert_eq!(rewritten.lines().count(), text.lines().count());
+        parse_text("p.rego", &rewritten).unwrap();
+        rewritten.lines().skip(1).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn operators_become_calls_in_their_lines() {
+        for (written, expected) in [
+            ("x := 1 + 2", "x := __tollgate_add(1 , 2)"),
+            (
+                "x := a*b+c -1",
+                "x := __tollgate_sub(__tollgate_add(__tollgate_mul(a,b),c) ,1)",
+            ),
+            (
+                "x := (1 + 2) * (3 / y)",
+                "x := __tollgate_mul((__tollgate_add(1 , 2)) , (__tollgate_div(3 , y)))",
+            ),
+            ("x := 1 +\n\t2 # 3 + 4\n", "x := __tollgate_add(1 ,\n\t2) # 3 + 4"),
+            (
+                "x := {y: 1, \"z\": {2: 3}[0]}",
+                "x := __tollgate_object2(y, 1, \"z\", {2: 3}[0])",
+            ),
+            (
+                "x if {y: v, \"z\": 1} = {\"a\": y < z}",
+                "x if {y: v, \"z\": 1} = {\"a\": __tollgate_lt(y , z)}",
+            ),
+            (
+                "x := {y + 1: {z: 1 - 2, \"a\": 3 * 4}}",
+                "x := {__tollgate_add(y , 1): __tollgate_object2(z, __tollgate_sub(1 , 2), \"a\", __tollgate_mul(3 , 4))}",
+            ),
+            ("x := \"1 + 2\"", "x := \"1 + 2\""),
+            (
+                "x := {y: \"{:\", \":\": `}`}",
+                "x := __tollgate_object2(y, \"{:\", \":\", `}`)",
+            ),
+            (
+                "x[y % 2] := y - 1 if some y in [\"é\", 2 - 3]",
+                "x[__tollgate_mod(y , 2)] := __tollgate_sub(y , 1) if some y in [\"é\", __tollgate_sub(2 , 3)]",
+            ),
+            (
+                "x if {\n\tf(1 + 2)\n\t\ty >= z - 2 } else := 3 + 4 if z",
+                "x if {\n\tf(__tollgate_add(1 , 2))\n\t\t__tollgate_ge(y , __tollgate_sub(z , 2)) } else := __tollgate_add(3 , 4) if z",
+            ),
+        ] {
+            assert_eq!(rule(written).trim_end(), expected);
+        }
+    }
+}
