@@ -159,8 +159,9 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn rule(&mut self, rule: &'a Rule) {
-        let Rule::Spec { head, bodies, .. } = rule else {
-            return;
+        let (head, bodies) = match rule {
+            Rule::Default { value, .. } => return self.expr(value, Position::Value, &Bound::new()),
+            Rule::Spec { head, bodies, .. } => (head, bodies),
         };
         self.elements = Elements::of(rule);
         let mut arguments = Bound::new();

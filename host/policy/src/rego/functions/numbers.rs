@@ -214,7 +214,7 @@ impl Wide {
         let one = BigInt::from(1);
         match exponent {
             0..=MAX_EXPONENT => Self::nearest(&(digits * power_of_ten(exponent)), &one, 0),
-            _ if exponent < 0 && exponent >= -MAX_EXPONENT => Self::nearest(&digits, &power_of_ten(-exponent), 0),
+            _ if (-MAX_EXPONENT..0).contains(&exponent) => Self::nearest(&digits, &power_of_ten(-exponent), 0),
             _ => None,
         }
     }
