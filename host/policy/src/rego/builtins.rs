@@ -8,10 +8,10 @@ use regorus::unstable::{Expr, ExprRef};
 
 use super::functions::format;
 use super::syntax;
-use ArgumentRule::{Concat, Free, Glob, Literal, Regex, Replace, Split, Sprintf};
+use ArgumentRule::{Concat, Free, Glob, Literal, Regex, Replace, ReplaceN, Split, Sprintf};
 use ResultSize::{
-    Concatenated, Fact, First, Formatted, Item, Joined, Keys, Matches, Merged, Numbers, Parts, Pieces, Scalar, Small,
-    Sum,
+    Concatenated, Digest, Encoded, Fact, First, Flattened, Formatted, Item, Joined, Keys, Matches, Merged, Named,
+    Numbers, Parts, Paths, Pieces, ReplacedSecond, Scalar, Small, Submatches, Sum,
 };
 use tollgate_core::glob;
 
@@ -19,7 +19,7 @@ use tollgate_core::glob;
 const MAX_LITERAL_ITEMS: usize = 16;
 const MAX_PATTERN_BYTES: usize = 512;
 /// A literal replacement may be this many times as long as what it replaces.
-const REPLACE_FACTOR: usize = 8;
+pub(super) const REPLACE_FACTOR: usize = 8;
 
 /// Conditions on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ enum ArgumentRule {
     Sprintf,
     /// `replace`: literal texts, so that the growth per call is bounded.
     Replace,
+    /// `strings.replace_n`: a literal object of literal texts.
+    ReplaceN,
     /// `split`: literal, non-empty separator.
     Split,
     /// The argument with this index must be a short literal text that is a regular expression.
@@ -68,6 +70,20 @@ pub(super) enum ResultSize {
     Parts,
     /// The pieces of a text.
     Pieces,
+    /// A hash, written out.
+    Digest,
+    /// The texts of the first argument, encoded.
+    Encoded,
+    /// The items of the first argument and of its items.
+    Flattened,
+    /// Pairs of keys of the arguments.
+    Named,
+    /// Paths of nodes of a graph.
+    Paths,
+    /// A text a few times as long as the second argument.
+    ReplacedSecond,
+    /// Lists of pieces of the second argument.
+    Submatches,
     /// The pieces of the second argument.
     Matches,
     /// A list of numbers.
@@ -79,7 +95,7 @@ pub(super) enum ResultSize {
 }
 
 const SAME: ResultSize = Scalar { factor: 1 };
-/// A letter can be three times as long in upper or lower case.
+/// A letter can be three times as long in upper or lower case, or encoded.
 const CASED: ResultSize = Scalar { factor: 3 };
 const REPLACED: ResultSize = Scalar {
     factor: REPLACE_FACTOR as u64,
@@ -94,13 +110,14 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
         Free,
         SAME,
-        "abs strings.reverse substring to_number trim_prefix trim_space trim_suffix",
+        "abs base64.decode base64url.decode hex.decode strings.reverse substring to_number trim_prefix trim_space \
+         trim_suffix urlquery.decode",
     ),
     (Free, Joined, "array.concat object.union"),
     (
         Free,
         First,
-        "array.reverse array.slice json.filter json.remove object.filter object.remove sort",
+        "array.reverse array.slice json.filter json.remove net.cidr_merge object.filter object.remove sort",
     ),
     (Free, DIGITS, "format_int units.parse units.parse_bytes"),
     (Free, WHOLE, "ceil floor round"),
@@ -108,8 +125,9 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
         Free,
         Small,
-        "contains endswith indexof object.subset semver.compare semver.is_valid startswith strings.any_prefix_match \
-         strings.any_suffix_match strings.count time.add_date time.parse_rfc3339_ns time.weekday",
+        "base64.is_valid contains crypto.hmac.equal endswith indexof net.cidr_contains net.cidr_intersects net.cidr_is_valid \
+         object.subset semver.compare semver.is_valid startswith strings.any_prefix_match strings.any_suffix_match \
+         strings.count time.add_date time.parse_rfc3339_ns time.weekday",
     ),
     (
         Free,
@@ -120,23 +138,50 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (Regex, Matches, "regex.find_n regex.split"),
     (Regex, Small, "regex.match"),
     (Literal(0), Small, "regex.is_valid"),
-    (Free, Numbers, "numbers.range numbers.range_step"),
+    (Free, Numbers, "net.cidr_expand numbers.range numbers.range_step"),
     (
         Free,
         Concatenated,
         "bits.and bits.lsh bits.negate bits.or bits.rsh bits.xor",
     ),
     (Free, Item, "intersection max min object.get"),
-    (Free, CASED, "lower upper"),
-    (Free, Keys, "object.keys"),
+    (
+        Free,
+        CASED,
+        "base64.encode base64url.encode base64url.encode_no_pad hex.encode lower upper urlquery.encode",
+    ),
+    (Free, Digest, "crypto.hmac.sha256 crypto.hmac.sha512 crypto.sha256"),
+    (Free, Encoded, "urlquery.encode_object"),
+    (Free, Flattened, "array.flatten"),
+    (Free, Keys, "graph.reachable object.keys"),
+    (Free, Named, "net.cidr_contains_matches"),
+    (Free, Paths, "graph.reachable_paths"),
+    (Regex, Submatches, "regex.find_all_string_submatch_n"),
+    (ReplaceN, ReplacedSecond, "strings.replace_n"),
     (Replace, REPLACED, "replace"),
-    (Split, Pieces, "split"),
+    (Split, Pieces, "split strings.split_n"),
     (Free, Pieces, "indexof_n"),
     (Sprintf, Formatted, "sprintf"),
     (Free, Sum, "sum"),
     (Free, Parts, "time.clock time.date"),
     (Literal(1), SAME, "trim trim_left trim_right"),
     (Free, Merged, "object.union_n union"),
+];
+
+/// Functions that the engine does not have, by the number of their arguments.
+const OWN: &[(usize, &str)] = &[
+    (
+        1,
+        "array.flatten base64.decode base64.encode base64.is_valid base64url.decode base64url.encode \
+         base64url.encode_no_pad crypto.sha256 hex.decode hex.encode net.cidr_expand net.cidr_is_valid net.cidr_merge \
+         urlquery.decode urlquery.encode urlquery.encode_object",
+    ),
+    (
+        2,
+        "crypto.hmac.equal crypto.hmac.sha256 crypto.hmac.sha512 graph.reachable graph.reachable_paths \
+         net.cidr_contains net.cidr_contains_matches net.cidr_intersects",
+    ),
+    (3, "strings.split_n"),
 ];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -167,8 +212,24 @@ fn allowed(name: &str) -> Option<(ArgumentRule, ResultSize)> {
 }
 
 pub(super) fn arity(name: &str) -> Option<usize> {
-    let (_, arity) = regorus::unstable::BUILTINS.get(name)?;
-    Some(usize::from(*arity))
+    match regorus::unstable::BUILTINS.get(name) {
+        Some((_, arity)) => Some(usize::from(*arity)),
+        None => own_arity(name),
+    }
+}
+
+/// Number of arguments of a function that the engine does not have.
+fn own_arity(name: &str) -> Option<usize> {
+    let is_named = |names: &str| names.split_whitespace().any(|known| known == name);
+    let mut own = OWN.iter().filter(|_| !regorus::unstable::BUILTINS.contains_key(name));
+    own.find_map(|&(arity, names)| is_named(names).then_some(arity))
+}
+
+/// The argument that takes the result of a call of a function that the engine does not have, and so does
+/// not know that there is one.
+pub(super) fn own_result<'a>(function: &Expr, parameters: &'a [ExprRef]) -> Option<&'a Expr> {
+    let (result, arguments) = parameters.split_last()?;
+    (own_arity(&syntax::dotted(function)) == Some(arguments.len())).then_some(&**result)
 }
 
 pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
@@ -211,7 +272,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         Split => match literal(1) {
             Some(separator) if !separator.is_empty() => Ok(()),
             _ => refuse(
-                "the separator of `split` is not a literal, non-empty text".into(),
+                format!("the separator of `{name}` is not a literal, non-empty text"),
                 "write it in place",
             ),
         },
@@ -228,6 +289,34 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write both in place",
             ),
         },
+        ReplaceN => {
+            let Some(Expr::Object { fields, .. }) = parameters.first().map(AsRef::as_ref) else {
+                return refuse(
+                    "`strings.replace_n` takes a literal object".into(),
+                    "write old and new texts in place",
+                );
+            };
+            let is_bounded = |old: &str, new: &str| {
+                !old.is_empty()
+                    && new.len() <= REPLACE_FACTOR.saturating_mul(old.len())
+                    && old.len() <= MAX_PATTERN_BYTES
+            };
+            let mut pairs = fields
+                .iter()
+                .map(|(_, old, new)| syntax::text(old).zip(syntax::text(new)));
+            if fields.len() <= MAX_LITERAL_ITEMS
+                && pairs.all(|pair| pair.is_some_and(|(old, new)| is_bounded(old, new)))
+            {
+                return Ok(());
+            }
+            refuse(
+                format!(
+                    "`strings.replace_n` has more than {MAX_LITERAL_ITEMS} pairs, one that is no literal text, or one \
+                     that makes a text grow by more than {REPLACE_FACTOR} times"
+                ),
+                "replace something longer, by something shorter",
+            )
+        }
         Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(separator), _) if separator.len() > 16 => {
                 refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
@@ -294,12 +383,12 @@ fn hint(name: &str) -> &'static str {
         }
         "time.now_ns" => "policies read no clock; a decision must be repeatable",
         "rand.intn" | "uuid.rfc4122" => "policies are not random; a decision must be repeatable",
-        "regex.replace" | "strings.replace_n" => "one call can grow a text without bound; use `replace` with literals",
+        "regex.replace" => "one call can grow a text without bound; use `replace` with literals",
         "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
             "one call can take unbounded time; name the fields you mean"
         }
         "print" | "trace" => "there is nobody to print to; put a text into `log` of the decision",
-        _ if name.starts_with("io.jwt") || name.starts_with("crypto.") => {
+        _ if name.starts_with("io.jwt") || name.starts_with("crypto.x509") => {
             "tokens are verified before a policy runs; use `input.principal`"
         }
         _ => "docs/policies.md lists the functions there are",
@@ -317,5 +406,11 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!((names.len(), names.contains(&"")), (listed, false));
+        for (_, own) in super::OWN {
+            for name in own.split_whitespace() {
+                assert!(names.contains(&name), "{name}");
+                assert!(!regorus::unstable::BUILTINS.contains_key(name), "{name}");
+            }
+        }
     }
 }

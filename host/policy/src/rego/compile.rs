@@ -207,8 +207,11 @@ pub(super) fn new_engine(files: impl Iterator<Item = (String, String)>, data: &s
         max_col: NonZeroU32::MAX,
         ..PolicyLengthConfig::default()
     });
-    for (path, policy) in files {
-        let policy = operators::rewritten(&policy, &parse_text(&path, &policy)?);
+    let parsed = files.map(|(path, policy)| parse_text(&path, &policy).map(|module| (path, policy, module)));
+    let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+    let packages = operators::packages(parsed.iter().map(|(_, _, module)| module));
+    for (path, policy, module) in parsed {
+        let policy = operators::rewritten(&policy, &module, &packages);
         engine.add_policy(path, policy).map_err(|error| text(&error))?;
     }
     let data = Value::from_json_str(data).map_err(|error| text(&error))?;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{AssignOp, BinOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead, Span};
+use regorus::unstable::{AssignOp, BinOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead};
 use serde_json::Value as Json;
 
 use super::functions::numbers;
@@ -43,6 +43,7 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
         })
         .collect();
     let (imports, no_imports) = (syntax::imports(modules), BTreeMap::new());
+    let packages = operators::packages(modules);
     let total = rules_with_a_value(modules);
     let mut found = hidden_by_data(&rules, data);
     found.extend(reserved(modules));
@@ -54,6 +55,7 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
         let own = syntax::rules_below(&rules, &package).filter_map(|(path, _)| path.get(package.len()));
         let mut checker = Checker {
             rules: &rules,
+            packages: &packages,
             package: &package,
             imports,
             data,
@@ -145,6 +147,7 @@ enum Position {
 
 struct Checker<'a> {
     rules: &'a BTreeMap<Path, Head>,
+    packages: &'a BTreeSet<Path>,
     package: &'a [String],
     imports: &'a BTreeMap<String, Path>,
     data: &'a Json,
@@ -237,9 +240,14 @@ impl<'a> Checker<'a> {
                         self.expr(expr, Position::Value, &bound);
                     }
                 }
-                Literal::Expr { expr, .. } => self.expr(expr, Position::Condition, &bound),
+                Literal::Expr { expr, .. } => {
+                    let is_variable = |result: &&Expr| matches!(result, Expr::Var { .. } | Expr::Bool { .. });
+                    self.result(own_result(expr).filter(|result| !is_variable(result)));
+                    self.expr(expr, Position::Condition, &bound);
+                }
                 Literal::NotExpr { expr, .. } => {
                     let findings = self.found.len();
+                    self.result(own_result(expr));
                     self.negated(expr, &bound);
                     if self.found.len() == findings {
                         self.outside_of_negation(expr, &bound);
@@ -274,6 +282,15 @@ impl<'a> Checker<'a> {
             }));
             self.expr(head, Position::Value, &bound);
         }
+    }
+
+    /// Refuses what is to take the result of a call.
+    fn result(&mut self, result: Option<&'a Expr>) {
+        self.found.extend(result.map(|result| {
+            let message = "the result of this function can be taken only by a variable, and not within `not`";
+            let hint = "write `x := function(…)`";
+            Diagnostic::error(syntax::location(result.span()), message).with_hint(hint)
+        }));
     }
 
     /// Keys of what binds variables. Elsewhere a key that is there twice fails.
@@ -584,8 +601,26 @@ impl<'a> Checker<'a> {
         let Some(full) = full.filter(|_| !is_variable) else {
             return;
         };
+        let shorter = (1..full.len()).filter_map(|length| full.get(..length));
+        let shorter = shorter.filter(|path| self.rules.contains_key(*path));
+        let is_overlapped = |rule: &[String]| {
+            let mut longer = syntax::rules_below(self.rules, rule).filter(|(path, _)| path.len() > rule.len());
+            longer.any(|(path, _)| full.starts_with(path))
+        };
+        if shorter.into_iter().any(is_overlapped) {
+            let message = format!(
+                "`{}` is below a rule and a part of what another one has",
+                path.join(".")
+            );
+            let hint = "give one of the rules another name";
+            self.found
+                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            return;
+        }
+        // Of a package, all that is missing are rules whose names have several parts.
+        let is_missing = |(path, head): (&Path, &Head)| head.package < full.len() || path.len() > head.package + 1;
         let mut below = syntax::rules_below(self.rules, &full);
-        if !self.rules.contains_key(&full) && below.any(|(_, head)| head.package < full.len()) {
+        if !self.rules.contains_key(&full) && below.any(is_missing) {
             let message = format!("`{}` is only the start of the names of rules", path.join("."));
             let hint = "name one of the rules";
             self.found
@@ -593,10 +628,18 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `data.x[1]` finds the key `"1"` for the engine, and does not in OPA.
+    /// `data.x[1]` finds the key `"1"` of a rule for the engine, and does not in OPA. In data OPA finds it,
+    /// also by an imported name, for which the engine does not.
     fn data_reference(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
-        let Some(path) = fixed_start(expr).filter(|path| path.first().is_some_and(|root| root == "data")) else {
-            return;
+        let Some(path) = fixed_start(expr) else { return };
+        let import = path.first().and_then(|name| self.imports.get(name));
+        let is_variable = path.first().is_some_and(|name| self.is_variable(name, bound));
+        let import = import.filter(|path| !is_variable && path.first().is_some_and(|root| root == "data"));
+        let is_imported = import.is_some();
+        let below: Path = match (import, path.split_first()) {
+            (Some(import), Some((_, rest))) => import.iter().skip(1).chain(rest).cloned().collect(),
+            (None, Some((root, rest))) if root == "data" => rest.to_vec(),
+            _ => return,
         };
         let steps = syntax::steps(expr);
         let mut dynamic = steps.iter().filter_map(Step::index);
@@ -611,16 +654,28 @@ impl<'a> Checker<'a> {
         if dynamic.all(iterates) {
             return;
         }
-        let below = path.get(1..).unwrap_or_default();
         let target = below.iter().try_fold(self.data, |at, part| at.get(part));
-        if self.is_rule(below) || target.is_some_and(has_number_as_key) {
+        let is_named = is_imported || has_name(expr, self.packages);
+        if (self.is_rule(&below) && !is_named) || target.is_some_and(has_number_as_key) {
             let name = path.join(".");
             let message = format!("`{name}[…]` would find a key such as \"1\" for the number 1");
-            let hint = format!("write `import {name} as` with a name, and use that name");
+            let hint = format!("give it a name first: `x := {name}`, then `x[…]`");
             self.found
                 .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
         }
     }
+}
+
+/// Whether a reference to `data` gets a name before its first index.
+fn has_name(expr: &Expr, packages: &BTreeSet<Path>) -> bool {
+    let mut expr = expr;
+    while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
+        if operators::nameable(expr, packages).is_some() {
+            return true;
+        }
+        expr = refr;
+    }
+    false
 }
 
 /// Whether the text of an expression ends with a union.
@@ -632,26 +687,20 @@ fn is_union(expr: &Expr) -> bool {
     }
 }
 
-/// Names that are those of the functions for operators.
+/// Where a module has a name that is one of ours, or a text or comment that looks so.
 fn reserved(modules: &[Module]) -> Vec<Diagnostic> {
-    let rules = modules.iter().flat_map(|module| {
-        let names = module
-            .policy
-            .iter()
-            .map(|rule| (syntax::dotted(syntax::head_of(rule)), rule.span()));
-        names.chain(
-            module
-                .imports
-                .iter()
-                .filter_map(|import| Some((syntax::import(import)?.0, &import.span))),
-        )
-    });
-    let reserved = rules.filter(|(name, _)| name.starts_with(operators::RESERVED));
-    let finding = |(name, span): (String, &Span)| {
-        let message = format!("the name `{name}` begins with `{}`", operators::RESERVED);
-        Diagnostic::error(syntax::location(span), message).with_hint("give it another name")
-    };
-    reserved.map(finding).collect()
+    let mut found = Vec::new();
+    for module in modules {
+        let span = &module.package.span;
+        let lines = (1..).zip(span.source.contents().lines());
+        let mut reserved = lines.filter(|(_, line)| line.contains(operators::RESERVED));
+        found.extend(reserved.next().map(|(line, _)| {
+            let location = Location::new(span.source.get_path().as_str(), line);
+            let message = format!("a name begins with `{}`", operators::RESERVED);
+            Diagnostic::error(location, message).with_hint("give it another name")
+        }));
+    }
+    found
 }
 
 /// Numbers of data files that the engine cannot keep.
@@ -667,6 +716,13 @@ fn numbers_in_data(data: &Json) -> Vec<Diagnostic> {
     inexact.map(finding).collect()
 }
 
+fn own_result(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Call { fcn, params, .. } => builtins::own_result(fcn, params),
+        _ => None,
+    }
+}
+
 /// The first `=` of a statement within `every`.
 fn unification(statement: &Literal) -> Option<&Expr> {
     let exprs: Vec<&Expr> = match statement {
@@ -679,7 +735,8 @@ fn unification(statement: &Literal) -> Option<&Expr> {
 }
 
 fn unification_in(expr: &Expr) -> Option<&Expr> {
-    if matches!(expr, Expr::AssignExpr { op: AssignOp::Eq, .. }) {
+    // The argument that takes a result is unified with it.
+    if matches!(expr, Expr::AssignExpr { op: AssignOp::Eq, .. }) || own_result(expr).is_some() {
         return Some(expr);
     }
     let syntax::Parts { exprs, query } = syntax::parts(expr);

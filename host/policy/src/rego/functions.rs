@@ -12,9 +12,13 @@ use regorus::{Engine, Value};
 use super::operators::Operator;
 use super::{MAX_MEMORY_BYTES, builtins, decision};
 
+mod encoding;
 pub(super) mod format;
+mod net;
 pub(super) mod numbers;
 pub(super) mod opa;
+pub(super) mod reachable;
+mod texts;
 mod units;
 
 thread_local! {
@@ -76,16 +80,18 @@ fn check_memory() -> Result<(), CallError> {
 /// The text says which could not be registered.
 pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
     for name in builtins::names() {
-        let Some(&(function, arity)) = regorus::unstable::BUILTINS.get(name) else {
+        let theirs = regorus::unstable::BUILTINS.get(name).map(|(function, _)| *function);
+        let ours = opa::find(name);
+        let arity = builtins::arity(name).and_then(|arity| u8::try_from(arity).ok());
+        let Some(arity) = arity.filter(|_| ours.is_some() || theirs.is_some()) else {
             return Err(format!("the engine has no function `{name}`"));
         };
         let (span, parameters) = placeholders(name, arity)?;
-        let ours = opa::find(name);
         let call = move |arguments: Vec<Value>| {
             let result = match ours {
                 _ if opa::refuses(name, &arguments) => None,
                 Some(function) => function(&arguments),
-                None => opa::known(name, &arguments).or_else(|| function(&span, &parameters, &arguments, true).ok()),
+                None => opa::known(name, &arguments).or_else(|| theirs?(&span, &parameters, &arguments, true).ok()),
             };
             check_memory()?;
             let result = result.filter(|value| *value != Value::Undefined || opa::can_be_undefined(name));

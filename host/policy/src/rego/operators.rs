@@ -4,15 +4,20 @@
 //! where OPA has it after, and gives an object literal with the same key twice either value. The
 //! functions called here give what OPA gives, or fail.
 //!
+//! A reference to `data` with an index finds the key `"1"` for the number 1, where one to an imported
+//! name does not, so it becomes one. A call of a function that the engine does not have, with an argument
+//! more for the result, becomes `result = function(…)`.
+//!
 //! Invariant: each character stays in its line, as records and coverage name lines.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use regorus::Value;
 use regorus::unstable::{ArithOp, AssignOp, BoolOp, Expr, Lexer, Literal, Module, Query, Rule, Span, Token, TokenKind};
 
+use super::builtins;
 use super::functions::{numbers, opa};
-use super::syntax;
+use super::syntax::{self, Path, text};
 
 /// Names that begin so are those of the functions here.
 pub(super) const RESERVED: &str = "__tollgate_";
@@ -123,16 +128,46 @@ enum Role {
     Value,
 }
 
-struct Rewriter {
+struct Rewriter<'a> {
     /// First byte and text of each token.
     tokens: Vec<(usize, String)>,
     /// Index in `tokens` by line and column.
     places: HashMap<(u32, u32), usize>,
     edits: Vec<Edit>,
+    packages: &'a BTreeSet<Path>,
+    /// Paths from `data` on that get a name.
+    named: BTreeSet<Path>,
+}
+
+/// The path of a reference to `data` before its first index, if a name can be imported for it: not for
+/// a package or what is above, which the engine evaluates otherwise.
+pub(super) fn nameable<'a>(expr: &'a Expr, packages: &BTreeSet<Path>) -> Option<(&'a Expr, Path)> {
+    let Expr::RefBrack { refr, index, .. } = expr else {
+        return None;
+    };
+    let mut before = &**refr;
+    while let Expr::RefDot { refr, .. } = before {
+        before = refr;
+    }
+    let path = syntax::fixed_start(refr).filter(|path| path.first().is_some_and(|root| root == "data"))?;
+    let below = path.get(1..).filter(|below| !below.is_empty())?;
+    let holds_package = packages.iter().any(|package| package.starts_with(below));
+    (matches!(before, Expr::Var { .. }) && text(index).is_none() && !holds_package).then_some((before, path))
+}
+
+/// The name for a path. It is the same in all modules, as those of a package share their imports.
+fn name_of(path: &[String]) -> String {
+    let lengths: Vec<String> = path.iter().map(|part| part.len().to_string()).collect();
+    format!("{RESERVED}{}_{}", path.join("_"), lengths.join("_"))
+}
+
+/// The paths of the packages of modules.
+pub(super) fn packages<'a>(modules: impl IntoIterator<Item = &'a Module>) -> BTreeSet<Path> {
+    modules.into_iter().map(syntax::package).collect()
 }
 
 /// The text of a module with calls instead of operators.
-pub(super) fn rewritten(text: &str, module: &Module) -> String {
+pub(super) fn rewritten(text: &str, module: &Module, packages: &BTreeSet<Path>) -> String {
     let source = &module.package.span.source;
     let mut lexer = Lexer::new(source);
     let (mut tokens, mut places) = (Vec::new(), HashMap::new());
@@ -152,8 +187,11 @@ pub(super) fn rewritten(text: &str, module: &Module) -> String {
         tokens,
         places,
         edits: Vec::new(),
+        packages,
+        named: BTreeSet::new(),
     };
     module.policy.iter().for_each(|rule| rewriter.rule(rule));
+    rewriter.imports(&module.package.span);
     let mut edits = rewriter.edits;
     // What closes a call is first where another one continues. The sort is stable, so that of two calls
     // that start in one place the outer one is first.
@@ -175,7 +213,7 @@ fn byte(position: u32) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
-impl Rewriter {
+impl Rewriter<'_> {
     fn edit(&mut self, at: usize, replaced: usize, text: impl Into<String>) {
         let text = text.into();
         self.edits.push(Edit { at, replaced, text });
@@ -210,7 +248,11 @@ impl Rewriter {
                         .for_each(|pattern| self.expr(pattern, Role::Pattern));
                     self.value(collection);
                 }
-                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.value(expr),
+                Literal::Expr { expr, .. } => {
+                    self.result(expr);
+                    self.value(expr);
+                }
+                Literal::NotExpr { expr, .. } => self.value(expr),
                 Literal::Every { domain, query, .. } => {
                     self.value(domain);
                     self.query(query);
@@ -220,6 +262,45 @@ impl Rewriter {
                 .with_mods
                 .iter()
                 .for_each(|modifier| self.value(&modifier.r#as));
+        }
+    }
+
+    /// Puts the argument that takes the result of a call before it.
+    fn result(&mut self, statement: &Expr) {
+        let Expr::Call { fcn, params, .. } = statement else {
+            return;
+        };
+        let Some(result) = builtins::own_result(fcn, params) else {
+            return;
+        };
+        let (start, end) = (byte(syntax::base(fcn).span().start), byte(result.span().end));
+        let place = (result.span().line, result.span().col);
+        let comma = self.places.get(&place).and_then(|at| at.checked_sub(1));
+        let Some(comma) = comma.and_then(|at| self.tokens.get(at)).map(|(at, _)| *at) else {
+            return;
+        };
+        let lines = usize::try_from(result.span().line).unwrap_or(usize::MAX);
+        let lines = lines.saturating_sub(self.line_of(comma));
+        self.edit(start, 0, format!("{} = ", result.span().text()));
+        self.edit(comma, end.saturating_sub(comma), "\n".repeat(lines));
+    }
+
+    /// The line of the token at a byte.
+    fn line_of(&self, at: usize) -> usize {
+        let mut places = self.places.iter();
+        let place = places.find(|(_, token)| self.tokens.get(**token).is_some_and(|(start, _)| *start == at));
+        place.map_or(0, |((line, _), _)| usize::try_from(*line).unwrap_or(0))
+    }
+
+    /// Imports the names for paths, in the line of the package.
+    fn imports(&mut self, package: &Span) {
+        let imports = self
+            .named
+            .iter()
+            .map(|path| format!(" import {} as {}", path.join("."), name_of(path)));
+        let imports: String = imports.collect();
+        if !imports.is_empty() {
+            self.edit(byte(package.end), 0, imports);
         }
     }
 
@@ -250,6 +331,13 @@ impl Rewriter {
             },
             Expr::Object { span, fields, .. } if role == Role::Value && has_computed_keys(expr) => {
                 self.object(span, fields.len());
+            }
+            Expr::RefBrack { refr, .. } => {
+                if let Some((root, path)) = nameable(expr, self.packages) {
+                    let (start, end) = (byte(root.span().start), byte(refr.span().end));
+                    self.edit(start, end.saturating_sub(start), name_of(&path));
+                    self.named.insert(path);
+                }
             }
             _ => {}
         }
@@ -301,12 +389,13 @@ impl Rewriter {
 #[cfg(test)]
 mod tests {
     use super::super::compile::parse_text;
-    use super::rewritten;
+    use super::{packages, rewritten};
 
     #[track_caller]
     fn rule(text: &str) -> String {
         let text = format!("package p\n{text}\n");
-        let rewritten = rewritten(&text, &parse_text("p.rego", &text).unwrap());
+        let module = parse_text("p.rego", &text).unwrap();
+        let rewritten = rewritten(&text, &module, &packages([&module]));
         assert_eq!(rewritten.lines().count(), text.lines().count());
         parse_text("p.rego", &rewritten).unwrap();
         rewritten.lines().skip(1).collect::<Vec<_>>().join("\n")
@@ -336,6 +425,15 @@ mod tests {
             (
                 "x := {y + 1: {z: 1 - 2, \"a\": 3 * 4}}",
                 "x := {__tollgate_add(y , 1): __tollgate_object2(z, __tollgate_sub(1 , 2), \"a\", __tollgate_mul(3 , 4))}",
+            ),
+            ("x if net.cidr_contains(a, b, c)", "x if c = net.cidr_contains(a, b)"),
+            (
+                "x if {\n\tarray.flatten([1 + 2],\n\tc)\n}",
+                "x if {\n\tc = array.flatten([__tollgate_add(1 , 2)]\n)\n}",
+            ),
+            (
+                "x := data.a.b[y] + data.p[z]",
+                "x := __tollgate_add(__tollgate_data_a_b_4_1_1[y] , data.p[z])",
             ),
             ("x := \"1 + 2\"", "x := \"1 + 2\""),
             (

@@ -293,6 +293,10 @@ impl Scope<'_> {
 
     fn statement(&mut self, depth: usize) -> String {
         match self.random.below(24) {
+            0 if self.random.chance(25) => {
+                let list = self.expr(TextArray, depth);
+                format!("array.flatten({list}, {})", self.variable(TextArray))
+            }
             0..=2 => {
                 let gives = self.any_type();
                 let value = self.expr(gives, depth);
@@ -515,6 +519,18 @@ impl Scope<'_> {
 
     fn use_rule(&mut self, gives: Type, depth: usize) -> Option<String> {
         let fitting: Vec<Declared> = self.rules.iter().filter(|rule| rule.gives == gives).cloned().collect();
+        if gives == Any && self.random.chance(25) {
+            let holding = self
+                .rules
+                .iter()
+                .filter(|rule| rule.arity.is_none() && rule.gives != Bool);
+            let holding: Vec<Declared> = holding.cloned().collect();
+            if !holding.is_empty() {
+                let name = self.random.pick(&holding).name.clone();
+                let index = self.pick(&["input.user", "input.replicas", "input.sizes[0]", "input.groups[0]"]);
+                return Some(format!("data.example.{name}[{index}]"));
+            }
+        }
         if fitting.is_empty() {
             return None;
         }
@@ -569,7 +585,16 @@ impl Scope<'_> {
             Time => "input.time".to_owned(),
             Nanoseconds => "time.parse_rfc3339_ns(input.time)".to_owned(),
             Version => "input.version".to_owned(),
-            Any => self.pick(&["input.user", "input.replicas", "input.labels", "input.missing", "input"]),
+            Any => self.pick(&[
+                "input.user",
+                "input.replicas",
+                "input.labels",
+                "input.missing",
+                "input",
+                "data.limits[input.replicas]",
+                "data.names[input.replicas]",
+                "data.teams[input.user][input.sizes[0]]",
+            ]),
             TextList | Arguments => self.list(gives, 1),
         }
     }

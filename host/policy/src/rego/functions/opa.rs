@@ -10,6 +10,7 @@ use regorus::Value;
 use rustc_hash::FxHashMap;
 use semver::Version;
 
+use super::{encoding, net, reachable, texts};
 use crate::rbac::re2;
 use tollgate_core::glob::Pattern;
 
@@ -32,9 +33,31 @@ thread_local! {
 
 pub(super) fn find(name: &str) -> Option<Function> {
     Some(match name {
+        "array.flatten" => texts::flatten,
+        "base64.decode" => encoding::base64_decode,
+        "base64.encode" => encoding::base64_encode,
+        "base64.is_valid" => encoding::base64_is_valid,
+        "base64url.decode" => encoding::base64url_decode,
+        "base64url.encode" => encoding::base64url_encode,
+        "base64url.encode_no_pad" => encoding::base64url_encode_no_pad,
+        "crypto.hmac.equal" => encoding::hmac_equal,
+        "crypto.hmac.sha256" => encoding::hmac_sha256,
+        "crypto.hmac.sha512" => encoding::hmac_sha512,
+        "crypto.sha256" => encoding::sha256,
         "glob.match" => glob_match,
+        "graph.reachable" => reachable::reachable,
+        "graph.reachable_paths" => reachable::reachable_paths,
+        "hex.decode" => encoding::hex_decode,
+        "hex.encode" => encoding::hex_encode,
+        "net.cidr_contains" => net::contains,
+        "net.cidr_contains_matches" => net::contains_matches,
+        "net.cidr_expand" => net::expand,
+        "net.cidr_intersects" => net::intersects,
+        "net.cidr_is_valid" => net::is_valid,
+        "net.cidr_merge" => net::merge,
         "numbers.range" => numbers_range,
         "numbers.range_step" => numbers_range_step,
+        "regex.find_all_string_submatch_n" => texts::find_all_submatches,
         "regex.find_n" => regex_find_n,
         "regex.is_valid" => regex_is_valid,
         "regex.match" => regex_match,
@@ -46,10 +69,15 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "strings.any_prefix_match" => any_prefix_match,
         "strings.any_suffix_match" => any_suffix_match,
         "strings.count" => strings_count,
+        "strings.replace_n" => texts::replace_n,
+        "strings.split_n" => texts::split_n,
         "sum" => super::numbers::sum,
         "to_number" => super::numbers::to_number,
         "units.parse" => super::units::parse,
         "units.parse_bytes" => super::units::parse_bytes,
+        "urlquery.decode" => encoding::urlquery_decode,
+        "urlquery.encode" => encoding::urlquery_encode,
+        "urlquery.encode_object" => encoding::urlquery_encode_object,
         _ => return None,
     })
 }
@@ -146,7 +174,7 @@ fn is_rfc3339(text: &str) -> bool {
         && (zone == "Z" || form(zone, "+00:00") || form(zone, "-00:00"))
 }
 
-fn text(value: &Value) -> Option<&str> {
+pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),
         _ => None,
@@ -154,7 +182,7 @@ fn text(value: &Value) -> Option<&str> {
 }
 
 /// A whole number.
-fn integer(value: &Value) -> Option<i64> {
+pub(super) fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(_) => value.as_i64().ok(),
         _ => None,
@@ -162,7 +190,7 @@ fn integer(value: &Value) -> Option<i64> {
 }
 
 /// The texts of a list or set.
-fn texts(value: &Value) -> Option<Vec<&str>> {
+fn texts_of(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::Array(items) => items.iter().map(text).collect(),
         Value::Set(items) => items.iter().map(text).collect(),
@@ -198,7 +226,7 @@ fn glob_match(arguments: &[Value]) -> Option<Value> {
     })
 }
 
-fn with_regex<T>(pattern: &str, apply: impl FnOnce(&Regex) -> T) -> Option<T> {
+pub(super) fn with_regex<T>(pattern: &str, apply: impl FnOnce(&Regex) -> T) -> Option<T> {
     REGEXES.with_borrow_mut(|regexes| {
         if regexes.len() >= MAX_PATTERNS {
             regexes.clear();
@@ -343,7 +371,7 @@ fn any_suffix_match(arguments: &[Value]) -> Option<Value> {
 /// Whether a text begins or ends with one of others. `part` is its part of that many bytes.
 fn any_affix(arguments: &[Value], part: fn(&str, usize) -> Option<&str>) -> Option<Value> {
     let [searched, affixes] = arguments else { return None };
-    let list = |value| texts(value).or_else(|| Some(vec![text(value)?]));
+    let list = |value| texts_of(value).or_else(|| Some(vec![text(value)?]));
     let (searched, affixes) = (list(searched)?, list(affixes)?);
     let lengths: HashSet<usize> = affixes.iter().map(|affix| affix.len()).collect();
     let affixes: HashSet<&str> = affixes.into_iter().collect();

@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use regorus::unstable::{ArithOp, Expr, ExprRef, Query, Span};
 
-use super::super::builtins::ResultSize;
+use super::super::builtins::{REPLACE_FACTOR, ResultSize};
 use super::super::functions::opa::MAX_RANGE;
+use super::super::functions::reachable::MAX_PATH;
 use super::super::schema::resolved;
 use super::syntax::{Step, fixed_start, steps};
 use super::{
@@ -314,6 +315,29 @@ fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeR
         ResultSize::Pieces => first.pieces(),
         ResultSize::Matches => argument(1).pieces(),
         ResultSize::Numbers => Size::collected(Some(Size::ONE), Size::ONE, MAX_RANGE.unsigned_abs()),
+        ResultSize::Digest => Size::text(128),
+        ResultSize::Encoded => Size::flat(all.written(), 4),
+        ResultSize::Flattened => first.flattened(),
+        ResultSize::Named => {
+            let name = |size: Size| size.any_key().either(size);
+            let pair = [name(first), name(argument(1))].map(|name| (Some(Size::ONE), name));
+            Size::collected(None, Size::literal(pair.into_iter()), MAX_RANGE.unsigned_abs())
+        }
+        ResultSize::Paths => {
+            let start = argument(1).any_item();
+            let node = first.any_key().either(first.any_item().any_item()).either(start);
+            let path = Size::collected(Some(Size::ONE), node, MAX_PATH as u64);
+            Size::collected(None, path, MAX_RANGE.unsigned_abs())
+        }
+        ResultSize::ReplacedSecond => Size::flat(argument(1).scalar, REPLACE_FACTOR as u64),
+        ResultSize::Submatches => {
+            let texts = Size::collected(
+                Some(Size::ONE),
+                Size::flat(argument(1).scalar, 1),
+                MAX_RANGE.unsigned_abs(),
+            );
+            Size::collected(Some(Size::ONE), texts, 3).either(texts)
+        }
         ResultSize::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
         ResultSize::Formatted => Size::flat(all.written(), 1),
     })
@@ -328,9 +352,16 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
         | ResultSize::First
         | ResultSize::Item
         | ResultSize::Keys
+        | ResultSize::Named
+        | ResultSize::Paths
+        | ResultSize::Flattened
         | ResultSize::Joined
         | ResultSize::Merged => MAX_TABLE_NODES,
         ResultSize::Small
+        | ResultSize::Digest
+        | ResultSize::Encoded
+        | ResultSize::ReplacedSecond
+        | ResultSize::Submatches
         | ResultSize::Scalar { .. }
         | ResultSize::Parts
         | ResultSize::Pieces

@@ -184,6 +184,14 @@ impl Size {
         }
     }
 
+    /// A value with its items and those of its items.
+    pub(super) fn flattened(self) -> Self {
+        Self {
+            length: self.tree,
+            ..self
+        }
+    }
+
     pub(super) fn keys(self) -> Self {
         Self { item: self.key, ..self }
     }

@@ -493,11 +493,27 @@ fn what_the_engine_reads_otherwise_than_opa_is_refused() {
     );
     refused("X < 1e3", "", "`1e3` is a fraction");
     refused("{X: 1, X: 2} != 3", "", "the same key twice");
-    refused("data.names.by_number[X] == \"one\"", "", "would find a key such as");
+    let key = "would find a key such as";
+    refused("data.names.by_number[X] == \"one\"", "", key);
+    refused("data[\"names\"].by_number[X] == \"one\"", "", key);
+    let overlapping = "is below a rule";
     refused(
-        "X == 1",
-        "other[k] := 1 if some k in [\"1\"]\n\nd if data.tollgate.extensions.other[X]",
-        "would find a key such as",
+        "r.b.c[X]",
+        "r[q].c contains q if q := X\n\nr.b.c contains \"d\"",
+        overlapping,
+    );
+    let result = "the result of this function";
+    refused("array.flatten(X, [y])\n\ty == 1", "", result);
+    refused("y := [1]\n\tnot array.flatten([1], y)", "", result);
+    refused(
+        "z := [2]\n\tevery y in [1] { array.flatten([y], z) }",
+        "",
+        "`=` within `every`",
+    );
+    refused(
+        "__tollgate_x := X\n\t__tollgate_x == 1",
+        "",
+        "begins with `__tollgate_`",
     );
 }
 
@@ -517,8 +533,35 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
         ("member", "member if \"a\" in X", json!(["b"]), true),
         ("y := 1 in [1, 2]\n\ty == false", "", json!(1), true),
         ("data.names.list[X] == \"b\"", "", json!(0), true),
-        ("n.by_number[X] == \"one\"", "", json!(1), true),
-        ("n.by_number[X] == \"one\"", "", json!("1"), false),
+        (
+            "d",
+            "other[k] := 1 if some k in [\"1\"]\n\nd if data.tollgate.extensions.other[X]",
+            json!(1),
+            true,
+        ),
+        (
+            "d",
+            "other[k] := 1 if some k in [\"1\"]\n\nd if data.tollgate.extensions.other[X]",
+            json!("1"),
+            false,
+        ),
+        ("array.flatten(X, y)\n\ty == [1, 2]", "", json!([[1], 2]), false),
+        ("y := [1]\n\tarray.flatten(X, y)", "", json!([[1], 2]), true),
+        (
+            "net.cidr_contains(\"10.0.0.0/8\", X, true)",
+            "",
+            json!("10.0.0.1"),
+            false,
+        ),
+        (
+            "net.cidr_contains(\"10.0.0.0/8\", X, false)",
+            "",
+            json!("10.0.0.1"),
+            true,
+        ),
+        ("m := data.names.by_number\n\tm[X] == \"one\"", "", json!(1), true),
+        ("m := data.names.by_number\n\tm[X] == \"one\"", "", json!("1"), false),
+        ("n.list[X] == \"b\"", "", json!(1), false),
     ] {
         let mut source = source(deny, rules);
         source.files[0].text = source.files[0]
@@ -527,6 +570,47 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
         let bundle = Bundle::unchecked(&source)
             .unwrap_or_else(|| panic!("{deny}: {:?}", compile::compile_on_large_stack(&source).err()));
         assert_eq!(decide(&bundle, json!({"x": x})), Ok(allowed), "{deny} for {x}");
+    }
+}
+
+#[test]
+fn functions_without_opas_result_fail() {
+    for deny in [
+        "net.cidr_contains(\"10.0.0.0/8\", X)",
+        "net.cidr_is_valid(X)",
+        "net.cidr_merge([X]) != set()",
+        "net.cidr_expand(X) != set()",
+        "base64.decode(X) != \"\"",
+        "hex.decode(X) != \"\"",
+        "urlquery.decode(X) != \"\"",
+        "strings.split_n(X, \".\", 1.5) != []",
+    ] {
+        for x in ["::ffff:10.0.0.1/104", "%ff/w==", "\n"] {
+            let bundle = bundle(deny, "");
+            let is_known = matches!(
+                (deny, x),
+                ("net.cidr_is_valid(X)", "%ff/w==" | "\n")
+                    | ("urlquery.decode(X) != \"\"", "::ffff:10.0.0.1/104" | "\n")
+            );
+            let decision = decide(&bundle, json!({"x": x}));
+            assert_eq!(
+                matches!(decision, Err(Error::Evaluation(_))),
+                !is_known,
+                "{deny} for {x:?}: {decision:?}"
+            );
+        }
+    }
+    for (deny, x) in [
+        ("net.cidr_expand(X) != set()", json!("10.0.0.0/18")),
+        ("net.cidr_merge(X) != set()", json!(["::/0", "10.0.0.0/8"])),
+        ("net.cidr_merge(X) != set()", json!(["64:ff9b::/127", "64:ff9b::2/127"])),
+        ("net.cidr_contains(\"::/0\", X)", json!("::ffff:1.2.3.4")),
+    ] {
+        let decision = decide(&bundle(deny, ""), json!({"x": x}));
+        assert!(
+            matches!(decision, Err(Error::Evaluation(_))),
+            "{deny} for {x}: {decision:?}"
+        );
     }
 }
 
