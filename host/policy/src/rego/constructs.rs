@@ -618,7 +618,9 @@ impl<'a> Checker<'a> {
             return;
         }
         // Of a package, all that is missing are rules whose names have several parts.
-        let is_missing = |(path, head): (&Path, &Head)| head.package < full.len() || path.len() > head.package + 1;
+        let is_missing = |(path, head): (&Path, &Head)| {
+            (head.package < full.len() || path.len() > head.package + 1) && !self.total.contains(path)
+        };
         let mut below = syntax::rules_below(self.rules, &full);
         if !self.rules.contains_key(&full) && below.any(is_missing) {
             let message = format!("`{}` is only the start of the names of rules", path.join("."));

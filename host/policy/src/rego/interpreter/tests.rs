@@ -574,6 +574,32 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
 }
 
 #[test]
+fn the_start_of_the_names_of_rules_that_have_a_value_is_taken() {
+    let sets = "b.s contains q if {\n\tq := X\n\tq == 5\n}\n\nb.d := 1";
+    let defaults = "default b.d := 1\n\nb.d := 3 if X == 5\n\nb.c.e := 2";
+    for (rules, x, expected) in [
+        (sets, 1, "{\"s\": set(), \"d\": 1}"),
+        (sets, 5, "{\"s\": {5}, \"d\": 1}"),
+        (defaults, 1, "{\"d\": 1, \"c\": {\"e\": 2}}"),
+        (defaults, 5, "{\"d\": 3, \"c\": {\"e\": 2}}"),
+    ] {
+        for deny in [
+            format!("b == {expected}"),
+            format!("data.tollgate.extensions.b == {expected}"),
+            format!("b.d > 0\n\tb == {expected}"),
+            format!("y := {expected}\n\tevery k, v in b {{ y[k] == v }}\n\tcount(b) == 2"),
+            format!("y := {expected}\n\tb[k] == y[k]\n\tcount([z | z := b[_]]) == 2"),
+        ] {
+            assert_eq!(
+                decide(&bundle(&deny, rules), json!({"x": x})),
+                Ok(false),
+                "{deny} for {x}"
+            );
+        }
+    }
+}
+
+#[test]
 fn functions_without_opas_result_fail() {
     for deny in [
         "net.cidr_contains(\"10.0.0.0/8\", X)",
