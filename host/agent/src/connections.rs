@@ -27,7 +27,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::hello::{Challenge, Introduction, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer};
+use crate::hello::{
+    BindingRule, Challenge, EndsTls, Introduction, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer,
+};
 use crate::peers::{Peers, RemoteAgent};
 use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, NoRegistry, Registry, RegistryError};
 use crate::traffic::Counted;
@@ -113,7 +115,9 @@ impl ConnectionError {
             Self::TooMany => "too_many",
             Self::Broken(_) => "broken",
             Self::Slow => "no_proof_in_time",
-            Self::Proof(_) => "proof_invalid",
+            Self::Proof(ProofError::Unbound) => "proof_unbound",
+            Self::Proof(ProofError::OtherConnection { .. }) => "proof_of_another_connection",
+            Self::Proof(ProofError::Malformed | ProofError::Signature) => "proof_invalid",
             Self::Duplicate => "duplicate",
             Self::Random => "no_random_bytes",
             Self::UnknownKey(_) => "key_unknown",
@@ -132,7 +136,12 @@ impl ConnectionError {
     /// What the agent is told; `None` for an agent that proved nothing.
     fn refusal(&self) -> Option<Refused> {
         match self {
-            Self::TooMany | Self::Broken(_) | Self::Slow | Self::Proof(_) | Self::Duplicate | Self::Random => None,
+            Self::TooMany
+            | Self::Broken(_)
+            | Self::Slow
+            | Self::Proof(ProofError::Malformed | ProofError::Signature)
+            | Self::Duplicate
+            | Self::Random => None,
             _ => Some(Refused {
                 reason: self.reason().to_owned(),
                 message: self.to_string(),
@@ -200,6 +209,7 @@ pub struct Connections {
     peers: Peers,
     /// Agents are told their status at once.
     inform: Notify,
+    binding: OnceLock<BindingRule>,
 }
 
 impl Default for Connections {
@@ -211,6 +221,7 @@ impl Default for Connections {
             registry: OnceLock::new(),
             peers: Peers::default(),
             inform: Notify::new(),
+            binding: OnceLock::new(),
         }
     }
 }
@@ -224,6 +235,12 @@ impl Connections {
     /// The other replicas, and the agents that are connected to them.
     pub fn peers(&self) -> &Peers {
         &self.peers
+    }
+
+    /// Sets which connections of agents are believed to be the gateway's own; without it, those whose TLS ends
+    /// here. Only the first call has an effect.
+    pub fn set_binding(&self, rule: BindingRule) {
+        let _ = self.binding.set(rule);
     }
 
     /// Sets where agents that join are remembered. Only the first call has an effect.
@@ -340,20 +357,21 @@ impl Connections {
 
     /// Serves the connection of an agent until it ends. The WebSocket's handshake is done.
     ///
+    /// - `ends_tls`: whether TLS ends at this process.
     /// - `closing`: when the connection is to end.
     ///
     /// # Errors
     /// [`ConnectionError`]: why it ended.
     pub async fn serve<I>(
         &self,
-        io: I,
+        (io, ends_tls): (I, EndsTls),
         address: IpAddr,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_introduced(io, (address, None), closing).await
+        self.serve_introduced((io, ends_tls), (address, None), closing).await
     }
 
     /// As [`Connections::serve`].
@@ -364,7 +382,7 @@ impl Connections {
     /// As there.
     pub async fn serve_introduced<I>(
         &self,
-        io: I,
+        io: (I, EndsTls),
         (address, introduced): (IpAddr, Option<AgentKey>),
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
@@ -380,7 +398,7 @@ impl Connections {
 
     async fn serve_counted<I>(
         &self,
-        io: I,
+        (io, ends_tls): (I, EndsTls),
         (address, introduced): (IpAddr, Option<AgentKey>),
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
@@ -404,7 +422,20 @@ impl Connections {
             () = closing.as_mut() => return Ok(()),
             () = room.gives_way() => return Err(ConnectionError::TooMany),
             ended = driver.as_mut() => return Err(ended.err().map_or(ConnectionError::Slow, ConnectionError::Broken)),
-            proved = timeout(within, self.hello(&mut sender)) => proved.map_err(|_| ConnectionError::Slow)??,
+            proved = timeout(within, self.hello(&mut sender, ends_tls)) => match proved {
+                Err(_) => return Err(ConnectionError::Slow),
+                Ok(Err(error)) => {
+                    // An agent of an earlier version, or behind what the settings do not name, needs the reason.
+                    if let Some(refused) = error.refusal() {
+                        tokio::select! {
+                            _ = driver.as_mut() => {}
+                            _ = timeout(within, ask(&mut sender, "/refused", &refused)) => {}
+                        }
+                    }
+                    return Err(error);
+                }
+                Ok(Ok(proved)) => proved,
+            },
         };
         drop(room);
         let latency = asked.elapsed();
@@ -472,7 +503,11 @@ impl Connections {
     }
 
     /// Has the agent prove its key.
-    async fn hello(&self, sender: &mut SendRequest<RequestBody>) -> Result<(AgentKey, Proof), ConnectionError> {
+    async fn hello(
+        &self,
+        sender: &mut SendRequest<RequestBody>,
+        ends_tls: EndsTls,
+    ) -> Result<(AgentKey, Proof), ConnectionError> {
         let replicas = self.peers.replicas();
         let challenge = Challenge::new(self.replica, replicas).ok_or(ConnectionError::Random)?;
         let response = ask(sender, "/hello", &challenge).await?;
@@ -480,7 +515,8 @@ impl Connections {
             return Err(ConnectionError::Duplicate);
         }
         let proof: Proof = read(response).await?;
-        Ok((proof.verify(&challenge)?, proof))
+        let rule = self.binding.get_or_init(BindingRule::default);
+        Ok((proof.verify(&challenge, (rule, ends_tls))?, proof))
     }
 
     /// Lets an agent with a token join, unless its key is known.

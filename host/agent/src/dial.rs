@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tower::ServiceExt as _;
 use url::Url;
 
-use crate::hello::Introduction;
+use crate::hello::{Channel, Introduction, channel_value};
 use crate::settings::Settings;
 use crate::{CONNECT_PATH, SUBPROTOCOL, api_server, websocket};
 
@@ -84,7 +84,7 @@ impl Gateway {
     pub(crate) async fn connect(
         &self,
         introduction: Option<Introduction>,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+    ) -> Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Channel), Error> {
         let connecting = timeout(CONNECT_WITHIN, self.connect_patiently(introduction));
         connecting.await.map_err(|_| Error::Timeout)?
     }
@@ -92,7 +92,7 @@ impl Gateway {
     async fn connect_patiently(
         &self,
         introduction: Option<Introduction>,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {
+    ) -> Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Channel), Error> {
         let host = self.url.host_str().ok_or(Error::Host)?;
         // A literal IPv6 address has brackets in URLs.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -101,6 +101,10 @@ impl Gateway {
         // Without ALPN, which means HTTP/1.1.
         let config = api_server::client_config(self.authorities.as_deref()).map_err(Error::Authorities)?;
         let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+        let channel = Channel {
+            host: host.to_ascii_lowercase(),
+            value: channel_value(tls.get_ref().1),
+        };
         let path = format!("{}{CONNECT_PATH}", self.url.path().trim_end_matches('/'));
         let mut url = self.url.clone();
         url.set_path(&path);
@@ -118,7 +122,7 @@ impl Gateway {
         let (socket, _) = client_async_with_config(request, tls, Some(websocket::config()))
             .await
             .map_err(failed)?;
-        Ok(websocket::bytes(socket))
+        Ok((websocket::bytes(socket), channel))
     }
 
     /// A connection of TCP to the gateway.

@@ -3,18 +3,20 @@
 //!
 //! | the gateway sends | the agent answers |
 //! |---|---|
-//! | `/hello`: a nonce, and which replica it is | its key, and a signature of the nonce; a join token, if it has one |
+//! | `/hello`: a nonce, and which replica it is | its key, and a signature of the nonce and of the connection; a join token, if it has one |
 //! | `/status`, again and again: which key it knows the agent by, a nonce | a new key, if the old one is old |
 //! | `/refused`: why it does not serve the agent | – |
 //!
 //! Security: a nonce is used once, so that a proof that was seen is worth nothing. Nothing depends on
-//! clocks.
+//! clocks. The signature is also of the connection on which the agent was asked ([`Channel`]), so that nobody
+//! between the two, who has a certificate that the agent trusts, can pass on a gateway's challenge.
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
+use rustls::{ConnectionCommon, ProtocolVersion};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
@@ -34,6 +36,7 @@ const TOKEN_BYTES: usize = 256;
 /// What a signature is for, so that it cannot be one for something else.
 const INTRODUCTION: &[u8] = b"tollgate agent introduction v1\0";
 const HELLO: &[u8] = b"tollgate agent hello v1\0";
+const BOUND: &[u8] = b"tollgate agent hello v2\0";
 const NEW_KEY: &[u8] = b"tollgate agent new key v1\0";
 
 /// How far the clocks of both ends may be apart for an introduction.
@@ -112,11 +115,75 @@ pub(crate) struct Challenge {
     pub(crate) replicas: usize,
 }
 
+/// Label and context of the value that both ends of one connection of TLS 1.3 derive, and nobody else can
+/// (RFC 9266, `tls-exporter`).
+const EXPORTER: &[u8] = b"EXPORTER-Channel-Binding";
+
+/// The value that one connection of TLS 1.3 has, and no other one.
+pub type ChannelValue = [u8; 32];
+
+/// The value of a connection; `None` before TLS 1.3, whose value two connections may share.
+pub fn channel_value<Data>(connection: &ConnectionCommon<Data>) -> Option<ChannelValue> {
+    let is_new = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+    let value = is_new.then(|| connection.export_keying_material([0; 32], EXPORTER, None));
+    value.and_then(Result::ok)
+}
+
+/// The connection on which an agent is asked, as the agent sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Channel {
+    /// The host that the agent dialed, in lower case.
+    pub(crate) host: String,
+    pub(crate) value: Option<ChannelValue>,
+}
+
+/// Which connections of agents a gateway believes to be its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BindingRule {
+    /// The hosts under which agents reach what ends TLS in front of the gateway, in lower case. With them, the
+    /// gateway cannot compare the connection itself.
+    pub hosts: Vec<String>,
+    /// The host of the gateway's public URL: what `hosts` are if the gateway does not end TLS itself.
+    pub public_host: Option<String>,
+    /// Whether agents of earlier versions are served, whose proof is of no connection.
+    pub accepts_unbound: bool,
+}
+
+impl BindingRule {
+    fn permits(&self, channel: &Channel, ends_tls: EndsTls) -> bool {
+        let is_own = matches!(ends_tls, EndsTls::Yes(Some(own)) if Some(own) == channel.value);
+        let has_default = self.hosts.is_empty() && ends_tls == EndsTls::No;
+        let public = self.public_host.iter().filter(|_| has_default);
+        is_own || self.hosts.iter().chain(public).any(|host| *host == channel.host)
+    }
+}
+
+/// Whether the gateway itself ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndsTls {
+    /// It does; the connection has this value, if it has one.
+    Yes(Option<ChannelValue>),
+    /// Something in front of it does.
+    No,
+}
+
+/// The connection that a proof is of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct BoundProof {
+    host: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channel: Option<String>,
+    signature: String,
+}
+
 /// What the agent answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Proof {
     key: String,
+    /// For gateways of earlier versions, which know nothing of `bound`.
     signature: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bound: Option<BoundProof>,
     /// The agent's process. It keeps it when it connects again.
     pub(crate) instance: Uuid,
     /// The cluster's name, as the agent's settings have it.
@@ -165,7 +232,7 @@ pub(crate) struct Refused {
 }
 
 /// Why a proof is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// It is malformed.
     #[error("the proof is malformed")]
@@ -173,6 +240,21 @@ pub enum ProofError {
     /// The signature is not by the key.
     #[error("the signature is not by the key")]
     Signature,
+    /// It is of no connection.
+    #[error(
+        "the agent is of an earlier version, whose proof somebody between it and the gateway could pass on: upgrade the \
+         agent, or set `agents.acceptUnbound: true` at the gateway until that is done"
+    )]
+    Unbound,
+    /// It is of another connection.
+    #[error(
+        "the agent proved its key on another connection, to `{host}`: if TLS ends in front of the gateway there, list \
+         this host in `agents.hosts` of the gateway; if not, somebody is between them"
+    )]
+    OtherConnection {
+        /// The host that the agent dialed.
+        host: String,
+    },
 }
 
 fn nonce() -> Option<String> {
@@ -203,13 +285,37 @@ impl Challenge {
     fn message(&self) -> Vec<u8> {
         [HELLO, self.nonce.as_bytes()].concat()
     }
+
+    fn bound_message(&self, channel: &Channel) -> Vec<u8> {
+        // Neither a nonce nor a host has a NUL, and the value has one length.
+        let value = channel.value.as_ref().map_or(&[][..], |value| &value[..]);
+        [
+            BOUND,
+            self.nonce.as_bytes(),
+            b"\0",
+            channel.host.as_bytes(),
+            b"\0",
+            value,
+        ]
+        .concat()
+    }
 }
 
 impl Proof {
-    pub(crate) fn new(challenge: &Challenge, key: &SigningKey, (cluster, instance): (&str, Uuid)) -> Self {
+    pub(crate) fn new(
+        challenge: &Challenge,
+        key: &SigningKey,
+        channel: &Channel,
+        (cluster, instance): (&str, Uuid),
+    ) -> Self {
         Self {
             key: key.public().to_string(),
             signature: STANDARD.encode(key.sign(&challenge.message())),
+            bound: Some(BoundProof {
+                host: channel.host.clone(),
+                channel: channel.value.map(|value| STANDARD.encode(value)),
+                signature: STANDARD.encode(key.sign(&challenge.bound_message(channel))),
+            }),
             instance,
             cluster: cluster.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -217,8 +323,13 @@ impl Proof {
         }
     }
 
-    /// The key that answered the challenge.
-    pub(crate) fn verify(&self, challenge: &Challenge) -> Result<AgentKey, ProofError> {
+    /// The key that answered the challenge on this connection. [`ProofError::Unbound`] and
+    /// [`ProofError::OtherConnection`] are of an agent that has its key.
+    pub(crate) fn verify(
+        &self,
+        challenge: &Challenge,
+        (rule, ends_tls): (&BindingRule, EndsTls),
+    ) -> Result<AgentKey, ProofError> {
         let is_text = |text: &str| text.len() <= TEXT_BYTES && !text.chars().any(char::is_control);
         let token = self.join_token.as_ref().map_or(0, |token| token.expose_secret().len());
         if !is_text(&self.cluster) || !is_text(&self.version) || token > TOKEN_BYTES {
@@ -226,7 +337,28 @@ impl Proof {
         }
         let key = AgentKey::parse(&self.key).ok_or(ProofError::Malformed)?;
         verify(&key, &challenge.message(), &self.signature)?;
-        Ok(key)
+        let Some(bound) = &self.bound else {
+            return rule.accepts_unbound.then_some(key).ok_or(ProofError::Unbound);
+        };
+        if !is_text(&bound.host) {
+            return Err(ProofError::Malformed);
+        }
+        let value = bound.channel.as_ref().map(|text| {
+            let value = STANDARD.decode(text).ok();
+            value.and_then(|value| ChannelValue::try_from(value).ok())
+        });
+        let channel = Channel {
+            host: bound.host.clone(),
+            value: match value {
+                Some(value) => Some(value.ok_or(ProofError::Malformed)?),
+                None => None,
+            },
+        };
+        verify(&key, &challenge.bound_message(&channel), &bound.signature)?;
+        match rule.permits(&channel, ends_tls) {
+            true => Ok(key),
+            false => Err(ProofError::OtherConnection { host: channel.host }),
+        }
     }
 }
 
@@ -272,7 +404,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
-    use super::{Challenge, Introduction, NewKey, Proof, ProofError, Status};
+    use super::{BindingRule, Challenge, Channel, EndsTls, Introduction, NewKey, Proof, ProofError, Status};
     use crate::key::SigningKey;
 
     fn key() -> SigningKey {
@@ -283,28 +415,113 @@ mod tests {
         Challenge::new(Uuid::nil(), 1).unwrap()
     }
 
+    fn channel(host: &str, value: Option<u8>) -> Channel {
+        Channel {
+            host: host.to_owned(),
+            value: value.map(|value| [value; 32]),
+        }
+    }
+
+    const ENDED_HERE: EndsTls = EndsTls::Yes(Some([1; 32]));
+
+    #[test]
+    fn a_proof_is_for_one_connection() {
+        let own = key();
+        let challenge = challenge();
+        let rule = |hosts: &[&str], public: Option<&str>| BindingRule {
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            public_host: public.map(str::to_owned),
+            accepts_unbound: false,
+        };
+        let (none, listed) = (rule(&[], None), rule(&["gate.example"], None));
+        let public = rule(&[], Some("gate.example"));
+        let (here, gate) = (channel("x.example", Some(1)), channel("gate.example", Some(2)));
+        let (plain, other) = (channel("gate.example", None), channel("evil.example", Some(2)));
+        let before = EndsTls::Yes(None);
+        for (channel, rule, ends_tls, is_permitted) in [
+            // The same connection, whatever it was dialed by.
+            (&here, &none, ENDED_HERE, true),
+            (&here, &listed, ENDED_HERE, true),
+            // Another one, which somebody passed on.
+            (&gate, &none, ENDED_HERE, false),
+            (&gate, &public, ENDED_HERE, false),
+            (&plain, &public, ENDED_HERE, false),
+            (&other, &listed, ENDED_HERE, false),
+            (&other, &public, EndsTls::No, false),
+            // What ends TLS in front of the gateway is known by its host.
+            (&gate, &listed, ENDED_HERE, true),
+            (&gate, &listed, EndsTls::No, true),
+            (&gate, &public, EndsTls::No, true),
+            (&plain, &listed, EndsTls::No, true),
+            // It is not known at all, or TLS 1.2 has no value.
+            (&gate, &none, EndsTls::No, false),
+            (&here, &none, EndsTls::No, false),
+            (&here, &none, before, false),
+            (&plain, &none, before, false),
+        ] {
+            let proof = Proof::new(&challenge, &own, channel, ("prod", Uuid::nil()));
+            let expected = match is_permitted {
+                true => Ok(own.public()),
+                false => Err(ProofError::OtherConnection {
+                    host: channel.host.clone(),
+                }),
+            };
+            assert_eq!(
+                proof.verify(&challenge, (rule, ends_tls)),
+                expected,
+                "{channel:?} {rule:?} {ends_tls:?}"
+            );
+        }
+        // Nobody says another connection than the one that was signed.
+        let mut claimed = Proof::new(&challenge, &own, &gate, ("prod", Uuid::nil()));
+        let mut bound = claimed.bound.take().unwrap();
+        bound.channel = Some(super::STANDARD.encode([1; 32]));
+        claimed.bound = Some(bound);
+        assert_eq!(
+            claimed.verify(&challenge, (&none, ENDED_HERE)),
+            Err(ProofError::Signature)
+        );
+    }
+
+    #[test]
+    fn an_agent_of_an_earlier_version_is_told_so() {
+        let own = key();
+        let challenge = challenge();
+        let mut proof = Proof::new(&challenge, &own, &channel("x", Some(1)), ("prod", Uuid::nil()));
+        proof.bound = None;
+        let mut rule = BindingRule::default();
+        assert_eq!(proof.verify(&challenge, (&rule, ENDED_HERE)), Err(ProofError::Unbound));
+        rule.accepts_unbound = true;
+        assert_eq!(proof.verify(&challenge, (&rule, ENDED_HERE)), Ok(own.public()));
+        assert_eq!(
+            proof.verify(&self::challenge(), (&rule, ENDED_HERE)),
+            Err(ProofError::Signature)
+        );
+    }
+
     #[test]
     fn a_proof_is_for_one_challenge_and_one_key() {
         let (own, other) = (key(), key());
         let challenge = challenge();
-        let proof = Proof::new(&challenge, &own, ("prod", Uuid::nil()));
-        assert_eq!(proof.verify(&challenge), Ok(own.public()));
-        assert_eq!(proof.verify(&self::challenge()), Err(ProofError::Signature));
+        let proof = Proof::new(&challenge, &own, &channel("x", Some(1)), ("prod", Uuid::nil()));
+        let rule = (&BindingRule::default(), ENDED_HERE);
+        assert_eq!(proof.verify(&challenge, rule), Ok(own.public()));
+        assert_eq!(proof.verify(&self::challenge(), rule), Err(ProofError::Signature));
         let claimed = Proof {
             key: other.public().to_string(),
             ..proof.clone()
         };
-        assert_eq!(claimed.verify(&challenge), Err(ProofError::Signature));
+        assert_eq!(claimed.verify(&challenge, rule), Err(ProofError::Signature));
         let broken = Proof {
             signature: "?".to_owned(),
             ..proof.clone()
         };
-        assert_eq!(broken.verify(&challenge), Err(ProofError::Malformed));
+        assert_eq!(broken.verify(&challenge, rule), Err(ProofError::Malformed));
         let loud = Proof {
             cluster: "a\nb".to_owned(),
             ..proof
         };
-        assert_eq!(loud.verify(&challenge), Err(ProofError::Malformed));
+        assert_eq!(loud.verify(&challenge, rule), Err(ProofError::Malformed));
     }
 
     #[test]

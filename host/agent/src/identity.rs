@@ -22,7 +22,7 @@ use uuid::Uuid;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::api_server::ApiServer;
-use crate::hello::{Challenge, Introduction, NewKey, Proof, Status, StatusAnswer};
+use crate::hello::{Challenge, Channel, Introduction, NewKey, Proof, Status, StatusAnswer};
 use crate::key::{NoKey, SigningKey};
 use crate::secret;
 use crate::settings::SecretName;
@@ -151,14 +151,14 @@ impl Identity {
     }
 
     /// Answers the gateway's challenge. `None` if no key was read.
-    pub(crate) async fn proof(&self, challenge: &Challenge) -> Option<Proof> {
+    pub(crate) async fn proof(&self, challenge: &Challenge, channel: &Channel) -> Option<Proof> {
         let who = (self.cluster.as_str(), self.instance);
         match &self.source {
-            Source::Fixed(key) => Some(Proof::new(challenge, key, who)),
+            Source::Fixed(key) => Some(Proof::new(challenge, key, channel, who)),
             Source::Secret { keys, .. } => {
                 let keys = keys.lock().await;
                 let keys = keys.as_ref()?;
-                let mut proof = Proof::new(challenge, &keys.key, who);
+                let mut proof = Proof::new(challenge, &keys.key, channel, who);
                 proof.join_token.clone_from(&keys.join_token);
                 Some(proof)
             }

@@ -28,7 +28,7 @@ use crate::api_server::{self, ApiServer};
 use crate::body::{Content, WithoutEmpty, no_content};
 use crate::file::ReadError;
 use crate::health::{self, Progress};
-use crate::hello::{Challenge, MESSAGE_BYTES, Refused, Status};
+use crate::hello::{Challenge, Channel, MESSAGE_BYTES, Refused, Status};
 use crate::identity::Identity;
 use crate::key::{NoKey, SigningKey};
 use crate::settings::{KeySettings, Settings};
@@ -214,9 +214,9 @@ impl Agent {
             tokio::select! {
                 () = stop.cancelled() => return,
                 connected = self.connect() => match connected {
-                    Ok(io) => {
+                    Ok((io, channel)) => {
                         self.progress.is_idle(number);
-                        outcome = self.serve_once(io, number, (stop, drain)).await;
+                        outcome = self.serve_once((io, channel), number, (stop, drain)).await;
                     }
                     Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
                 },
@@ -248,7 +248,8 @@ impl Agent {
 
     async fn connect(
         &self,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Channel), Box<dyn std::error::Error + Send + Sync>>
+    {
         self.identity.load(&self.api_server).await?;
         let introduction = self.identity.introduction().await;
         Ok(self.gateway.connect(introduction).await?)
@@ -257,14 +258,14 @@ impl Agent {
     /// Serves one connection until it ends, and says in the log why.
     async fn serve_once<I>(
         self: &Arc<Self>,
-        io: I,
+        (io, channel): (I, Channel),
         number: usize,
         stop: (&CancellationToken, Duration),
     ) -> ConnectionOutcome
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let ended = self.serve(io, number, stop).await;
+        let ended = self.serve((io, channel), number, stop).await;
         // What follows may ask the API server.
         self.progress.connects(number);
         let mut state = ConnectionState::default();
@@ -302,16 +303,17 @@ impl Agent {
     /// Serves one connection until it ends.
     pub(crate) async fn serve<I>(
         self: &Arc<Self>,
-        io: I,
+        (io, channel): (I, Channel),
         number: usize,
         (stop, drain): (&CancellationToken, Duration),
     ) -> Result<(), hyper::Error>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let channel = Arc::new(channel);
         let service = service_fn(|request| {
-            let agent = Arc::clone(self);
-            async move { Ok::<_, Infallible>(agent.answer(request, number).await) }
+            let (agent, channel) = (Arc::clone(self), Arc::clone(&channel));
+            async move { Ok::<_, Infallible>(agent.answer(request, (number, &channel)).await) }
         });
         let builder = server_builder();
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
@@ -322,19 +324,19 @@ impl Agent {
         timeout(drain, connection).await.unwrap_or(Ok(()))
     }
 
-    async fn answer(&self, request: Request<Incoming>, number: usize) -> Response<Content> {
+    async fn answer(&self, request: Request<Incoming>, connection: (usize, &Channel)) -> Response<Content> {
         if request
             .uri()
             .authority()
             .is_some_and(|authority| authority == wire::AGENT)
         {
-            return self.answer_gateway(request, number).await;
+            return self.answer_gateway(request, connection).await;
         }
         self.forward(request).await
     }
 
     /// Proves the key, unless another connection has reached the same replica.
-    async fn hello(&self, challenge: &Challenge, number: usize) -> Response<Content> {
+    async fn hello(&self, challenge: &Challenge, (number, channel): (usize, &Channel)) -> Response<Content> {
         tracing::debug!(version = challenge.version, replica = %challenge.replica, "the gateway asks who this is");
         let mut is_duplicate = false;
         // Both connections may ask at once, and one of them is the first.
@@ -351,14 +353,15 @@ impl Agent {
         if is_duplicate {
             return status_only(StatusCode::CONFLICT);
         }
-        match self.identity.proof(challenge).await {
+        match self.identity.proof(challenge, channel).await {
             Some(proof) => json(StatusCode::OK, &proof),
             None => status_only(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 
     /// Answers the gateway's own requests.
-    async fn answer_gateway(&self, request: Request<Incoming>, number: usize) -> Response<Content> {
+    async fn answer_gateway(&self, request: Request<Incoming>, connection: (usize, &Channel)) -> Response<Content> {
+        let (number, _) = connection;
         let path = request.uri().path().to_owned();
         let Ok(content) = Limited::new(request.into_body(), MESSAGE_BYTES).collect().await else {
             return status_only(StatusCode::BAD_REQUEST);
@@ -366,7 +369,7 @@ impl Agent {
         let content = content.to_bytes();
         match path.as_str() {
             "/hello" => match serde_json::from_slice::<Challenge>(&content) {
-                Ok(challenge) => self.hello(&challenge, number).await,
+                Ok(challenge) => self.hello(&challenge, connection).await,
                 Err(_) => status_only(StatusCode::BAD_REQUEST),
             },
             "/status" => {

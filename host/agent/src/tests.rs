@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys, RequestBody, RequestError};
+use crate::hello::{Channel, EndsTls};
 use crate::key::SigningKey;
 use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, Registry, RegistryError};
 use crate::{token, websocket};
@@ -50,7 +51,7 @@ async fn garbage_ends_only_its_own_connection() {
         &[0; 64],
     ] {
         let (mut agent, gateway) = tokio::io::duplex(64 * 1024);
-        let serving = connections.serve(gateway, ADDRESS, pending());
+        let serving = connections.serve((gateway, EndsTls::No), ADDRESS, pending());
         let speaking = async {
             let _ = agent.write_all(garbage).await;
             let mut rest = Vec::new();
@@ -77,6 +78,16 @@ struct Speaker {
 }
 
 /// An end of a connection that proves its key, and answers every other request with its path.
+/// The connection of TLS that every agent of these tests would have.
+const ENDED_HERE: EndsTls = EndsTls::Yes(Some([7; 32]));
+
+fn channel() -> Channel {
+    Channel {
+        host: "gateway".to_owned(),
+        value: Some([7; 32]),
+    }
+}
+
 async fn serve_proofs(
     io: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     speaker: Speaker,
@@ -92,7 +103,7 @@ async fn serve_proofs(
             let answer = match serde_json::from_slice::<Challenge>(&content) {
                 Ok(challenge) => {
                     let instance = uuid::Uuid::from_u128(speaker.instance);
-                    let mut proof = Proof::new(&challenge, &speaker.key, ("prod", instance));
+                    let mut proof = Proof::new(&challenge, &speaker.key, &channel(), ("prod", instance));
                     proof.join_token.clone_from(&speaker.join_token);
                     serde_json::to_vec(&proof).unwrap()
                 }
@@ -130,7 +141,7 @@ async fn connect_as(
     let public = speaker.key.public();
     tokio::spawn(serve_proofs(agent, speaker));
     let all = Arc::clone(connections);
-    let serving = tokio::spawn(async move { all.serve(gateway, ADDRESS, pending()).await });
+    let serving = tokio::spawn(async move { all.serve((gateway, ENDED_HERE), ADDRESS, pending()).await });
     for _ in 0..500 {
         let is_open = connections.statuses(None).iter().any(|status| status.key == public);
         if serving.is_finished() || is_open {
@@ -212,7 +223,11 @@ async fn an_agent_that_proves_nothing_is_given_up() {
         .await
         .unwrap();
     let (io, _) = listener.accept().await.unwrap();
-    let served = tokio::time::timeout(Duration::from_secs(20), connections.serve(io, ADDRESS, pending())).await;
+    let served = tokio::time::timeout(
+        Duration::from_secs(20),
+        connections.serve((io, ENDED_HERE), ADDRESS, pending()),
+    )
+    .await;
     assert!(matches!(served, Ok(Err(ConnectionError::Slow))), "{served:?}");
     drop(silent);
 }

@@ -9,6 +9,10 @@ use url::Url;
 pub struct AgentSettings {
     /// How replicas share agents; each serves only its own when absent.
     pub peers: Option<PeerSettings>,
+    /// The hosts under which agents reach what ends TLS in front of the gateway, in lower case.
+    pub hosts: Vec<String>,
+    /// Whether agents are served whose proof is of no connection, as that of earlier versions.
+    pub accepts_unbound: bool,
 }
 
 /// How replicas reach one another.

@@ -30,6 +30,7 @@ use crate::pipeline::Gateway;
 use crate::sign_in::SignInState;
 use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
+use tollgate_agent::hello::BindingRule;
 use tollgate_cluster::self_check;
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::agent::AgentId;
@@ -178,6 +179,15 @@ impl RunningGateway {
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
+        let agent_settings = config.agents.clone().unwrap_or_default();
+        let console = config.authentication.console.as_ref();
+        agents.set_binding(BindingRule {
+            hosts: agent_settings.hosts,
+            public_host: console
+                .and_then(|console| console.url.host_str())
+                .map(str::to_ascii_lowercase),
+            accepts_unbound: agent_settings.accepts_unbound,
+        });
         let store = open_store(&config, &metrics, &admin_listener).await?;
         let sessions = match &store {
             Some(store) => sessions(&config, store, (&clock, &metrics), &admin_listener).await?,

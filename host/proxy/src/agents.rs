@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::forward::{Body, HANDOVER};
 use crate::server::Client;
 use tollgate_agent::connections::ConnectionError;
-use tollgate_agent::hello::Introduction;
+use tollgate_agent::hello::{Introduction, ProofError};
 use tollgate_agent::{Connections, NotAnAgent};
 
 /// Answers the handshake of an agent, and serves it from then on. Whether it is served at all is decided when
@@ -33,11 +33,14 @@ pub fn accept(
         let closing = client.peer().closing().cancelled();
         let key = introduction.and_then(|introduction| connections.known_key(&introduction));
         match connections
-            .serve_introduced(TokioIo::new(io), (address, key), closing)
+            .serve_introduced((TokioIo::new(io), client.peer().ends_tls()), (address, key), closing)
             .await
         {
             Ok(()) => tracing::info!(%address, "an agent has disconnected"),
             Err(ConnectionError::Duplicate) => tracing::debug!(%address, "an agent looks for another replica"),
+            Err(error @ ConnectionError::Proof(ProofError::Unbound | ProofError::OtherConnection { .. })) => {
+                tracing::warn!(%address, %error, "an agent is not served");
+            }
             // Strangers cause as many of these as they like; the metric counts them.
             Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) => {
                 tracing::debug!(%address, %error, "nobody proved a key");

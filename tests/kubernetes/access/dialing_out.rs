@@ -35,7 +35,8 @@ impl Remote {
         let server = cluster.url().to_owned();
         let fixture = Fixture::start_with(|layout| {
             layout.run_in_network(&network);
-            layout.settings(json!({"agents": {}}));
+            // The name of the balancer that some tests have.
+            layout.settings(json!({"agents": {"hosts": ["localhost"]}}));
             layout.cluster("people", &with_agent(&server, &json!({})));
             // The other one is not part of this.
             layout.cluster("robots", &with_agent("https://robots.clusters.invalid", &json!({})));

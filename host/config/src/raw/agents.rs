@@ -11,6 +11,10 @@ use crate::{AgentSettings, PeerSettings};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAgents {
     peers: Option<RawPeers>,
+    #[serde(default)]
+    hosts: Vec<String>,
+    #[serde(default)]
+    accept_unbound: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +38,22 @@ impl RawAgents {
                 url
             }),
         });
-        AgentSettings { peers }
+        let host = |text: &String| {
+            // As it stands in the URL that an agent dials, without a port.
+            let host = url::Host::parse(text)
+                .ok()
+                .map(|host| host.to_string().to_ascii_lowercase());
+            if host.is_none() {
+                let message = format!("`{text}` is not a host such as `tollgate.example.com`, without scheme and port");
+                validator.error("agents.hosts", &message);
+            }
+            host
+        };
+        AgentSettings {
+            peers,
+            hosts: self.hosts.iter().filter_map(host).collect(),
+            accepts_unbound: self.accept_unbound,
+        }
     }
 }
 
@@ -55,11 +74,17 @@ mod tests {
     fn peers_are_read_and_mistakes_named() {
         let (agents, findings) = read("{}");
         assert_eq!((agents.unwrap().peers, findings), (None, vec![]));
+        let (agents, findings) = read("{hosts: [Gate.Example, '10.0.0.7', '[::1]'], acceptUnbound: true}");
+        let agents = agents.unwrap();
+        assert_eq!(agents.hosts, ["gate.example", "10.0.0.7", "[::1]"], "{findings:?}");
+        assert!(agents.accepts_unbound);
         let (agents, _) = read("{peers: {listen: '0.0.0.0:8445', url: 'https://10.0.0.7:8445'}}");
         let peers = agents.unwrap().peers.unwrap();
         assert_eq!((peers.listen.port(), peers.url.unwrap().port()), (8445, Some(8445)));
         for (section, expected) in [
             ("{peers: {listen: x}}", "agents.peers.listen"),
+            ("{hosts: ['gate.example:443']}", "agents.hosts"),
+            ("{hosts: ['https://gate.example']}", "agents.hosts"),
             ("{peers: {listen: '0.0.0.0:1', url: 'http://a'}}", "agents.peers.url"),
             ("{peers: {listen: '0.0.0.0:1', url: 'https://a/b'}}", "agents.peers.url"),
             ("{peer: {}}", "unknown field"),

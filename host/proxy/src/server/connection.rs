@@ -149,7 +149,7 @@ pub(super) async fn run<H: Handler>(
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
-            Some(tls) => handshake(tls, stream, bound, Either::Left).await,
+            Some(tls) => handshake(tls, stream, (bound, &peer), Either::Left).await,
         }
     };
     let detected = tokio::select! {

@@ -10,7 +10,9 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::Certificates;
+use super::peer::Peer;
 use super::socket::{Socket, TlsSocket};
+use tollgate_agent::hello::channel_value;
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,7 +34,7 @@ pub(super) enum ProtocolDetection {
 pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Certificates,
     stream: S,
-    bound: Duration,
+    (bound, peer): (Duration, &Peer),
     kind: fn(Box<TlsStream<S>>) -> TlsSocket,
 ) -> io::Result<ProtocolDetection> {
     let accepted = timeout(bound, tls.acceptor().accept(stream)).await;
@@ -40,6 +42,7 @@ pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
         Ok(stream) => stream,
         Err(error) => return Ok(ProtocolDetection::FailedHandshake(error)),
     };
+    peer.set_channel_value(channel_value(stream.get_ref().1));
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let mut read = BytesMut::new();
     let is_connect = is_http2 && timeout(bound, begins_with_connect(&mut stream, &mut read)).await??;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ConnectionSlot;
 use super::client::{Client, ConnectionSource};
+use tollgate_agent::hello::{ChannelValue, EndsTls};
 use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
 /// A logical clock of what happens to peers. Only the order matters, to know which of two was idle
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     /// The logical time at which it was accepted or its last request ended. Lower is longer ago.
     idle_since: AtomicU64,
     authenticated: AtomicBool,
+    /// Of the connection of TLS, once it is there; `None` in it before TLS 1.3.
+    channel_value: OnceLock<Option<ChannelValue>>,
     /// Number of requests before the one whose fields were refused.
     refused_after: AtomicU64,
     /// A response to HTTP/1.0 has started, so the end of the connection may mark its end.
@@ -111,6 +114,7 @@ impl Peer {
             requests_started: AtomicU64::new(0),
             idle_since: AtomicU64::new(tick()),
             authenticated: AtomicBool::new(false),
+            channel_value: OnceLock::new(),
             refused_after: AtomicU64::new(u64::MAX),
             http10: AtomicBool::new(false),
             deadlines: OnceLock::new(),
@@ -144,6 +148,19 @@ impl Peer {
     }
 
     /// Cancelled when everything of this connection must end at once.
+    /// Sets the value of the connection of TLS that was made. Only the first call has an effect.
+    pub(super) fn set_channel_value(&self, value: Option<ChannelValue>) {
+        let _ = self.channel_value.set(value);
+    }
+
+    /// Whether TLS ends here, whatever a trusted proxy says of its clients.
+    pub(crate) fn ends_tls(&self) -> EndsTls {
+        match self.transport {
+            Transport::Tls => EndsTls::Yes(self.channel_value.get().copied().flatten()),
+            Transport::Plain => EndsTls::No,
+        }
+    }
+
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
