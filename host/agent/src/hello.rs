@@ -400,6 +400,8 @@ impl NewKey {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use http::{HeaderMap, HeaderValue};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
@@ -475,7 +477,7 @@ mod tests {
         // Nobody says another connection than the one that was signed.
         let mut claimed = Proof::new(&challenge, &own, &gate, ("prod", Uuid::nil()));
         let mut bound = claimed.bound.take().unwrap();
-        bound.channel = Some(super::STANDARD.encode([1; 32]));
+        bound.channel = Some(STANDARD.encode([1; 32]));
         claimed.bound = Some(bound);
         assert_eq!(
             claimed.verify(&challenge, (&none, ENDED_HERE)),
