@@ -175,7 +175,7 @@ impl FloodClient {
             ENDPOINTS[endpoint],
             Endpoint::Connection | Endpoint::Handshake | Endpoint::Admission
         );
-        if visit % 2 == 0 || is_alone {
+        if visit.is_multiple_of(2) || is_alone {
             let octets = [127, 9, endpoint, 1 + network].map(|octet| u8::try_from(octet).unwrap());
             return Self {
                 local: octets.into(),

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::sync::Mutex;
 
 use super::{AuthorityFile, FollowedFile, Reread as _, authority_ends, reread, unusable};
 use rustls::client::danger::ServerCertVerifier as _;
+
+/// The list of followed files is one of the process, and each of these tests reads all of them again.
+static LIST: Mutex<()> = Mutex::const_new(());
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -40,6 +44,7 @@ fn number(path: &Path) -> Result<Arc<FollowedFile<u32>>, String> {
 
 #[test]
 fn content_that_cannot_be_used_changes_nothing_and_is_said() {
+    let _alone = LIST.blocking_lock();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let error = number(&path).unwrap_err();
@@ -78,6 +83,7 @@ fn content_that_cannot_be_used_changes_nothing_and_is_said() {
 
 #[test]
 fn a_handshake_trusts_the_authorities_that_the_file_has_now() {
+    let _alone = LIST.blocking_lock();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let (first, second) = (Authority::new("first"), Authority::new("second"));
@@ -104,6 +110,7 @@ fn a_handshake_trusts_the_authorities_that_the_file_has_now() {
 
 #[tokio::test]
 async fn files_are_read_again_and_again() {
+    let _alone = LIST.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, "1").unwrap();
