@@ -8,7 +8,7 @@
 //! | `/refused`: why it does not serve the agent | – |
 //!
 //! Security: a nonce is used once, so that a proof that was seen is worth nothing. Nothing depends on
-//! clocks. The signature is also of the connection on which the agent was asked ([`Channel`]), so that nobody
+//! clocks. The signature is also of the connection on which the agent was asked (`Channel`), so that nobody
 //! between the two, who has a certificate that the agent trusts, can pass on a gateway's challenge.
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};

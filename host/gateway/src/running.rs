@@ -69,7 +69,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// The longest time that [`RunningGateway::stop`] and the end of the process take after the drain: to cut
 /// connections (2 s), to complete changes of sets, to write audit events, to revoke credentials, to write the
-/// last decisions and metrics ([`FLUSH`] each), and for threads that block (2 s). A supervisor that kills the
+/// last decisions and metrics (`FLUSH` each), and for threads that block (2 s). A supervisor that kills the
 /// process earlier loses what is in memory.
 pub const AFTER_DRAIN: Duration = Duration::from_secs(30);
 

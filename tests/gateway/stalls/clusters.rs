@@ -72,7 +72,9 @@ async fn site(setup: &mut Setup, sign: Sign, meanwhile: Meanwhile) -> Site {
         is_asked_before: true,
         meanwhile,
     };
-    let settings = json!({"listen": public, "clusters": {"forward": true}});
+    let settings = json!({
+        "listen": public, "clusters": {"forward": true}, "agents": {"hosts": ["127.0.0.1"]},
+    });
     let dependency = Dependency {
         needs: Some(needs),
         kept: vec![Box::new(agent), Box::new(folder)],
