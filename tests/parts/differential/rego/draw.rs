@@ -526,7 +526,7 @@ impl Scope<'_> {
                 .filter(|rule| rule.arity.is_none() && rule.gives != Bool);
             let holding: Vec<Declared> = holding.cloned().collect();
             if !holding.is_empty() {
-                let name = self.random.pick(&holding).name.clone();
+                let name = self.random.pick(&holding).name;
                 let index = self.pick(&["input.user", "input.replicas", "input.sizes[0]", "input.groups[0]"]);
                 return Some(format!("data.example.{name}[{index}]"));
             }
