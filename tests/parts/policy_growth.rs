@@ -167,12 +167,13 @@ fn names_do_not_hide_doubling() {
         "NEW := [y | y := [[y, y] | some y in [X]]]\n",
         "NEW := y if {\n\ty := X\n\tz := [y | y := [y, y]]\n\tcount(z) > 0\n} else := [X, X]\n",
         // The inner `i` is a new variable, because the outer one is declared after it.
-        "NEW := z if {\n\tz := [X | data.t.numbers[i]]\n\ti := 1\n\ti == 1\n}\n",
+        "NEW := z if {\n\tz := [X | t[i]]\n\ti := 1\n\ti == 1\n}\n",
         // An index with the name of another function's argument.
-        "NEW := [X | data.t.numbers[n]]\n\nother_NEW(n) := n\n",
-        "NEW := z if {\n\tevery i in [1] {\n\t\ti == 1\n\t}\n\tz := [X | data.t.numbers[i]]\n}\n",
+        "NEW := [X | t[n]]\n\nother_NEW(n) := n\n",
+        "NEW := z if {\n\tevery i in [1] {\n\t\ti == 1\n\t}\n\tz := [X | t[i]]\n}\n",
     ] {
         let rules = nested_rules(26, "input.request.path", &|name| level.replace('X', name));
+        let rules = format!("t := data.t.numbers\n\n{rules}");
         refused("x26 != 1", &rules, TOO_LARGE);
     }
     let level = "NEW := y if y = [[y, y] | [y] = [X]]\n";

@@ -653,6 +653,16 @@ impl<'a> Checker<'a> {
             let names = variables(index);
             !names.is_empty() && names.iter().all(is_free)
         };
+        let whole = below.iter().map(|name| Step::Fixed(name));
+        let whole = whole.chain(steps.iter().skip_while(|step| step.index().is_none()).copied());
+        if takes_text_as_position(self.data, whole, iterates) {
+            let name = path.join(".");
+            let message = format!("`{name}` would take a text such as \"0\" for the first item of a list");
+            let hint = "give the list a name first: `x := data.list`, then `x[…]`";
+            self.found
+                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            return;
+        }
         if dynamic.all(iterates) {
             return;
         }
@@ -792,6 +802,38 @@ fn key_text(key: &Expr) -> String {
     };
     let parts: Vec<String> = syntax::parts(key).exprs.into_iter().map(key_text).collect();
     format!("{name}({})", parts.join(","))
+}
+
+/// Whether a step that may be the text of a number meets a list. In data OPA takes such a text for a
+/// position, and the engine does not.
+fn takes_text_as_position<'a>(
+    data: &Json,
+    steps: impl Iterator<Item = Step<'a>>,
+    iterates: impl Fn(&Expr) -> bool,
+) -> bool {
+    let mut at = vec![data];
+    for step in steps {
+        let may_be_text = match step {
+            Step::Fixed(name) => name.parse::<i64>().is_ok(),
+            Step::Index(index) => !matches!(index, Expr::Number { .. }) && !iterates(index),
+        };
+        if may_be_text && at.iter().any(|data| data.is_array()) {
+            return true;
+        }
+        at = match step {
+            Step::Fixed(name) => at.into_iter().filter_map(|data| data.get(name)).collect(),
+            Step::Index(_) => at.into_iter().flat_map(items).collect(),
+        };
+    }
+    false
+}
+
+fn items(data: &Json) -> Vec<&Json> {
+    match data {
+        Json::Object(fields) => fields.values().collect(),
+        Json::Array(items) => items.iter().collect(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => Vec::new(),
+    }
 }
 
 fn has_number_as_key(data: &Json) -> bool {

@@ -69,6 +69,7 @@ pub(super) fn parts(expr: &Expr) -> Parts<'_> {
 }
 
 /// One step of a reference after its first name.
+#[derive(Clone, Copy)]
 pub(super) enum Step<'a> {
     /// `.key` or `["key"]`.
     Fixed(&'a str),

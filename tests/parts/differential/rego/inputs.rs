@@ -14,6 +14,8 @@ pub(super) const WORDS: &[&str] = &[
     "admin",
     "a",
     "",
+    "0",
+    "1",
     "10",
     "7",
     "-1",

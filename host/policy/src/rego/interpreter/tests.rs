@@ -496,6 +496,10 @@ fn what_the_engine_reads_otherwise_than_opa_is_refused() {
     let key = "would find a key such as";
     refused("data.names.by_number[X] == \"one\"", "", key);
     refused("data[\"names\"].by_number[X] == \"one\"", "", key);
+    let position = "for the first item of a list";
+    refused("data.names.list[X] == \"a\"", "", position);
+    refused("data.names.list[\"0\"] == \"a\"", "", position);
+    refused("data.names.list[\"+1\"] == X", "", position);
     let overlapping = "is below a rule";
     refused(
         "r.b.c[X]",
@@ -532,7 +536,9 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
         ("not X[method]", "method := \"a\"", json!({"a": true}), true),
         ("member", "member if \"a\" in X", json!(["b"]), true),
         ("y := 1 in [1, 2]\n\ty == false", "", json!(1), true),
-        ("data.names.list[X] == \"b\"", "", json!(0), true),
+        ("l := data.names.list\n\tl[X] == \"b\"", "", json!(0), true),
+        ("data.names.list[1] == \"b\"", "", json!(0), false),
+        ("data.names.list[_] == X", "", json!("b"), false),
         (
             "d",
             "other[k] := 1 if some k in [\"1\"]\n\nd if data.tollgate.extensions.other[X]",
@@ -561,7 +567,7 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
         ),
         ("m := data.names.by_number\n\tm[X] == \"one\"", "", json!(1), true),
         ("m := data.names.by_number\n\tm[X] == \"one\"", "", json!("1"), false),
-        ("n.list[X] == \"b\"", "", json!(1), false),
+        ("l := n.list\n\tl[X] == \"b\"", "", json!(1), false),
     ] {
         let mut source = source(deny, rules);
         source.files[0].text = source.files[0]
