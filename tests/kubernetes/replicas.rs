@@ -179,7 +179,7 @@ async fn cut_off(mode: Mode) {
     // It authenticates nobody, not even with cached credentials.
     for token in [&token, &kept] {
         let status = replicas.read(&replicas.other, token).await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     }
     // The other replica has the store, and its streams stay open.
     assert_eq!(replicas.fixture.gateway.readiness().await.0, 200);

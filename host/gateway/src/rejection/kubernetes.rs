@@ -30,7 +30,7 @@ pub(super) fn access_error(error: &access::Error) -> ErrorResponse {
         Error::JobNotAllowed => denied(StatusCode::FORBIDDEN, "job_not_allowed", error.to_string()),
         Error::Unavailable { .. } => {
             let text = "failed to authorize the user session";
-            failed(StatusCode::SERVICE_UNAVAILABLE, "access_unavailable", text).retry_after(Some(1))
+            failed(StatusCode::INTERNAL_SERVER_ERROR, "access_unavailable", text)
         }
     }
 }

@@ -18,7 +18,7 @@ pub enum Error {
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
-    /// The platform or the store could not answer. Never cached. (503)
+    /// The platform or the store could not answer. Never cached. (500)
     /// The text is for operators and has no secrets.
     #[error("access cannot be decided: {0}")]
     Unavailable(String),
