@@ -811,12 +811,15 @@ fn takes_text_as_position<'a>(
     steps: impl Iterator<Item = Step<'a>>,
     iterates: impl Fn(&Expr) -> bool,
 ) -> bool {
+    let may_be_text = |step: &Step<'a>| match step {
+        Step::Fixed(name) => name.parse::<i64>().is_ok(),
+        Step::Index(index) => !matches!(index, Expr::Number { .. }) && !iterates(index),
+    };
+    let mut steps: Vec<_> = steps.map(|step| (step, may_be_text(&step))).collect();
+    // Most references have no such step, and the data can be large.
+    while steps.pop_if(|(_, may_be_text)| !*may_be_text).is_some() {}
     let mut at = vec![data];
-    for step in steps {
-        let may_be_text = match step {
-            Step::Fixed(name) => name.parse::<i64>().is_ok(),
-            Step::Index(index) => !matches!(index, Expr::Number { .. }) && !iterates(index),
-        };
+    for (step, may_be_text) in steps {
         if may_be_text && at.iter().any(|data| data.is_array()) {
             return true;
         }
@@ -837,13 +840,9 @@ fn items(data: &Json) -> Vec<&Json> {
 }
 
 fn has_number_as_key(data: &Json) -> bool {
-    match data {
-        Json::Object(fields) => fields
-            .iter()
-            .any(|(key, value)| key.parse::<f64>().is_ok() || has_number_as_key(value)),
-        Json::Array(items) => items.iter().any(has_number_as_key),
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
-    }
+    let is_number = |key: &String| key.parse::<f64>().is_ok();
+    let is_here = data.as_object().is_some_and(|fields| fields.keys().any(is_number));
+    is_here || items(data).into_iter().any(has_number_as_key)
 }
 
 /// The names in an expression that is a pattern.
