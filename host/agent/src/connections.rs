@@ -31,14 +31,14 @@ use crate::hello::{
     BindingRule, Challenge, EndsTls, Introduction, MESSAGE_BYTES, Proof, ProofError, Refused, Status, StatusAnswer,
 };
 use crate::peers::{Peers, RemoteAgent};
-use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, NoRegistry, Registry, RegistryError};
+use crate::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, NoRegistry, Registry, RegistryError};
 use crate::traffic::Counted;
 use crate::{limits, token, websocket, wire};
 use tollgate_core::agent::{AgentKey, ClusterAgent};
 
 mod client;
 mod state;
-mod unproved;
+pub(crate) mod unproved;
 
 pub use client::{AgentClient, AgentSender, RequestError, StreamPermit};
 use state::{Connection, State};
@@ -248,7 +248,7 @@ impl Connections {
         let _ = self.registry.set(registry);
     }
 
-    fn registry(&self) -> &dyn Registry {
+    pub(crate) fn registry(&self) -> &dyn Registry {
         const NONE: NoRegistry = NoRegistry;
         self.registry.get().map_or(&NONE, |registry| &**registry)
     }
@@ -391,7 +391,7 @@ impl Connections {
     {
         let ended = self.serve_counted(io, (address, introduced), closing).await;
         if let Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) = &ended {
-            self.registry().count_refusal(error.reason());
+            self.registry().count_refusal(Expected::Agent, error.reason());
         }
         ended
     }

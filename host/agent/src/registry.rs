@@ -83,11 +83,20 @@ pub trait Registry: Debug + Send + Sync {
     /// [`RegistryError`].
     fn replace(&self, agent: AgentIdentity, new: AgentKey) -> BoxFuture<'_, Result<(), RegistryError>>;
 
-    /// Counts a connection that ended before anybody proved a key.
-    fn count_refusal(&self, reason: &'static str);
+    /// Counts a connection that ended before anybody proved to be what is connected there.
+    fn count_refusal(&self, expected: Expected, reason: &'static str);
 
     /// Records what happened.
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()>;
+}
+
+/// Who connects at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Agents of clusters.
+    Agent,
+    /// Other replicas of the gateway.
+    Replica,
 }
 
 /// Remembers nothing: agents are those whose keys the Secrets of clusters name.
@@ -103,7 +112,7 @@ impl Registry for NoRegistry {
         Box::pin(std::future::ready(Err(RegistryError::Closed)))
     }
 
-    fn count_refusal(&self, _: &'static str) {}
+    fn count_refusal(&self, _: Expected, _: &'static str) {}
 
     fn record(&self, _: AgentEvent, _: AgentIdentity) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys, RequestBody, RequestError};
 use crate::hello::{Channel, EndsTls};
 use crate::key::SigningKey;
-use crate::registry::{AgentEvent, AgentIdentity, JoinRequest, Registry, RegistryError};
+use crate::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
 use crate::{token, websocket};
 use tollgate_core::agent::{AgentKey, ClusterAgent, JoinToken};
 
@@ -234,9 +234,9 @@ async fn an_agent_that_proves_nothing_is_given_up() {
 
 /// Remembers in memory.
 #[derive(Debug, Default)]
-struct Memory {
+pub(crate) struct Memory {
     spent: Mutex<HashMap<[u8; 32], AgentKey>>,
-    refusals: Mutex<Vec<&'static str>>,
+    pub(crate) refusals: Mutex<Vec<&'static str>>,
 }
 
 impl Registry for Memory {
@@ -253,7 +253,7 @@ impl Registry for Memory {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn count_refusal(&self, reason: &'static str) {
+    fn count_refusal(&self, _: Expected, reason: &'static str) {
         self.refusals.lock().unwrap().push(reason);
     }
 

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use tollgate_agent::Connections;
 use tollgate_agent::connections::{AgentStatus, JoinedKeys};
 use tollgate_agent::peers::{self, CertificateHash, Identity, RemoteAgent, Replica};
-use tollgate_agent::registry::{AgentEvent, AgentIdentity, JoinRequest, Registry, RegistryError};
+use tollgate_agent::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
 use tollgate_config::{Config, PeerSettings};
 use tollgate_core::agent::AgentKey;
 use tollgate_identity::clock::Clock;
@@ -161,8 +161,12 @@ impl Registry for AgentRegistry {
         })
     }
 
-    fn count_refusal(&self, reason: &'static str) {
-        self.metrics.count_agent_event("agent.refused", reason);
+    fn count_refusal(&self, expected: Expected, reason: &'static str) {
+        let event = match expected {
+            Expected::Agent => "agent.refused",
+            Expected::Replica => "replica.refused",
+        };
+        self.metrics.count_agent_event(event, reason);
     }
 
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()> {

@@ -17,8 +17,8 @@ use tollgate_core::address::client_network;
 use tollgate_core::agent::AgentKey;
 
 /// Connections of strangers, over all clients and of one. In IPv6 a client is a /64.
-pub(super) const STRANGERS: usize = 256;
-pub(super) const STRANGERS_OF_CLIENT: usize = 16;
+pub(crate) const STRANGERS: usize = 256;
+pub(crate) const STRANGERS_OF_CLIENT: usize = 16;
 /// Connections of agents whose key is known, over all and of one key.
 const KNOWN: usize = 4_096;
 const KNOWN_OF_KEY: usize = 4;
@@ -31,7 +31,7 @@ enum Owner {
 }
 
 #[derive(Debug)]
-pub(super) struct Unproved {
+pub(crate) struct Unproved {
     strangers: Mutex<Table>,
     known: Mutex<Table>,
 }
@@ -48,7 +48,7 @@ struct Table {
 
 /// Room for one connection, until dropped.
 #[derive(Debug)]
-pub(super) struct Room<'a> {
+pub(crate) struct Room<'a> {
     table: &'a Mutex<Table>,
     number: u64,
     gives_way: CancellationToken,
@@ -65,14 +65,14 @@ impl Default for Unproved {
 
 impl Unproved {
     /// Lets strangers have at most this many.
-    pub(super) fn limit_strangers(&self, limit: usize) {
+    pub(crate) fn limit_strangers(&self, limit: usize) {
         lock(&self.strangers).limit = limit.clamp(1, STRANGERS);
     }
 
     /// Makes room for a connection.
     ///
     /// - `key`: the key that signed the first request, if it is known.
-    pub(super) fn enter(&self, address: IpAddr, key: Option<AgentKey>) -> Room<'_> {
+    pub(crate) fn enter(&self, address: IpAddr, key: Option<AgentKey>) -> Room<'_> {
         let (table, owner) = match key {
             Some(key) => (&self.known, Owner::Key(key)),
             None => (&self.strangers, Owner::Client(client_network(address))),
@@ -140,7 +140,7 @@ impl Table {
 
 impl Room<'_> {
     /// Waits until the connection has to give way to another one.
-    pub(super) async fn gives_way(&self) {
+    pub(crate) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
     }
 }

@@ -1,7 +1,11 @@
 //! Passes requests of other replicas to the agents that are connected to this one.
+//!
+//! Security: connections without a finished handshake are bounded as those of agents without a proof, in a
+//! table of their own. What is refused is counted, and not logged: anybody can cause it.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,11 +22,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use uuid::Uuid;
 
 use super::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
 use crate::body::{Content, WithoutEmpty, no_content};
+use crate::connections::unproved::Unproved;
 use crate::connections::{Connections, StreamPermit};
+use crate::registry::Expected;
 use crate::serve::{copy_upgraded, server_builder};
 
 /// How long a peer may take for its handshake.
@@ -44,6 +51,7 @@ pub async fn serve(
     drain: Duration,
 ) -> Result<Infallible, IdentityError> {
     let peers = connections.peers().certificates();
+    let unproved = Arc::new(Unproved::default());
     let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
     let mut serving = tokio::task::JoinSet::new();
     loop {
@@ -52,12 +60,18 @@ pub async fn serve(
             Some(_) = serving.join_next() => continue,
         };
         match accepted {
-            Ok((tcp, _)) => {
-                serving.spawn(serve_peer(
-                    tcp,
-                    (acceptor.clone(), peers.clone(), drain),
-                    Arc::clone(&connections),
-                ));
+            Ok((tcp, address)) => {
+                let (acceptor, peers) = (acceptor.clone(), peers.clone());
+                let (unproved, connections) = (Arc::clone(&unproved), Arc::clone(&connections));
+                serving.spawn(async move {
+                    match handshake(tcp, address.ip(), &acceptor, &unproved).await {
+                        Ok(stream) => serve_peer(stream, (address, peers, drain), connections).await,
+                        Err(reason) => {
+                            tracing::debug!(peer = %address, reason, "refused at the peers' listener");
+                            connections.registry().count_refusal(Expected::Replica, reason);
+                        }
+                    }
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "a peer cannot be accepted");
@@ -67,18 +81,33 @@ pub async fn serve(
     }
 }
 
-async fn serve_peer(
+/// Proves that a peer is connected.
+///
+/// # Errors
+/// A stable reason why it is none.
+async fn handshake(
     tcp: TcpStream,
-    (acceptor, mut peers, drain): (TlsAcceptor, watch::Receiver<HashSet<CertificateHash>>, Duration),
+    address: IpAddr,
+    acceptor: &TlsAcceptor,
+    unproved: &Unproved,
+) -> Result<TlsStream<TcpStream>, &'static str> {
+    let room = unproved.enter(address, None);
+    let _ = tcp.set_nodelay(true);
+    tokio::select! {
+        () = room.gives_way() => Err("too_many"),
+        accepted = timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)) => match accepted {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(_)) => Err("handshake_failed"),
+            Err(_) => Err("no_handshake_in_time"),
+        },
+    }
+}
+
+async fn serve_peer(
+    stream: TlsStream<TcpStream>,
+    (peer, mut peers, drain): (SocketAddr, watch::Receiver<HashSet<CertificateHash>>, Duration),
     connections: Arc<Connections>,
 ) {
-    let _ = tcp.set_nodelay(true);
-    let peer = tcp.peer_addr().ok();
-    let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::warn!(?peer, %error, "refused at the peers' listener"),
-        Err(_) => return tracing::warn!(?peer, "no handshake in time at the peers' listener"),
-    };
     let (_, tls) = stream.get_ref();
     let Some(certificate) = tls.peer_certificates().and_then(<[_]>::first).map(CertificateHash::of) else {
         return;
@@ -97,8 +126,8 @@ async fn serve_peer(
         sleep(drain).await;
     };
     tokio::select! {
-        served = serving => tracing::debug!(?peer, ?served, "a peer has disconnected"),
-        () = removed => tracing::info!(?peer, "the connection of a replica that was removed has ended"),
+        served = serving => tracing::debug!(%peer, ?served, "a peer has disconnected"),
+        () = removed => tracing::info!(%peer, "the connection of a replica that was removed has ended"),
     }
 }
 
@@ -177,6 +206,7 @@ impl Body for Held {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -192,6 +222,9 @@ mod tests {
     use super::super::{Identity, Replica};
     use super::serve;
     use crate::connections::Connections;
+    use crate::connections::unproved::STRANGERS_OF_CLIENT;
+    use crate::registry::Registry;
+    use crate::tests::Memory;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -205,14 +238,17 @@ mod tests {
         stream
     }
 
-    #[tokio::test]
-    async fn what_a_removed_replica_has_open_ends() {
-        let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
-        let replica = |identity: &Identity, id| Replica {
+    fn replica(identity: &Identity, id: u128) -> Replica {
+        Replica {
             id: Uuid::from_u128(id),
             url: Url::parse("https://127.0.0.1:1").unwrap(),
             certificate: identity.certificate(),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_removed_replica_has_open_ends() {
+        let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
         let connections = Arc::new(Connections::default());
         let peers = connections.peers();
         peers.set_identity(Arc::clone(&own));
@@ -237,6 +273,52 @@ mod tests {
         while let Ok(read) = timeout(Duration::from_millis(100), of_stays.read(&mut buffer)).await {
             assert_ne!(read.unwrap(), 0, "a replica that is a peer is served");
         }
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn strangers_keep_no_replica_out() {
+        let [own, known, unknown] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
+        let registry = Arc::new(Memory::default());
+        let connections = Arc::new(Connections::default());
+        connections.set_registry(Arc::clone(&registry) as Arc<dyn Registry>);
+        connections.peers().set_identity(Arc::clone(&own));
+        connections.peers().set(vec![replica(&known, 1)], Vec::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(
+            listener,
+            Arc::clone(&own),
+            Arc::clone(&connections),
+            Duration::ZERO,
+        ));
+
+        // More than one address may have, and none of them says anything.
+        let mut silent = Vec::new();
+        for _ in 0..=STRANGERS_OF_CLIENT {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let _served = connect(&known, &own, address).await;
+        let mut refused = silent.remove(0);
+        let ended = timeout(PATIENCE, refused.read_u8())
+            .await
+            .expect("the oldest gives way");
+        ended.unwrap_err();
+        // A certificate that nobody has is refused when the client has sent it.
+        let config = unknown.client_config(own.certificate()).unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let connecting = TlsConnector::from(Arc::new(config)).connect(server_name().unwrap(), tcp);
+        let mut stream = connecting.await.unwrap();
+        let ended = timeout(PATIENCE, stream.read_u8()).await.expect("an alert");
+        ended.unwrap_err();
+        drop(silent);
+        let expected = HashSet::from(["too_many", "handshake_failed"]);
+        let seen = async {
+            while !expected.is_subset(&registry.refusals.lock().unwrap().iter().copied().collect()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, seen).await.expect("refusals are counted");
         serving.abort();
     }
 }
