@@ -12,7 +12,7 @@ use clap::ValueEnum;
 
 use crate::differential::seed_or_clock;
 use crate::test::{self, DOORS, IDLE};
-use crate::{languages, plugins, setup};
+use crate::{compare, languages, plugins, setup};
 
 /// Runs every test many times, and the machines with large numbers of random inputs.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,8 @@ enum Step {
     Admission,
     /// Each fuzz target for five minutes.
     Fuzz,
-    /// How much longer people wait while unauthenticated clients send 500 requests a second.
+    /// How much longer people wait while unauthenticated clients send 500 requests a second: the build of
+    /// releases.
     Doors,
     /// A control plane at full size for 15 minutes.
     Soak,
@@ -151,11 +152,14 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
     crate::execute(command.current_dir(root))
 }
 
-/// Runs the test of unauthenticated clients, and then measures what people notice of them.
+/// Runs the test of unauthenticated clients past the build of releases, and then measures what people
+/// notice of them.
 fn doors(root: &Path) -> Result<()> {
+    let program = compare::build_gateway(root)?;
     let mut command = Command::new("cargo");
     command.args(["test", "--workspace", "--test", "gateway", DOORS, "--", "--nocapture"]);
     command.env("TOLLGATE_DOORS_REPORT", "1");
+    command.env("TOLLGATE_PROGRAM", program);
     crate::execute(command.current_dir(root))
 }
 

@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: a gateway at the size of a large installation, for some time, with changes all
-//! the time. Stand-ins answer for the API server and for all upstreams, in this process.
+//! the time. Stand-ins answer for the API server, in this process, and for all upstreams.
 //!
 //! Invariant: every bound is read from the gateway's own metrics, which operators have as well.
 
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::certificate::Certificate;
@@ -67,6 +68,9 @@ pub struct Soak {
     /// Use the build that tests made, instead of an optimized one.
     #[arg(long)]
     built: bool,
+    /// Only answer for all upstreams, with this certificate and key.
+    #[arg(long, hide = true, num_args = 2)]
+    upstreams: Option<Vec<PathBuf>>,
 }
 
 /// What was measured before the restart, or after it.
@@ -105,6 +109,7 @@ impl Soak {
             minutes: 1.0,
             divide: 5,
             built: true,
+            upstreams: None,
         }
     }
 
@@ -113,14 +118,17 @@ impl Soak {
     /// # Errors
     /// A bound does not hold.
     pub async fn run(self, root: &Path) -> Result<()> {
-        let binary = match self.built {
-            true => demo::target(root).join("debug/tollgate"),
-            false => compare::build_gateway(root)?,
-        };
         // As root, above the limit that this process has got.
         if rlimit::setrlimit(rlimit::Resource::NOFILE, FILES, FILES).is_err() {
             rlimit::increase_nofile_limit(u64::MAX)?;
         }
+        if let Some([certificate, key]) = self.upstreams.as_deref() {
+            return upstream::run(certificate, key).await;
+        }
+        let binary = match self.built {
+            true => demo::target(root).join("debug/tollgate"),
+            false => compare::build_gateway(root)?,
+        };
         let size = Size::FULL.divided_by(usize::try_from(self.divide)?);
         let all = Duration::from_secs_f64(self.minutes * 60.0);
         let before = all.mul_f64(BEFORE_RESTART);
@@ -129,10 +137,8 @@ impl Soak {
             all - before
         );
         let mut installation = Installation::start(root, binary, size).await?;
-        let measured = [
-            installation.soak(before).await?,
-            installation.soak_after_restart(all - before).await?,
-        ];
+        let measured = installation.measure(before, all - before).await;
+        let measured = measured.with_context(|| format!("the gateway's log ends: {}", installation.gateway.log()))?;
         println!("| | before the restart | after it |\n|---|---:|---:|");
         let row = |name: &str, value: &dyn Fn(&Measurements) -> String| {
             println!("| {name} | {} |", measured.each_ref().map(value).join(" | "));
@@ -227,6 +233,7 @@ struct Installation {
     gateway: Gateway,
     upstreams: Upstreams,
     _agents: Vec<Agent>,
+    _upstream_process: Child,
     target: Target,
     /// Streams that must stay open.
     streams: Vec<Stream>,
@@ -239,7 +246,9 @@ impl Installation {
     async fn start(root: &Path, binary: PathBuf, size: Size) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let certificate = Certificate::issue()?;
-        let upstreams = upstream::start(&certificate).await?;
+        gateway::write_certificate(folder.path(), &certificate)?;
+        let [file, key] = [gateway::CERTIFICATE, gateway::KEY].map(|name| folder.path().join(name));
+        let (upstreams, upstream_process) = upstream::start(&file, &key).await?;
         let mut agents = Vec::new();
         for number in 0..AGENTS {
             agents.push(Agent::new(folder.path(), &binary, number).await?);
@@ -253,7 +262,7 @@ impl Installation {
         objects::create(&api, size, upstreams, special)?;
         api.set_page_time(PAGE);
         let address = api.start().await?;
-        let mut gateway = Gateway::new(root, folder.path(), binary, address, (upstreams, &certificate))?;
+        let mut gateway = Gateway::new(root, folder.path(), binary, address, upstreams)?;
         let took = gateway.start().await?;
         println!("the gateway was ready after {took:.1?}");
         for agent in &mut agents {
@@ -271,6 +280,7 @@ impl Installation {
             gateway,
             upstreams,
             _agents: agents,
+            _upstream_process: upstream_process,
             target,
             streams: Vec::new(),
             disabled: Vec::new(),
@@ -288,6 +298,10 @@ impl Installation {
         self.streams = self.target.open(people).await?;
         println!("{} streams were open after {:.1?}", self.streams.len(), start.elapsed());
         Ok(())
+    }
+
+    async fn measure(&mut self, before: Duration, after: Duration) -> Result<[Measurements; 2]> {
+        Ok([self.soak(before).await?, self.soak_after_restart(after).await?])
     }
 
     /// Stops the gateway while objects change, and starts it with slow lists.

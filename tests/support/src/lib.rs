@@ -48,9 +48,11 @@ pub fn checkout() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The program `tollgate` that Cargo built for the running tests.
+/// The program `tollgate`: the one that `TOLLGATE_PROGRAM` names, such as an optimized build that is
+/// measured, or else the one that Cargo built for the running tests.
 pub fn tollgate() -> PathBuf {
-    std::env::var_os("CARGO_BIN_EXE_tollgate")
+    std::env::var_os("TOLLGATE_PROGRAM")
+        .or_else(|| std::env::var_os("CARGO_BIN_EXE_tollgate"))
         .expect("Cargo sets the variable for the tests and benches that it runs")
         .into()
 }

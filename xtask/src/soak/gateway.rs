@@ -17,10 +17,21 @@ use crate::certificate::Certificate;
 
 /// Authority of the gateway and of all upstreams, in the folder of a run.
 const AUTHORITY: &str = "authority.pem";
+/// Their certificate and its key, there too.
+pub(super) const CERTIFICATE: &str = "gateway.pem";
+pub(super) const KEY: &str = "gateway.key";
 /// How long a start may take.
 const START: Duration = Duration::from_secs(900);
 /// How long a stop may take: the drain and what comes after it.
 const STOP: Duration = Duration::from_secs(75);
+
+/// Writes a certificate for the gateway and all upstreams.
+pub(super) fn write_certificate(folder: &Path, certificate: &Certificate) -> Result<()> {
+    fs::write(folder.join(AUTHORITY), &certificate.ca_pem)?;
+    fs::write(folder.join(CERTIFICATE), certificate.pem())?;
+    fs::write(folder.join(KEY), certificate.key_pem())?;
+    Ok(())
+}
 
 /// A gateway that can be started many times.
 #[derive(Debug)]
@@ -96,7 +107,7 @@ impl Gateway {
         folder: &Path,
         binary: PathBuf,
         api: SocketAddr,
-        (upstreams, certificate): (Upstreams, &Certificate),
+        upstreams: Upstreams,
     ) -> Result<Self> {
         let [address, admin] = crate::compare::free_addresses()?;
         let kubeconfig = json!({
@@ -107,16 +118,9 @@ impl Gateway {
         });
         let file = folder.join("kubeconfig");
         fs::write(&file, kubeconfig.to_string())?;
-        for (name, text) in [
-            (AUTHORITY, certificate.ca_pem.clone()),
-            ("gateway.pem", certificate.pem()),
-            ("gateway.key", certificate.key_pem()),
-        ] {
-            fs::write(folder.join(name), text)?;
-        }
         let settings = json!({
             "listen": address,
-            "tls": {"certificate": folder.join("gateway.pem"), "key": folder.join("gateway.key")},
+            "tls": {"certificate": folder.join(CERTIFICATE), "key": folder.join(KEY)},
             "admin": {"listen": admin},
             "state": {"kubernetes": {"kubeconfig": file}, "namespace": "argocd"},
             "policies": {"directory": root.join("policies")},
@@ -210,7 +214,7 @@ impl Gateway {
     }
 
     /// The last lines of its log.
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         let text = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")

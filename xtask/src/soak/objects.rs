@@ -203,11 +203,14 @@ fn set(number: usize, size: Size, revision: usize) -> Value {
         json!({"repoURL": "https://git.example/deploy", "path": "a", "targetRevision": format!("r{revision}")});
     let template = json!({"metadata": {"name": format!("s{number}-{{{{name}}}}")},
                           "spec": {"project": format!("j{project}"), "source": source, "destination": destination}});
-    argo(
+    let mut set = argo(
         "ApplicationSet",
         &format!("s{number}"),
         &json!({"generators": [{"list": {"elements": []}}], "template": template}),
-    )
+    );
+    // Without a condition there is no controller, and a watch of the set ends.
+    set["status"] = json!({"conditions": [{"type": "ResourcesUpToDate", "status": "True"}]});
+    set
 }
 
 /// The name of the cluster of an agent.

@@ -1,12 +1,16 @@
 //! Stands for everything that requests are passed on to: argocd-server, the backend of an extension, and
 //! the API servers of clusters. It begins an answer to what is watched and says nothing more.
+//!
+//! It is a process of its own, so that both ends of 10,000 streams stay below the usual limits of open files.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Uri;
@@ -15,15 +19,19 @@ use axum::response::{IntoResponse as _, Response};
 use axum::serve::Listener;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::certificate::Certificate;
-
 /// Where it answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Upstreams {
     /// In plain text, at every loopback address with this port.
     pub(super) plain: SocketAddr,
@@ -31,19 +39,40 @@ pub(super) struct Upstreams {
     pub(super) tls: SocketAddr,
 }
 
-/// Starts it.
-pub(super) async fn start(certificate: &Certificate) -> Result<Upstreams> {
+/// Starts it. It ends when the process that is returned is dropped.
+///
+/// - `certificate`, `key`: files with the PEM of its TLS.
+pub(super) async fn start(certificate: &Path, key: &Path) -> Result<(Upstreams, Child)> {
+    let mut process = Command::new(std::env::current_exe()?)
+        .args(["soak", "--upstreams"])
+        .args([certificate, key])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("starting the stand-in of all upstreams")?;
+    let output = process.stdout.take().context("its output")?;
+    let line = BufReader::new(output).lines().next_line().await?;
+    let upstreams = serde_json::from_str(&line.context("the stand-in of all upstreams ended")?)?;
+    Ok((upstreams, process))
+}
+
+/// Answers for all upstreams in this process, until it is killed. Where, it prints as JSON.
+pub(super) async fn run(certificate: &Path, key: &Path) -> Result<()> {
+    let certificate = CertificateDer::from_pem_file(certificate)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_file(key)?)?;
     let router = Router::new().fallback(answer);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let tls = listener.local_addr()?;
-    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
-    let listener = TlsListener { listener, acceptor };
-    let over_tls = router.clone();
-    tokio::spawn(async move { axum::serve(listener, over_tls).await });
-    Ok(Upstreams {
-        plain: serve(router).await?,
-        tls,
-    })
+    let upstreams = Upstreams {
+        plain: serve(router.clone()).await?,
+        tls: listener.local_addr()?,
+    };
+    println!("{}", serde_json::to_string(&upstreams)?);
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    axum::serve(TlsListener { listener, acceptor }, router).await?;
+    Ok(())
 }
 
 /// Serves on a free port of every loopback address.
