@@ -138,6 +138,16 @@ impl Kind for Policies {
             (Ok(_), Err(error)) if error.contains(" unused") => {
                 all(&Outcome::Construct("only OPA refuses: unused variables".to_owned()))
             }
+            // A function of OPA panics, for one of the inputs.
+            (Ok(bundle), Err(error))
+                if error.starts_with("panic: ")
+                    && case
+                        .requests
+                        .iter()
+                        .any(|input| matches!(Ours::of(&bundle, &Value::from(input.clone())), Ours::Error(_))) =>
+            {
+                all(&Outcome::Construct("OPA panics".to_owned()))
+            }
             (Ok(_), Err(error)) => all(&Outcome::Unexplained(format!("ours loads, OPA refuses: {error}"))),
         }
     }

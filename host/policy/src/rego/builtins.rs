@@ -6,12 +6,12 @@
 
 use regorus::unstable::{Expr, ExprRef};
 
-use super::functions::format;
+use super::functions::{format, texts};
 use super::syntax;
-use ArgumentRule::{Concat, Free, Glob, Literal, Regex, Replace, ReplaceN, Split, Sprintf};
+use ArgumentRule::{Concat, Free, Glob, Literal, Regex, RegexReplace, Replace, ReplaceN, Sprintf};
 use ResultSize::{
-    Concatenated, Digest, Encoded, Fact, First, Flattened, Formatted, Item, Joined, Keys, Matches, Merged, Named,
-    Numbers, Parts, Paths, Pieces, ReplacedSecond, Scalar, Small, Submatches, Sum,
+    Concatenated, Digest, Encoded, Fact, Fields, First, Flattened, Formatted, Item, Joined, Keys, Matches, Merged,
+    Named, Numbers, Parameters, Parts, Paths, Pieces, ReplacedSecond, Scalar, Small, Submatches, Sum, Written,
 };
 use tollgate_core::glob;
 
@@ -20,6 +20,8 @@ const MAX_LITERAL_ITEMS: usize = 16;
 const MAX_PATTERN_BYTES: usize = 512;
 /// A literal replacement may be this many times as long as what it replaces.
 pub(super) const REPLACE_FACTOR: usize = 8;
+/// Longest replacement of `regex.replace`.
+const MAX_REPLACEMENT_BYTES: usize = 32;
 
 /// Conditions on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +38,10 @@ enum ArgumentRule {
     Replace,
     /// `strings.replace_n`: a literal object of literal texts.
     ReplaceN,
-    /// `split`: literal, non-empty separator.
-    Split,
     /// The argument with this index must be a short literal text that is a regular expression.
-    Regex,
+    Regex(usize),
+    /// `regex.replace`: literal expression and replacement, so that the growth per call is bounded.
+    RegexReplace,
     /// The first argument must be a short literal text that is a glob.
     Glob,
 }
@@ -62,6 +64,8 @@ pub(super) enum ResultSize {
     Item,
     /// The keys of the first argument.
     Keys,
+    /// An object of a few parts of the first argument.
+    Fields,
     /// The items of all arguments.
     Joined,
     /// The items of all items of the first argument.
@@ -70,6 +74,8 @@ pub(super) enum ResultSize {
     Parts,
     /// The pieces of a text.
     Pieces,
+    /// The pieces of a text, by others.
+    Parameters,
     /// A hash, written out.
     Digest,
     /// The texts of the first argument, encoded.
@@ -92,6 +98,8 @@ pub(super) enum ResultSize {
     Concatenated,
     /// All arguments written out.
     Formatted,
+    /// The first argument written out, with the second one around each part.
+    Written,
 }
 
 const SAME: ResultSize = Scalar { factor: 1 };
@@ -99,6 +107,10 @@ const SAME: ResultSize = Scalar { factor: 1 };
 const CASED: ResultSize = Scalar { factor: 3 };
 const REPLACED: ResultSize = Scalar {
     factor: REPLACE_FACTOR as u64,
+};
+/// Before and after each letter stands what replaces nothing.
+const SUBSTITUTED: ResultSize = Scalar {
+    factor: MAX_REPLACEMENT_BYTES as u64 + 2,
 };
 /// A number with a unit's zeros, or in another base.
 const DIGITS: ResultSize = Scalar { factor: 4 };
@@ -125,9 +137,9 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
         Free,
         Small,
-        "base64.is_valid contains crypto.hmac.equal endswith indexof net.cidr_contains net.cidr_intersects net.cidr_is_valid \
-         object.subset semver.compare semver.is_valid startswith strings.any_prefix_match strings.any_suffix_match \
-         strings.count time.add_date time.parse_rfc3339_ns time.weekday",
+        "base64.is_valid contains crypto.hmac.equal endswith indexof json.is_valid net.cidr_contains net.cidr_intersects \
+         net.cidr_is_valid object.subset semver.compare semver.is_valid startswith strings.any_prefix_match \
+         strings.any_suffix_match strings.count time.add_date time.parse_rfc3339_ns time.weekday uri.is_valid",
     ),
     (
         Free,
@@ -135,8 +147,9 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
         "count is_array is_boolean is_null is_number is_object is_set is_string type_name",
     ),
     (Glob, Small, "glob.match"),
-    (Regex, Matches, "regex.find_n regex.split"),
-    (Regex, Small, "regex.match"),
+    (Regex(0), Matches, "regex.find_n regex.split"),
+    (Regex(0), Small, "regex.match"),
+    (RegexReplace, SUBSTITUTED, "regex.replace"),
     (Literal(0), Small, "regex.is_valid"),
     (Free, Numbers, "net.cidr_expand numbers.range numbers.range_step"),
     (
@@ -150,17 +163,23 @@ const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
         CASED,
         "base64.encode base64url.encode base64url.encode_no_pad hex.encode lower upper urlquery.encode",
     ),
-    (Free, Digest, "crypto.hmac.sha256 crypto.hmac.sha512 crypto.sha256"),
+    (
+        Free,
+        Digest,
+        "crypto.hmac.md5 crypto.hmac.sha1 crypto.hmac.sha256 crypto.hmac.sha512 crypto.md5 crypto.sha1 crypto.sha256",
+    ),
     (Free, Encoded, "urlquery.encode_object"),
     (Free, Flattened, "array.flatten"),
     (Free, Keys, "graph.reachable object.keys"),
     (Free, Named, "net.cidr_contains_matches"),
     (Free, Paths, "graph.reachable_paths"),
-    (Regex, Submatches, "regex.find_all_string_submatch_n"),
+    (Regex(0), Submatches, "regex.find_all_string_submatch_n"),
     (ReplaceN, ReplacedSecond, "strings.replace_n"),
     (Replace, REPLACED, "replace"),
-    (Split, Pieces, "split strings.split_n"),
-    (Free, Pieces, "indexof_n"),
+    (Free, Pieces, "indexof_n split strings.split_n"),
+    (Free, Parameters, "urlquery.decode_object"),
+    (Free, Fields, "uri.parse uuid.parse"),
+    (Free, Written, "json.marshal json.marshal_with_options"),
     (Sprintf, Formatted, "sprintf"),
     (Free, Sum, "sum"),
     (Free, Parts, "time.clock time.date"),
@@ -173,13 +192,14 @@ const OWN: &[(usize, &str)] = &[
     (
         1,
         "array.flatten base64.decode base64.encode base64.is_valid base64url.decode base64url.encode \
-         base64url.encode_no_pad crypto.sha256 hex.decode hex.encode net.cidr_expand net.cidr_is_valid net.cidr_merge \
-         urlquery.decode urlquery.encode urlquery.encode_object",
+         base64url.encode_no_pad crypto.md5 crypto.sha1 crypto.sha256 hex.decode hex.encode net.cidr_expand \
+         net.cidr_is_valid net.cidr_merge uri.is_valid uri.parse urlquery.decode urlquery.decode_object \
+         urlquery.encode urlquery.encode_object uuid.parse",
     ),
     (
         2,
-        "crypto.hmac.equal crypto.hmac.sha256 crypto.hmac.sha512 graph.reachable graph.reachable_paths \
-         net.cidr_contains net.cidr_contains_matches net.cidr_intersects",
+        "crypto.hmac.equal crypto.hmac.md5 crypto.hmac.sha1 crypto.hmac.sha256 crypto.hmac.sha512 graph.reachable \
+         graph.reachable_paths net.cidr_contains net.cidr_contains_matches net.cidr_intersects",
     ),
     (3, "strings.split_n"),
 ];
@@ -249,19 +269,25 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         );
     }
     let literal = |at: usize| parameters.get(at).and_then(|parameter| syntax::text(parameter));
-    let pattern = || literal(0).unwrap_or_default();
     match rule {
         Free => Ok(()),
-        Regex => {
-            check_literal(name, 0, literal(0))?;
-            crate::rbac::re2::compile(pattern()).map(drop).map_err(|error| Refusal {
-                message: format!("the pattern of `{name}` is no regular expression: {error}"),
-                hint: "write it in the syntax of RE2",
-            })
+        Regex(at) => check_pattern(name, at, literal(at)),
+        RegexReplace => {
+            check_pattern(name, 1, literal(1))?;
+            match literal(2) {
+                Some(new) if new.len() <= MAX_REPLACEMENT_BYTES && texts::has_plain_groups(new) => Ok(()),
+                _ => refuse(
+                    format!(
+                        "the replacement of `{name}` is not a literal text of at most {MAX_REPLACEMENT_BYTES} bytes, in \
+                         which each `$` is one of `$$`, `$1` and `${{1}}`"
+                    ),
+                    "write it in place, with `{}` around the number of a group before a letter or digit",
+                ),
+            }
         }
         Glob => {
             check_literal(name, 0, literal(0))?;
-            glob::Pattern::compile(pattern(), &[])
+            glob::Pattern::compile(literal(0).unwrap_or_default(), &[])
                 .map(drop)
                 .map_err(|error| Refusal {
                     message: format!("the pattern of `{name}` is no glob: {error}"),
@@ -269,13 +295,6 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 })
         }
         Literal(at) => check_literal(name, at, literal(at)),
-        Split => match literal(1) {
-            Some(separator) if !separator.is_empty() => Ok(()),
-            _ => refuse(
-                format!("the separator of `{name}` is not a literal, non-empty text"),
-                "write it in place",
-            ),
-        },
         Replace => match (literal(1), literal(2)) {
             (Some(old), Some(new)) if !old.is_empty() && new.len() <= REPLACE_FACTOR.saturating_mul(old.len()) => {
                 Ok(())
@@ -347,6 +366,15 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     }
 }
 
+fn check_pattern(name: &str, at: usize, literal: Option<&str>) -> Result<(), Refusal> {
+    check_literal(name, at, literal)?;
+    let compiled = crate::rbac::re2::compile(literal.unwrap_or_default());
+    compiled.map(drop).map_err(|error| Refusal {
+        message: format!("the pattern of `{name}` is no regular expression: {error}"),
+        hint: "write it in the syntax of RE2",
+    })
+}
+
 fn check_literal(name: &str, at: usize, literal: Option<&str>) -> Result<(), Refusal> {
     let (message, hint) = match literal {
         Some(text) if text.len() <= MAX_PATTERN_BYTES => return Ok(()),
@@ -383,8 +411,7 @@ fn hint(name: &str) -> &'static str {
         }
         "time.now_ns" => "policies read no clock; a decision must be repeatable",
         "rand.intn" | "uuid.rfc4122" => "policies are not random; a decision must be repeatable",
-        "regex.replace" => "one call can grow a text without bound; use `replace` with literals",
-        "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
+        "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
             "one call can take unbounded time; name the fields you mean"
         }
         "print" | "trace" => "there is nobody to print to; put a text into `log` of the decision",

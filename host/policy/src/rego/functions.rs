@@ -14,12 +14,15 @@ use super::{MAX_MEMORY_BYTES, builtins, decision};
 
 mod encoding;
 pub(super) mod format;
+mod json;
 mod net;
 pub(super) mod numbers;
 pub(super) mod opa;
 pub(super) mod reachable;
-mod texts;
+pub(super) mod texts;
 mod units;
+mod uri;
+mod uuid;
 
 thread_local! {
     static MEMORY: Cell<Memory> = const { Cell::new(Memory { start: 0, exceeded_by: None }) };
@@ -91,7 +94,7 @@ pub(super) fn register(engine: &mut Engine) -> Result<(), String> {
             let result = match ours {
                 _ if opa::refuses(name, &arguments) => None,
                 Some(function) => function(&arguments),
-                None => opa::known(name, &arguments).or_else(|| theirs?(&span, &parameters, &arguments, true).ok()),
+                None => theirs.and_then(|function| function(&span, &parameters, &arguments, true).ok()),
             };
             check_memory()?;
             let result = result.filter(|value| *value != Value::Undefined || opa::can_be_undefined(name));

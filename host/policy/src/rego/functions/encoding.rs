@@ -2,16 +2,19 @@
 //!
 //! A text that would not be UTF-8 is no result: OPA has such texts.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use base64::Engine as _;
 use base64::alphabet::{self, Alphabet};
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use hmac::{Hmac, KeyInit, Mac};
+use md5::Md5;
 use regorus::Value;
+use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::opa::text;
+use super::opa::{MAX_RANGE, text};
 
 fn base64(alphabet: &Alphabet, padding: bool) -> GeneralPurpose {
     let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
@@ -83,7 +86,7 @@ pub(super) fn hex_encode(arguments: &[Value]) -> Option<Value> {
     one(arguments).map(hex)
 }
 
-fn digit(byte: u8) -> Option<u8> {
+pub(super) fn digit(byte: u8) -> Option<u8> {
     u8::try_from(char::from(byte).to_digit(16)?).ok()
 }
 
@@ -115,8 +118,9 @@ pub(super) fn urlquery_encode(arguments: &[Value]) -> Option<Value> {
     one(arguments).map(escaped).map(Value::from)
 }
 
-pub(super) fn urlquery_decode(arguments: &[Value]) -> Option<Value> {
-    let mut bytes = one(arguments)?.bytes();
+/// Go's `url.QueryUnescape`.
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
     let mut decoded = Vec::new();
     while let Some(byte) = bytes.next() {
         decoded.push(match byte {
@@ -125,7 +129,28 @@ pub(super) fn urlquery_decode(arguments: &[Value]) -> Option<Value> {
             byte => byte,
         });
     }
-    utf8(decoded)
+    String::from_utf8(decoded).ok()
+}
+
+pub(super) fn urlquery_decode(arguments: &[Value]) -> Option<Value> {
+    unescaped(one(arguments)?).map(Value::from)
+}
+
+/// Go's `url.ParseQuery`. `None` also for more than [`MAX_RANGE`] parameters, as in Go.
+pub(super) fn urlquery_decode_object(arguments: &[Value]) -> Option<Value> {
+    let query = one(arguments)?;
+    let most = usize::try_from(MAX_RANGE).ok()?;
+    if query.contains(';') || query.split('&').count() > most {
+        return None;
+    }
+    let mut parameters: BTreeMap<Value, Vec<Value>> = BTreeMap::new();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let values = parameters.entry(Value::from(unescaped(name)?)).or_default();
+        values.push(Value::from(unescaped(value)?));
+    }
+    let parameters = parameters.into_iter().map(|(name, values)| (name, Value::from(values)));
+    Some(Value::from(parameters.collect::<BTreeMap<_, _>>()))
 }
 
 pub(super) fn urlquery_encode_object(arguments: &[Value]) -> Option<Value> {
@@ -148,6 +173,14 @@ pub(super) fn urlquery_encode_object(arguments: &[Value]) -> Option<Value> {
     Some(pairs.join("&").into())
 }
 
+pub(super) fn md5(arguments: &[Value]) -> Option<Value> {
+    one(arguments).map(|text| hex(Md5::digest(text)))
+}
+
+pub(super) fn sha1(arguments: &[Value]) -> Option<Value> {
+    one(arguments).map(|text| hex(Sha1::digest(text)))
+}
+
 pub(super) fn sha256(arguments: &[Value]) -> Option<Value> {
     one(arguments).map(|text| hex(Sha256::digest(text)))
 }
@@ -164,6 +197,14 @@ fn mac<M: Mac + KeyInit>(arguments: &[Value]) -> Option<Value> {
     let mut mac = <M as KeyInit>::new_from_slice(key.as_bytes()).ok()?;
     mac.update(message.as_bytes());
     Some(hex(mac.finalize().into_bytes()))
+}
+
+pub(super) fn hmac_md5(arguments: &[Value]) -> Option<Value> {
+    mac::<Hmac<Md5>>(arguments)
+}
+
+pub(super) fn hmac_sha1(arguments: &[Value]) -> Option<Value> {
+    mac::<Hmac<Sha1>>(arguments)
 }
 
 pub(super) fn hmac_sha256(arguments: &[Value]) -> Option<Value> {

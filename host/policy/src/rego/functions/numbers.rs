@@ -95,7 +95,9 @@ pub(in crate::rego) fn are_exact(value: &Value) -> bool {
 
 /// The number in a text of JSON or Rego, if the engine can keep all its digits.
 pub(in crate::rego) fn read(text: &str) -> Option<Value> {
-    let written = Decimal::read(text)?;
+    // OPA shows a zero with a sign so.
+    let written =
+        Decimal::read(text).filter(|written| written.digits.sign() != Sign::NoSign || !text.starts_with('-'))?;
     if !text.contains(['.', 'e', 'E']) {
         return Some(number(written.digits));
     }
@@ -424,6 +426,7 @@ mod tests {
             "0.30000000000000000001",
             "1e400",
             "1e23",
+            "-0",
             "0x10",
             "",
             "-",

@@ -10,7 +10,7 @@ use regorus::Value;
 use rustc_hash::FxHashMap;
 use semver::Version;
 
-use super::{encoding, net, reachable, texts};
+use super::{encoding, json, net, reachable, texts, uri, uuid};
 use crate::rbac::re2;
 use tollgate_core::glob::Pattern;
 
@@ -18,6 +18,8 @@ pub(super) type Function = fn(&[Value]) -> Option<Value>;
 
 /// Longest list of `numbers.range`.
 pub(in crate::rego) const MAX_RANGE: i64 = 10_000;
+/// Longest text that a function makes whose growth the arguments do not bound.
+pub(in crate::rego) const MAX_TEXT_BYTES: usize = 1024 * 1024;
 /// Most bits that `bits.lsh` shifts.
 const MAX_SHIFT: i64 = 64;
 /// Compiled patterns that a thread keeps. A policy has only literal ones.
@@ -41,14 +43,21 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "base64url.encode" => encoding::base64url_encode,
         "base64url.encode_no_pad" => encoding::base64url_encode_no_pad,
         "crypto.hmac.equal" => encoding::hmac_equal,
+        "crypto.hmac.md5" => encoding::hmac_md5,
+        "crypto.hmac.sha1" => encoding::hmac_sha1,
         "crypto.hmac.sha256" => encoding::hmac_sha256,
         "crypto.hmac.sha512" => encoding::hmac_sha512,
+        "crypto.md5" => encoding::md5,
+        "crypto.sha1" => encoding::sha1,
         "crypto.sha256" => encoding::sha256,
         "glob.match" => glob_match,
         "graph.reachable" => reachable::reachable,
         "graph.reachable_paths" => reachable::reachable_paths,
         "hex.decode" => encoding::hex_decode,
         "hex.encode" => encoding::hex_encode,
+        "json.is_valid" => json::is_valid,
+        "json.marshal" => json::marshal,
+        "json.marshal_with_options" => json::marshal_with_options,
         "net.cidr_contains" => net::contains,
         "net.cidr_contains_matches" => net::contains_matches,
         "net.cidr_expand" => net::expand,
@@ -61,10 +70,13 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "regex.find_n" => regex_find_n,
         "regex.is_valid" => regex_is_valid,
         "regex.match" => regex_match,
+        "regex.replace" => texts::regex_replace,
         "regex.split" => regex_split,
         "semver.compare" => semver_compare,
         "semver.is_valid" => semver_is_valid,
         "object.get" => object_get,
+        "object.subset" => object_subset,
+        "split" => texts::split,
         "sprintf" => super::format::sprintf,
         "strings.any_prefix_match" => any_prefix_match,
         "strings.any_suffix_match" => any_suffix_match,
@@ -75,30 +87,20 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "to_number" => super::numbers::to_number,
         "units.parse" => super::units::parse,
         "units.parse_bytes" => super::units::parse_bytes,
+        "uri.is_valid" => uri::is_valid,
+        "uri.parse" => uri::parse,
         "urlquery.decode" => encoding::urlquery_decode,
+        "urlquery.decode_object" => encoding::urlquery_decode_object,
         "urlquery.encode" => encoding::urlquery_encode,
         "urlquery.encode_object" => encoding::urlquery_encode_object,
+        "uuid.parse" => uuid::parse,
         _ => return None,
     })
-}
-
-/// The result where the engine's own function panics: an array contains the empty one.
-pub(super) fn known(name: &str, arguments: &[Value]) -> Option<Value> {
-    match (name, arguments) {
-        ("object.subset", [Value::Array(_), Value::Array(part)]) if part.is_empty() => Some(Value::from(true)),
-        _ => None,
-    }
 }
 
 /// Whether OPA refuses arguments that the engine's own function takes, or a result would be too large.
 pub(super) fn refuses(name: &str, arguments: &[Value]) -> bool {
     match (name, arguments) {
-        ("object.subset", [whole, part]) => !matches!(
-            (whole, part),
-            (Value::Object(_), Value::Object(_))
-                | (Value::Set(_), Value::Set(_))
-                | (Value::Array(_), Value::Array(_) | Value::Set(_))
-        ),
         // The engine orders a set before an object.
         ("sort" | "max" | "min", [items]) => holds_set(items) && holds_object(items),
         ("array.slice" | "substring", [_, first, last]) => integer(first).is_none() || integer(last).is_none(),
@@ -121,7 +123,7 @@ fn is_negative_fraction(value: &Value) -> bool {
 
 /// Whether a function has no value for some arguments. Any other that has none has failed.
 pub(in crate::rego) fn can_be_undefined(name: &str) -> bool {
-    matches!(name, "max" | "min")
+    matches!(name, "max" | "min" | "uuid.parse")
 }
 
 pub(in crate::rego) fn holds_set(value: &Value) -> bool {
@@ -358,6 +360,32 @@ fn object_get(arguments: &[Value]) -> Option<Value> {
         key => fields.get(key),
     };
     Some(found.unwrap_or(default).clone())
+}
+
+fn object_subset(arguments: &[Value]) -> Option<Value> {
+    let [whole, part] = arguments else { return None };
+    if let (Value::Array(items), Value::Set(part)) = (whole, part) {
+        // OPA counts an item as often as it is there, and nothing is a part of the empty array.
+        let found = items.iter().filter(|item| part.contains(item)).count();
+        return Some((!items.is_empty() && found >= part.len()).into());
+    }
+    subset(whole, part).map(Value::from)
+}
+
+/// Whether a value contains another one of its type; `None` for other types.
+fn subset(whole: &Value, part: &Value) -> Option<bool> {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => Some(part.iter().all(|(key, part)| {
+            let whole = whole.get(key);
+            whole.is_some_and(|whole| whole == part || subset(whole, part) == Some(true))
+        })),
+        (Value::Set(whole), Value::Set(part)) => Some(part.iter().all(|item| whole.contains(item))),
+        (Value::Array(whole), Value::Array(part)) => {
+            let (whole, part): (Vec<_>, Vec<_>) = (whole.iter().collect(), part.iter().collect());
+            Some(part.is_empty() || whole.windows(part.len()).any(|window| window == part))
+        }
+        _ => None,
+    }
 }
 
 fn any_prefix_match(arguments: &[Value]) -> Option<Value> {

@@ -2,27 +2,92 @@
 
 use regorus::Value;
 
-use super::opa::{MAX_RANGE, integer, text, with_regex};
+use super::opa::{MAX_RANGE, MAX_TEXT_BYTES, integer, text, with_regex};
 
-/// Go's `strings.Split` of a separator that is not empty, with the first or last so many pieces.
+/// Go's `strings.Split`: an empty separator is between all letters.
+fn pieces<'a>(text: &'a str, separator: &'a str) -> Vec<&'a str> {
+    let is_letter = |piece: &&str| !separator.is_empty() || !piece.is_empty();
+    text.split(separator).filter(is_letter).collect()
+}
+
+pub(super) fn split(arguments: &[Value]) -> Option<Value> {
+    let [subject, separator] = arguments else { return None };
+    let pieces = pieces(text(subject)?, text(separator)?);
+    Some(pieces.into_iter().map(Value::from).collect::<Vec<_>>().into())
+}
+
+/// `split` with the first or last so many pieces.
 pub(super) fn split_n(arguments: &[Value]) -> Option<Value> {
     let [subject, separator, count] = arguments else {
         return None;
     };
-    let (subject, separator, count) = (text(subject)?, text(separator)?, integer(count)?);
-    if separator.is_empty() {
+    let (mut pieces, count) = (pieces(text(subject)?, text(separator)?), integer(count)?);
+    let most = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    if count >= 0 {
+        pieces.truncate(most);
+    } else {
+        pieces.drain(..pieces.len().saturating_sub(most));
+    }
+    Some(pieces.into_iter().map(Value::from).collect::<Vec<_>>().into())
+}
+
+/// Go's `Regexp.ReplaceAllString`, for a replacement that [`has_plain_groups`]. `None` also for a text of more
+/// than [`MAX_TEXT_BYTES`].
+pub(super) fn regex_replace(arguments: &[Value]) -> Option<Value> {
+    let [subject, pattern, replacement] = arguments else {
+        return None;
+    };
+    let (subject, replacement) = (text(subject)?, text(replacement)?);
+    if !has_plain_groups(replacement) {
         return None;
     }
-    let most = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let pieces = subject.split(separator);
-    let pieces: Vec<Value> = if count >= 0 {
-        pieces.take(most).map(Value::from).collect()
-    } else {
-        let all: Vec<&str> = pieces.collect();
-        let dropped = all.len().saturating_sub(most);
-        all.into_iter().skip(dropped).map(Value::from).collect()
+    let replace = |regex: &regex::Regex| {
+        let (mut result, mut copied) = (String::new(), 0);
+        for found in regex.captures_iter(subject) {
+            let whole = found.get(0)?;
+            result.push_str(subject.get(copied..whole.start())?);
+            found.expand(replacement, &mut result);
+            copied = whole.end();
+            if result.len() > MAX_TEXT_BYTES {
+                return None;
+            }
+        }
+        result.push_str(subject.get(copied..)?);
+        (result.len() <= MAX_TEXT_BYTES).then(|| Value::from(result))
     };
-    Some(Value::from(pieces))
+    with_regex(text(pattern)?, replace)?
+}
+
+/// Whether each `$` of a replacement is one that Go and the library here read alike: `$$`, `$1` or `${1}`.
+/// Compiled patterns have no names of groups.
+pub(in crate::rego) fn has_plain_groups(replacement: &str) -> bool {
+    let mut rest = replacement;
+    while let Some((_, after)) = rest.split_once('$') {
+        if let Some(after) = after.strip_prefix('$') {
+            rest = after;
+            continue;
+        }
+        let (number, after) = if let Some(braced) = after.strip_prefix('{') {
+            let Some(group) = braced.split_once('}') else {
+                return false;
+            };
+            group
+        } else {
+            after.split_at(after.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(after.len()))
+        };
+        let is_number = match number.as_bytes() {
+            [digit] => digit.is_ascii_digit(),
+            [b'1'..=b'9', digit] => digit.is_ascii_digit(),
+            _ => false,
+        };
+        // What is a part of a name for Go.
+        let is_name = |letter: char| letter.is_alphanumeric() || letter == '_' || !letter.is_ascii();
+        if !is_number || after.starts_with(is_name) {
+            return false;
+        }
+        rest = after;
+    }
+    true
 }
 
 /// Go's `strings.Replacer`: at each place the first pair that is there, in the order of what is replaced.
@@ -86,4 +151,22 @@ pub(super) fn find_all_submatches(arguments: &[Value]) -> Option<Value> {
         Some(Value::from(all))
     };
     with_regex(text(pattern)?, find)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_plain_groups;
+
+    #[test]
+    fn groups_that_are_read_otherwise_are_known() {
+        for replacement in ["", "a", "$$", "$$a", "$0", "$1-$2", "${1}", "<${12}>", "$1$2$$", "$99."] {
+            assert!(has_plain_groups(replacement), "{replacement}");
+        }
+        for replacement in [
+            "$", "a$", "$a", "$1a", "$1_", "$1é", "${1}a$", "$01", "${01}", "${a}", "${1", "${}", "$123", "$-", "$ 1",
+            "$$$",
+        ] {
+            assert!(!has_plain_groups(replacement), "{replacement}");
+        }
+    }
 }

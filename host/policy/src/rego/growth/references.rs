@@ -8,7 +8,7 @@ use std::rc::Rc;
 use regorus::unstable::{ArithOp, Expr, ExprRef, Query, Span};
 
 use super::super::builtins::{REPLACE_FACTOR, ResultSize};
-use super::super::functions::opa::MAX_RANGE;
+use super::super::functions::opa::{MAX_RANGE, MAX_TEXT_BYTES};
 use super::super::functions::reachable::MAX_PATH;
 use super::super::schema::resolved;
 use super::syntax::{Step, fixed_start, steps};
@@ -309,10 +309,12 @@ fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeR
         ResultSize::First => first,
         ResultSize::Item => first.any_item().either(argument(2)),
         ResultSize::Keys => first.keys(),
+        ResultSize::Fields => Size::literal((0..8).map(|_| (Some(Size::ONE), Size::flat(first.scalar, 1)))),
         ResultSize::Joined => all,
         ResultSize::Merged => first.merged(),
         ResultSize::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
         ResultSize::Pieces => first.pieces(),
+        ResultSize::Parameters => first.parameters(),
         ResultSize::Matches => argument(1).pieces(),
         ResultSize::Numbers => Size::collected(Some(Size::ONE), Size::ONE, MAX_RANGE.unsigned_abs()),
         ResultSize::Digest => Size::text(128),
@@ -340,6 +342,12 @@ fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeR
         }
         ResultSize::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
         ResultSize::Formatted => Size::flat(all.written(), 1),
+        ResultSize::Written => {
+            // Go escapes a letter with six bytes.
+            let line = argument(1).scalar.saturating_mul(first.depth.saturating_add(1));
+            let most = Size::text(MAX_TEXT_BYTES).scalar;
+            Size::flat(first.written().saturating_mul(line.saturating_add(6)).min(most), 1)
+        }
     })
 }
 
@@ -364,11 +372,14 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
         | ResultSize::Submatches
         | ResultSize::Scalar { .. }
         | ResultSize::Parts
+        | ResultSize::Fields
         | ResultSize::Pieces
+        | ResultSize::Parameters
         | ResultSize::Matches
         | ResultSize::Numbers
         | ResultSize::Concatenated
-        | ResultSize::Formatted => MAX_WRITTEN_NODES,
+        | ResultSize::Formatted
+        | ResultSize::Written => MAX_WRITTEN_NODES,
     };
     let observed = all.written();
     if observed > allowed {

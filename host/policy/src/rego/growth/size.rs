@@ -78,6 +78,19 @@ impl Size {
         }
     }
 
+    /// Lists of pieces of a text, by other pieces.
+    pub(super) fn parameters(self) -> Self {
+        let values = self.pieces();
+        Self {
+            tree: values.tree.saturating_mul(3),
+            item: values.tree,
+            key: self.scalar,
+            length: values.length,
+            depth: 2,
+            ..Self::scalar(self.scalar)
+        }
+    }
+
     /// A literal with these entries: the key, if the entry has one of its own, and the value.
     pub(super) fn literal(entries: impl Iterator<Item = (Option<Self>, Self)>) -> Self {
         let mut whole = Self { depth: 1, ..Self::ONE };

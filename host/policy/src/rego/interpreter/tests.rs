@@ -605,6 +605,92 @@ fn the_start_of_the_names_of_rules_that_have_a_value_is_taken() {
     }
 }
 
+/// The results are those of OPA 1.22.0.
+#[test]
+fn results_of_functions_are_those_of_opa() {
+    for (call, x, expected) in [
+        ("crypto.md5(X)", "lorem ipsum", "\"80a751fde577028640c419000e33eba6\""),
+        (
+            "crypto.sha1(X)",
+            "lorem ipsum",
+            "\"bfb7759a67daeb65410490b4d98bb9da7d1ea2ce\"",
+        ),
+        ("split(X, \"\")", "aé", "[\"a\", \"é\"]"),
+        ("split(\"\", X)", "", "[]"),
+        ("split(\"a.b\", X)", ".", "[\"a\", \"b\"]"),
+        ("strings.split_n(X, \"\", -2)", "abc", "[\"b\", \"c\"]"),
+        ("regex.replace(X, \"\", \"-\")", "abc", "\"-a-b-c-\""),
+        ("regex.replace(X, \"a*\", \"-\")", "baaac", "\"-b-c-\""),
+        (
+            "regex.replace(X, `(?P<n>\\w)(x)?`, \"<$0>${1}$2$$\")",
+            "a-",
+            "\"<a>a$-\"",
+        ),
+        (
+            "json.marshal({\"b\": {2, X}, \"a\": [null, true, {}]})",
+            "<&\u{2028}\u{c}\u{1}\u{7f}é\"",
+            "`{\"a\":[null,true,{}],\"b\":[2,\"\\u003c\\u0026\\u2028\\f\\u0001\u{7f}é\\\"\"]}`",
+        ),
+        (
+            "json.marshal_with_options({X: {\"b\": [], \"d\": [1]}}, {\"prefix\": \"P\", \"indent\": \"I\"})",
+            "a",
+            "\"P{\\nPI\\\"a\\\": {\\nPII\\\"b\\\": [],\\nPII\\\"d\\\": [\\nPIII1\\nPII]\\nPI}\\nP}\"",
+        ),
+        (
+            "json.marshal_with_options([X], {\"pretty\": false, \"prefix\": \"P\"})",
+            "a",
+            "`[\"a\"]`",
+        ),
+        ("json.is_valid(X)", "{\"a\": [1e999, \"\\ud800\"]}", "true"),
+        ("json.is_valid(X)", "[01]", "false"),
+        ("object.subset([], set())", "", "false"),
+        ("object.subset([X, X], {X, 1})", "a", "true"),
+        ("object.subset([X, 1], {X, 2})", "a", "false"),
+        ("object.subset({\"a\": [X], \"b\": 1}, {\"a\": []})", "", "true"),
+        ("object.subset({\"a\": [X]}, {\"a\": {X}})", "", "false"),
+        ("object.subset([1, 2, 1, X], [1, X])", "a", "true"),
+        ("object.subset([1, 2, X], [1, X])", "a", "false"),
+        (
+            "uri.parse(X)",
+            "HTTPS://u:p@Example.com:8080/a%2Fb?q=%zz#top%20x",
+            "{\"fragment\": \"top x\", \"hostname\": \"Example.com\", \"path\": \"/a/b\", \"port\": \"8080\", \
+             \"raw_path\": \"/a%2Fb\", \"raw_query\": \"q=%zz\", \"scheme\": \"https\"}",
+        ),
+        (
+            "uri.parse(X)",
+            "//[::1]:/a%20b",
+            "{\"hostname\": \"::1\", \"path\": \"/a b\", \"raw_path\": \"/a b\"}",
+        ),
+        ("uri.parse(X)", "mailto:a@b", "{\"scheme\": \"mailto\"}"),
+        ("uri.is_valid(X)", "http://[1.2.3.4]/", "false"),
+        ("uri.is_valid(X)", "a:b/c", "true"),
+        ("uri.is_valid(X)", "1a:b", "false"),
+        ("uri.is_valid(X)", "http://%41/", "false"),
+        ("uri.is_valid(X)", "http://%C3%A4:x/", "false"),
+        (
+            "urlquery.decode_object(X)",
+            "a=1&b&a=%20+&&=",
+            "{\"a\": [\"1\", \"  \"], \"b\": [\"\"], \"\": [\"\"]}",
+        ),
+        (
+            "uuid.parse(X)",
+            "000003e8-48b9-21ee-b200-325096b39f47",
+            "{\"clocksequence\": 12800, \"domain\": \"Person\", \"id\": 1000, \"macvariables\": \"local:unicast\", \
+             \"nodeid\": \"32-50-96-b3-9f-47\", \"time\": 1693566990121469600, \"variant\": \"RFC4122\", \
+             \"version\": 2}",
+        ),
+        (
+            "uuid.parse(X)",
+            "{00000000-0000-4000-c000-000000000000}",
+            "{\"variant\": \"Microsoft\", \"version\": 4}",
+        ),
+        ("[y | y := uuid.parse(X)]", "00000000-0000-4000-c000-00000000000", "[]"),
+    ] {
+        let decision = decide(&bundle(&format!("x := {call}\n\tx == {expected}"), ""), json!({"x": x}));
+        assert_eq!(decision, Ok(false), "{call} for {x:?}");
+    }
+}
+
 #[test]
 fn functions_without_opas_result_fail() {
     for deny in [
@@ -637,6 +723,32 @@ fn functions_without_opas_result_fail() {
         ("net.cidr_merge(X) != set()", json!(["::/0", "10.0.0.0/8"])),
         ("net.cidr_merge(X) != set()", json!(["64:ff9b::/127", "64:ff9b::2/127"])),
         ("net.cidr_contains(\"::/0\", X)", json!("::ffff:1.2.3.4")),
+        ("uri.parse(X) == 1", json!("http://a b/")),
+        ("uri.parse(X) == 1", json!("/%ff")),
+        ("uri.is_valid(X)", json!("http://[::1%25eth0]/")),
+        ("uri.is_valid(X)", json!("http://a:b:80/")),
+        ("uuid.parse(X) == 1", json!(5)),
+        ("uuid.parse(X) == 1", json!("ffffffff-ffff-1fff-ffff-ffffffffffff")),
+        ("urlquery.decode_object(X) == 1", json!("a;b=1")),
+        ("urlquery.decode_object(X) == 1", json!("a=%ff")),
+        ("urlquery.decode_object(X) == 1", json!("a&".repeat(10_000))),
+        ("json.marshal(X) == 1", json!(0.5)),
+        ("json.marshal(X) == 1", json!(u64::MAX)),
+        ("json.marshal({X: 1}) == 1", json!(5)),
+        ("json.marshal({{1}, {\"a\": X}}) == 1", json!(1)),
+        (
+            "json.marshal([y | some y in X; some _ in X]) == 1",
+            json!(vec!["\u{1}".repeat(400); 30]),
+        ),
+        ("json.marshal_with_options([1], {\"indent\": X}) == 1", json!(1)),
+        ("json.marshal_with_options([1], {X: \"\"}) == 1", json!("tab")),
+        ("regex.replace(X, \"a\", \"b\") == 1", json!(1)),
+        (
+            "regex.replace(X, \"a\", \"$0$0$0$0$0$0$0$0\") == 1",
+            json!("a".repeat(200_000)),
+        ),
+        ("split(X, \"\") == 1", json!(1)),
+        ("crypto.sha1(X) == 1", json!(1)),
     ] {
         let decision = decide(&bundle(deny, ""), json!({"x": x}));
         assert!(
