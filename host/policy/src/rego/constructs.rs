@@ -3,6 +3,7 @@
 //! Security: each of these can turn a denial into an allow. docs/decisions/rego-engine.md has the cause
 //! of each in the engine.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::unstable::{AssignOp, BinOp, BoolOp, Expr, Literal, Module, Query, Rule, RuleHead};
@@ -10,13 +11,16 @@ use serde_json::Value as Json;
 
 use super::functions::numbers;
 use super::functions::opa::can_be_undefined;
+use super::growth::variables::RuleVariables;
 use super::syntax::{self, Path, Step, fixed_start, start_of};
 use super::{builtins, operators, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 mod elements;
+mod positions;
 
 use elements::Elements;
+use positions::is_position;
 
 struct Head {
     /// Names in the path of its package.
@@ -44,6 +48,7 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
         .collect();
     let (imports, no_imports) = (syntax::imports(modules), BTreeMap::new());
     let packages = operators::packages(modules);
+    let functions = functions(modules);
     let total = rules_with_a_value(modules);
     let mut found = hidden_by_data(&rules, data);
     found.extend(reserved(modules));
@@ -61,6 +66,9 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
             data,
             schema,
             elements: Elements::default(),
+            variables: RuleVariables::default(),
+            functions: &functions,
+            steps: Cell::new(positions::MAX_STEPS),
             total: &total,
             global: imported
                 .chain(own)
@@ -82,6 +90,16 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
         }));
     }
     found
+}
+
+/// The number of arguments of each function of the modules.
+fn functions(modules: &[Module]) -> BTreeMap<Path, usize> {
+    let functions = modules.iter().flat_map(|module| {
+        let package = syntax::package(module);
+        let rules = module.policy.iter();
+        rules.filter_map(move |rule| Some((syntax::rule_path(&package, rule), syntax::arity(rule)?)))
+    });
+    functions.collect()
 }
 
 /// Paths of rules that have a value for every input: those with a default, sets, literals and comprehensions.
@@ -153,6 +171,12 @@ struct Checker<'a> {
     data: &'a Json,
     schema: &'a Json,
     elements: Elements<'a>,
+    /// The variables of the current rule.
+    variables: RuleVariables<'a>,
+    /// The number of arguments of each function, by its path.
+    functions: &'a BTreeMap<Path, usize>,
+    /// Steps that are left to look for what an index can be.
+    steps: Cell<u64>,
     /// Rules that have a value for every input.
     total: &'a BTreeSet<Path>,
     /// Names of the package that are no variables.
@@ -167,6 +191,7 @@ impl<'a> Checker<'a> {
             Rule::Spec { head, bodies, .. } => (head, bodies),
         };
         self.elements = Elements::of(rule);
+        self.variables = RuleVariables::collect(rule, &|function| self.arity(function));
         let mut arguments = Bound::new();
         let (name, _, value) = syntax::head_parts(head);
         if let RuleHead::Func { args, .. } = head {
@@ -193,6 +218,14 @@ impl<'a> Checker<'a> {
             let heads: Vec<&Expr> = heads.iter().copied().chain(assigned).collect();
             self.query(&body.query, &heads, &arguments);
         }
+    }
+
+    /// The number of arguments of the function with that name, if it is known.
+    fn arity(&self, function: &Expr) -> Option<usize> {
+        let path = fixed_start(function)?;
+        let full = syntax::resolve(self.package, |name| self.imports.get(name), &path);
+        let own = full.and_then(|full| self.functions.get(&full).copied());
+        own.or_else(|| builtins::arity(&path.join(".")))
     }
 
     /// A function whose value is undefined has no value for the engine, and goes on with `else` in OPA.
@@ -401,7 +434,7 @@ impl<'a> Checker<'a> {
     /// `not xs[_] == 1` means for the engine that some item is not 1. OPA refuses it.
     fn negated(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
         if let Expr::RefBrack { index, .. } = expr
-            && let Some(name) = variables(index).into_iter().find(|name| !self.is_bound(name, bound))
+            && let Some(name) = names(index).find(|name| !self.is_bound(name, bound))
         {
             let message = format!("`{name}` within `not` has no value there, so what is negated is unclear");
             let hint = "make the condition a rule or function and negate that, or use `every`";
@@ -645,17 +678,11 @@ impl<'a> Checker<'a> {
         };
         let steps = syntax::steps(expr);
         let mut dynamic = steps.iter().filter_map(Step::index);
-        // Then its own place is the only one that can bind the variable.
-        let iterates = |index: &Expr| {
-            let is_free = |name: &&str| {
-                *name == "_" || (!self.global.contains(*name) && bound.get(*name).is_none_or(|places| *places == 1))
-            };
-            let names = variables(index);
-            !names.is_empty() && names.iter().all(is_free)
-        };
+        let iterates = |index: &Expr| self.iterates(expr, index);
         let whole = below.iter().map(|name| Step::Fixed(name));
         let whole = whole.chain(steps.iter().skip_while(|step| step.index().is_none()).copied());
-        if takes_text_as_position(self.data, whole, iterates) {
+        let may_be_text = |index: &Expr| !iterates(index) && self.may_be_position(index);
+        if takes_text_as_position(self.data, whole, may_be_text) {
             let name = path.join(".");
             let message = format!("`{name}` would take a text such as \"0\" for the first item of a list");
             let hint = "give the list a name first: `x := data.list`, then `x[…]`";
@@ -809,11 +836,11 @@ fn key_text(key: &Expr) -> String {
 fn takes_text_as_position<'a>(
     data: &Json,
     steps: impl Iterator<Item = Step<'a>>,
-    iterates: impl Fn(&Expr) -> bool,
+    may_be_text: impl Fn(&Expr) -> bool,
 ) -> bool {
     let may_be_text = |step: &Step<'a>| match step {
-        Step::Fixed(name) => name.parse::<i64>().is_ok(),
-        Step::Index(index) => !matches!(index, Expr::Number { .. }) && !iterates(index),
+        Step::Fixed(name) => is_position(name),
+        Step::Index(index) => may_be_text(index),
     };
     let mut steps: Vec<_> = steps.map(|step| (step, may_be_text(&step))).collect();
     // Most references have no such step, and the data can be large.
@@ -846,9 +873,14 @@ fn has_number_as_key(data: &Json) -> bool {
 }
 
 /// The names in an expression that is a pattern.
-fn variables(pattern: &Expr) -> Vec<&str> {
+fn names(pattern: &Expr) -> impl Iterator<Item = &str> {
+    variables(pattern).into_iter().map(|name| name.span().text())
+}
+
+/// The names in an expression that is a pattern, where they are.
+fn variables(pattern: &Expr) -> Vec<&Expr> {
     match pattern {
-        Expr::Var { span, .. } => vec![span.text()],
+        Expr::Var { .. } => vec![pattern],
         Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => {
             syntax::parts(pattern).exprs.into_iter().flat_map(variables).collect()
         }
@@ -857,9 +889,7 @@ fn variables(pattern: &Expr) -> Vec<&str> {
 }
 
 fn bind<'a>(pattern: &'a Expr, bound: &mut Bound<'a>) {
-    variables(pattern)
-        .into_iter()
-        .for_each(|name| *bound.entry(name).or_default() += 1);
+    names(pattern).for_each(|name| *bound.entry(name).or_default() += 1);
 }
 
 fn indices(reference: &Expr) -> impl Iterator<Item = &Expr> {

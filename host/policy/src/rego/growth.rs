@@ -19,7 +19,7 @@ use tollgate_core::diagnostic::Diagnostic;
 
 mod references;
 mod size;
-mod variables;
+pub(super) mod variables;
 
 use size::Size;
 use variables::{BindingSite, RuleVariables, Source, Variable};

@@ -118,10 +118,10 @@ impl Scope<'_> {
 
     /// `allow`, and what it refuses.
     fn decisive_rules(&mut self, rules: &mut Vec<Rule>) {
-        let form = self.random.below(4);
-        if form > 0 {
+        let form = self.random.below(5);
+        if form > 1 {
             let mut body = self.body_up_to(2);
-            if form > 1 {
+            if form > 2 {
                 body.push(self.pick(&["not denied", "count(denials) == 0"]));
             }
             rules.push(Self::simple("allow".to_owned(), body));
@@ -327,6 +327,7 @@ impl Scope<'_> {
             7 if depth > 0 => format!("not {}", self.closed(depth - 1)),
             8 if depth > 0 => self.negation(depth - 1),
             9 | 10 if depth > 0 => self.every(depth - 1),
+            11 if self.random.chance(25) => self.position(),
             11 => {
                 let collection = self.reference(TextArray);
                 let index = if self.random.chance(50) {
@@ -364,6 +365,48 @@ impl Scope<'_> {
                 self.expr(gives, depth)
             }
             _ => self.condition(depth),
+        }
+    }
+
+    /// An item of a list of data, by a position from somewhere.
+    fn position(&mut self) -> String {
+        let lists = [
+            "data.names",
+            "data.names",
+            "data.teams.blue",
+            "data.rows[_]",
+            "data.teams[_]",
+        ];
+        let (list, other) = (self.pick(&lists), self.pick(&lists));
+        let sources = [
+            "[0, 1]",
+            "{2, \"a\"}",
+            "[input.replicas, 0]",
+            "numbers.range(0, 2)",
+            "data.order",
+            "data.names",
+            "data.rows[0]",
+            "input.sizes",
+            "{\"0\": 1, \"b\": \"0\"}",
+        ];
+        let source = self.pick(&sources);
+        let (position, key) = (self.name(), self.name());
+        let value = self.variable(Text);
+        match self.random.below(8) {
+            0 => format!("some {position} in {source}; {value} := {list}[{position}]"),
+            1 => format!("some {position}, {key} in {source}; {value} := {list}[{position}]; {key} != 7"),
+            2 => format!("{value} := {list}[{position}]; {source}[{position}] != 7"),
+            3 => format!("{value} := {list}[{position}]; {other}[{position}] != {value}"),
+            4 => {
+                let literal = self.pick(&["0", "1", "[0]", "{1}", "null", "true", "1.5", "-1", "\"a\"", "\"0\""]);
+                format!("{value} = {list}[{position}]; {position} = {literal}")
+            }
+            5 => {
+                let index = self.pick(&["[0]", "{1}", "null", "true", "1.5", "-1", "count(input.groups)"]);
+                format!("{value} := {list}[{index}]")
+            }
+            6 => format!("{value} := {list}[{}]", self.expr(Number, 1)),
+            _ => format!("{position} := {source}[_]; {value} := {list}[{position}]"),
         }
     }
 
@@ -544,6 +587,13 @@ impl Scope<'_> {
     }
 
     fn reference(&mut self, gives: Type) -> String {
+        if matches!(gives, Text | Any)
+            && self.random.chance(2)
+            && let Some(index) = self.known(Any)
+        {
+            let collection = self.pick(&["data.names", "data.limits", "data.teams", "data.rows[_]"]);
+            return format!("{collection}[{index}]");
+        }
         match gives {
             Text => self.pick(&[
                 "input.user",

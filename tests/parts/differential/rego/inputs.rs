@@ -181,6 +181,16 @@ pub(in crate::differential) fn input(random: &mut Random) -> Value {
     input
 }
 
+/// Positions in a list, mostly as numbers.
+fn order(random: &mut Random) -> Value {
+    let texts = random.chance(25);
+    let position = |random: &mut Random| match random.below(3) {
+        at if texts => json!(at.to_string()),
+        at => json!(at),
+    };
+    (0..random.below(3)).map(|_| position(random)).collect()
+}
+
 pub(super) fn data(random: &mut Random) -> Vec<(String, Value)> {
     vec![
         ("teams".to_owned(), json!({"blue": words(random), "red": words(random)})),
@@ -189,5 +199,7 @@ pub(super) fn data(random: &mut Random) -> Vec<(String, Value)> {
             json!({"get": number(random), "delete": 3, "create": any(random, 1)}),
         ),
         ("names".to_owned(), words(random)),
+        ("order".to_owned(), order(random)),
+        ("rows".to_owned(), json!([words(random), {"a": "b"}, order(random)])),
     ]
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regorus::unstable::{AssignOp, Expr, Literal, Query, Rule, RuleHead};
 
 use super::super::syntax;
-use super::{indices, variables};
+use super::{indices, names};
 
 #[derive(Default)]
 pub(super) struct Elements<'a> {
@@ -37,7 +37,7 @@ impl<'a> Elements<'a> {
     }
 
     fn add(&mut self, pattern: &'a Expr) {
-        for name in variables(pattern) {
+        for name in names(pattern) {
             *self.origins.entry(name).or_default() += 1;
         }
     }

@@ -12,7 +12,7 @@ use super::syntax;
 
 /// What could give a variable its value.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
+pub(in crate::rego) enum Source<'a> {
     Value(&'a Expr),
     /// A key of the value of an expression.
     Key(&'a Expr),
@@ -23,7 +23,7 @@ pub(super) enum Source<'a> {
 /// A variable: its name and the number of its declaration, from 1. All variables that are not
 /// declared have the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Variable<'a> {
+pub(in crate::rego) struct Variable<'a> {
     scope: usize,
     name: &'a str,
     pub(super) bound: BindingSite,
@@ -31,9 +31,9 @@ pub(super) struct Variable<'a> {
 
 /// The variables of one rule, with the origins of their values.
 #[derive(Default)]
-pub(super) struct RuleVariables<'a> {
+pub(in crate::rego) struct RuleVariables<'a> {
     /// Each origin with the number of levels inside it.
-    pub(super) origins: BTreeMap<Variable<'a>, Vec<(Source<'a>, usize)>>,
+    pub(in crate::rego) origins: BTreeMap<Variable<'a>, Vec<(Source<'a>, usize)>>,
     /// The variables that a name means in an expression. There is more than one in the head of a
     /// rule with several bodies.
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
@@ -53,7 +53,7 @@ pub(super) enum BindingSite {
 impl<'a> RuleVariables<'a> {
     /// Collects the variables of `rule`. `arity` returns the number of arguments of the function that
     /// an expression names, if it is known.
-    pub(super) fn collect(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
+    pub(in crate::rego) fn collect(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
         let mut collector = VariableCollector {
             variables: Self::default(),
             scopes: vec![BTreeMap::new()],
@@ -85,7 +85,7 @@ impl<'a> RuleVariables<'a> {
     }
 
     /// The variables that a name can mean in an expression.
-    pub(super) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
+    pub(in crate::rego) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
         self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
     }
 }

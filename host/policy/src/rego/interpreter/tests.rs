@@ -29,7 +29,7 @@ fn source(deny: &str, rules: &str) -> BundleSource {
             file(
                 FileKind::Data,
                 "names.yaml",
-                "by_number: {\"1\": one}\nlist: [a, b]\n".into(),
+                "by_number: {\"1\": one}\nlist: [a, b]\norder: [1, 0, x]\ntexts: [a, \"1\"]\n".into(),
             ),
         ],
     )
@@ -500,6 +500,47 @@ fn what_the_engine_reads_otherwise_than_opa_is_refused() {
     refused("data.names.list[X] == \"a\"", "", position);
     refused("data.names.list[\"0\"] == \"a\"", "", position);
     refused("data.names.list[\"+1\"] == X", "", position);
+    for before in [
+        "some i in X",
+        "some i in [\"a\", \"0\"]",
+        "some i, v in {\"-1\": X}\n\tv == 1",
+        "some [i, v] in [[X, 1]]\n\tv == 1",
+        "[v, i] := [X, \"1\"]\n\tv == 1",
+        "i := data.names.texts[_]",
+        "some i, v in data.names.by_number\n\tv == X",
+        "v := [i | i := 1]\n\tv == X\n\ti = \"1\"",
+        "v := {\"a\": [X]}\n\ti := v.a[0]",
+        "i := upper(X)",
+        "i := max([X, 1])",
+        "i := zero",
+        "X[i] == 1",
+        "every i in X { data.names.list[i] == \"a\" }\n\ti := 0",
+    ] {
+        refused(
+            &format!("{before}\n\tdata.names.list[i] == X"),
+            "zero := \"0\"",
+            position,
+        );
+    }
+    for rule in [
+        "item(i) := data.names.list[i]",
+        "item(y) := data.names.list[i] if i := y",
+        "item(y) := [data.names.list[i] | i := y]",
+        "item(y) := {i: data.names.list[i] | some i in y}",
+        "item(y) := 1 if {\n\ty == 2\n} else := data.names.list[i] if i := y",
+    ] {
+        refused("item(X) == \"a\"", rule, position);
+        refused("item(X) == \"a\"", &rule.replace("list", "by_number"), key);
+    }
+    let chain: String = (1..60)
+        .map(|at| format!("v{at} := [v{}, v{}]\n\t", at - 1, at - 1))
+        .collect();
+    let steps = "[0]".repeat(59);
+    refused(
+        &format!("v0 := 1\n\t{chain}data.names.list[v59{steps}] == X"),
+        "",
+        position,
+    );
     let overlapping = "is below a rule";
     refused(
         "r.b.c[X]",
@@ -522,6 +563,16 @@ fn what_the_engine_reads_otherwise_than_opa_is_refused() {
 }
 
 #[test]
+fn a_variable_with_the_name_of_an_import_is_not_what_is_imported() {
+    let mut source = source("order := X\n\tdata.names.list[order] == \"a\"", "");
+    source.files[0].text = source.files[0]
+        .text
+        .replace("\n\ndefault", "\n\nimport data.names.order\n\ndefault");
+    let found = compile::compile_on_large_stack(&source).unwrap_err();
+    assert!(found[0].message.contains("for the first item of a list"), "{found:?}");
+}
+
+#[test]
 fn what_is_near_to_a_refused_construct_is_not_refused() {
     for (deny, rules, x, allowed) in [
         ("some i in [0, 1]\n\tnot X[i] == 1", "", json!([1, 1]), true),
@@ -539,6 +590,49 @@ fn what_is_near_to_a_refused_construct_is_not_refused() {
         ("l := data.names.list\n\tl[X] == \"b\"", "", json!(0), true),
         ("data.names.list[1] == \"b\"", "", json!(0), false),
         ("data.names.list[_] == X", "", json!("b"), false),
+        ("data.names.list[count(X)] == \"b\"", "", json!([7]), false),
+        ("data.names.list[X - 1] == \"b\"", "", json!(2), false),
+        ("some i in [1, \"x\"]\n\tdata.names.list[i] == X", "", json!("b"), false),
+        (
+            "some i, v in X\n\ti = 1\n\tv == 7\n\tj := i - 1\n\tdata.names.list[j] == \"a\"",
+            "",
+            json!([7, 7]),
+            false,
+        ),
+        (
+            "some i in numbers.range(1, X)\n\tdata.names.list[i] == \"a\"",
+            "",
+            json!(5),
+            true,
+        ),
+        (
+            "some i in data.names.order\n\tdata.names.list[i] == X",
+            "",
+            json!("b"),
+            false,
+        ),
+        ("data.names.list[data.names.order[_]] == X", "", json!("b"), false),
+        (
+            "data.names.list[i] == X\n\tdata.names.order[i] == 0",
+            "",
+            json!("b"),
+            false,
+        ),
+        (
+            "data.names.list[i] == X\n\tdata.names.order[i] == 0",
+            "",
+            json!("a"),
+            true,
+        ),
+        ("data.names.list[i] == X\n\ti = 1", "", json!("b"), false),
+        ("data.names.list[[0]] == X", "", json!("a"), true),
+        (
+            "v := {\"a\": [0, 1]}\n\ti := v.a[_]\n\tdata.names.list[i] == X",
+            "",
+            json!("b"),
+            false,
+        ),
+        ("every i in [0, 1] { data.names.list[i] != X }", "", json!("c"), false),
         (
             "d",
             "other[k] := 1 if some k in [\"1\"]\n\nd if data.tollgate.extensions.other[X]",
