@@ -700,7 +700,29 @@ fn the_largest_single_call_is_fast() {
             letters.as_str(),
         ),
         ("regex.match(\"(a*)*(a|aa)*b\", input.principal.groups[0])", &letters),
+        (
+            "count(regex.find_n(\"a.*b|a\", input.principal.groups[0], -1)) > 0",
+            &letters,
+        ),
+        (
+            "count(regex.split(\"a.*b|a\", input.principal.groups[0])) > 0",
+            &letters,
+        ),
+        (
+            "count(regex.find_all_string_submatch_n(\"(a.*b)|a\", input.principal.groups[0], -1)) > 0",
+            &letters,
+        ),
+        (
+            "regex.replace(input.principal.groups[0], \"((a*)*)*b|(a.*b)|a\", \"$2\") != \"\"",
+            &letters,
+        ),
         ("count(split(input.principal.groups[0], \"a\")) > 0", &letters),
+        ("count(split(input.principal.groups[0], \"\")) > 0", &letters),
+        (
+            "json.marshal([input.principal.groups]) != \"\"",
+            &"\u{1}".repeat(60_000),
+        ),
+        ("uri.is_valid(input.principal.groups[0])", &letters),
         (
             "replace(input.principal.groups[0], \"a\", \"bbbbbbbb\") != \"\"",
             &letters,

@@ -20,6 +20,9 @@ pub(super) type Function = fn(&[Value]) -> Option<Value>;
 pub(in crate::rego) const MAX_RANGE: i64 = 10_000;
 /// Longest text that a function makes whose growth the arguments do not bound.
 pub(in crate::rego) const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// Bytes that all searches for an expression in one text may read. Each can read all that is left of the text,
+/// as for `a.*b|a`.
+const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
 /// Most bits that `bits.lsh` shifts.
 const MAX_SHIFT: i64 = 64;
 /// Compiled patterns that a thread keeps. A policy has only literal ones.
@@ -239,6 +242,24 @@ pub(super) fn with_regex<T>(pattern: &str, apply: impl FnOnce(&Regex) -> T) -> O
     })
 }
 
+/// Matches in a text of that many bytes; `None` once there were too many for its length.
+pub(super) fn bounded<M>(
+    mut matches: impl Iterator<Item = M>,
+    bytes: usize,
+    end: impl Fn(&M) -> usize,
+) -> impl Iterator<Item = Option<M>> {
+    let (mut left, mut at) = (MAX_SEARCHED_BYTES, 0);
+    std::iter::from_fn(move || {
+        let Some(rest) = left.checked_sub(bytes.saturating_sub(at)) else {
+            return Some(None);
+        };
+        left = rest;
+        let found = matches.next()?;
+        at = end(&found);
+        Some(Some(found))
+    })
+}
+
 fn regex_match(arguments: &[Value]) -> Option<Value> {
     let [pattern, subject] = arguments else { return None };
     let subject = text(subject)?;
@@ -259,10 +280,11 @@ fn regex_find_n(arguments: &[Value]) -> Option<Value> {
     // A negative number means all.
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let find = |regex: &Regex| {
-        let found = regex.find_iter(subject).take(most);
-        found.map(|found| Value::from(found.as_str())).collect::<Vec<_>>()
+        let found = bounded(regex.find_iter(subject).take(most), subject.len(), regex::Match::end);
+        let texts = found.map(|found| found.map(|found| Value::from(found.as_str())));
+        texts.collect::<Option<Vec<_>>>()
     };
-    with_regex(text(pattern)?, find).map(Value::from)
+    with_regex(text(pattern)?, find)?.map(Value::from)
 }
 
 /// Go's `Regexp.Split`.
@@ -276,7 +298,8 @@ fn regex_split(arguments: &[Value]) -> Option<Value> {
         }
         let mut pieces = Vec::new();
         let (mut start, mut end) = (0, 0);
-        for found in regex.find_iter(subject) {
+        for found in bounded(regex.find_iter(subject), subject.len(), regex::Match::end) {
+            let found = found?;
             end = found.start();
             if found.end() != 0 {
                 pieces.push(Value::from(subject.get(start..end)?));

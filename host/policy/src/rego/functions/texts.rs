@@ -2,7 +2,7 @@
 
 use regorus::Value;
 
-use super::opa::{MAX_RANGE, MAX_TEXT_BYTES, integer, text, with_regex};
+use super::opa::{MAX_RANGE, MAX_TEXT_BYTES, bounded, integer, text, with_regex};
 
 /// Go's `strings.Split`: an empty separator is between all letters.
 fn pieces<'a>(text: &'a str, separator: &'a str) -> Vec<&'a str> {
@@ -43,7 +43,8 @@ pub(super) fn regex_replace(arguments: &[Value]) -> Option<Value> {
     }
     let replace = |regex: &regex::Regex| {
         let (mut result, mut copied) = (String::new(), 0);
-        for found in regex.captures_iter(subject) {
+        for found in bounded(regex.captures_iter(subject), subject.len(), end) {
+            let found = found?;
             let whole = found.get(0)?;
             result.push_str(subject.get(copied..whole.start())?);
             found.expand(replacement, &mut result);
@@ -61,28 +62,25 @@ pub(super) fn regex_replace(arguments: &[Value]) -> Option<Value> {
 /// Whether each `$` of a replacement is one that Go and the library here read alike: `$$`, `$1` or `${1}`.
 /// Compiled patterns have no names of groups.
 pub(in crate::rego) fn has_plain_groups(replacement: &str) -> bool {
+    // What is a part of a name for Go.
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_' || !letter.is_ascii();
     let mut rest = replacement;
     while let Some((_, after)) = rest.split_once('$') {
         if let Some(after) = after.strip_prefix('$') {
             rest = after;
             continue;
         }
-        let (number, after) = if let Some(braced) = after.strip_prefix('{') {
-            let Some(group) = braced.split_once('}') else {
-                return false;
-            };
-            group
-        } else {
-            after.split_at(after.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(after.len()))
+        let group = match after.strip_prefix('{') {
+            Some(braced) => braced.split_once('}'),
+            None => Some(after.split_at(after.find(|letter| !is_name(letter)).unwrap_or(after.len()))),
         };
+        let Some((number, after)) = group else { return false };
         let is_number = match number.as_bytes() {
             [digit] => digit.is_ascii_digit(),
             [b'1'..=b'9', digit] => digit.is_ascii_digit(),
             _ => false,
         };
-        // What is a part of a name for Go.
-        let is_name = |letter: char| letter.is_alphanumeric() || letter == '_' || !letter.is_ascii();
-        if !is_number || after.starts_with(is_name) {
+        if !is_number {
             return false;
         }
         rest = after;
@@ -128,6 +126,11 @@ pub(super) fn flatten(arguments: &[Value]) -> Option<Value> {
     Some(Value::from(flat))
 }
 
+/// Where a match ends.
+fn end(found: &regex::Captures<'_>) -> usize {
+    found.get(0).map_or(0, |found| found.end())
+}
+
 /// `None` also for more than [`MAX_RANGE`] texts.
 pub(super) fn find_all_submatches(arguments: &[Value]) -> Option<Value> {
     let [pattern, subject, most] = arguments else {
@@ -139,7 +142,8 @@ pub(super) fn find_all_submatches(arguments: &[Value]) -> Option<Value> {
     let find = |regex: &regex::Regex| {
         let allowed = usize::try_from(MAX_RANGE).ok()?.checked_div(regex.captures_len())?;
         let mut all = Vec::new();
-        for found in regex.captures_iter(subject).take(most) {
+        for found in bounded(regex.captures_iter(subject).take(most), subject.len(), end) {
+            let found = found?;
             if all.len() >= allowed {
                 return None;
             }
@@ -159,7 +163,9 @@ mod tests {
 
     #[test]
     fn groups_that_are_read_otherwise_are_known() {
-        for replacement in ["", "a", "$$", "$$a", "$0", "$1-$2", "${1}", "<${12}>", "$1$2$$", "$99."] {
+        for replacement in [
+            "", "a", "$$", "$$a", "$0", "$1-$2", "${1}", "<${12}>", "${1}a", "$1$2$$", "$99.",
+        ] {
             assert!(has_plain_groups(replacement), "{replacement}");
         }
         for replacement in [
