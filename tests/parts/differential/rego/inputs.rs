@@ -39,6 +39,8 @@ pub(super) const WORDS: &[&str] = &[
     "1e400",
     "1500m",
     "0.1Gi",
+    "007",
+    "-0",
 ];
 const FRACTIONS: &[f64] = &[
     0.1,

@@ -93,11 +93,16 @@ pub(in crate::rego) fn are_exact(value: &Value) -> bool {
     }
 }
 
+/// Whether OPA shows a number with signs and zeros that are not kept: `-0` and `007`.
+fn is_shown_otherwise(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let has_more = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
+    text == "-0" || has_more
+}
+
 /// The number in a text of JSON or Rego, if the engine can keep all its digits.
 pub(in crate::rego) fn read(text: &str) -> Option<Value> {
-    // OPA shows a zero with a sign so.
-    let written =
-        Decimal::read(text).filter(|written| written.digits.sign() != Sign::NoSign || !text.starts_with('-'))?;
+    let written = Decimal::read(text).filter(|_| !is_shown_otherwise(text))?;
     if !text.contains(['.', 'e', 'E']) {
         return Some(number(written.digits));
     }
@@ -427,6 +432,10 @@ mod tests {
             "1e400",
             "1e23",
             "-0",
+            "007",
+            "-01",
+            "00",
+            "01.5",
             "0x10",
             "",
             "-",
@@ -441,6 +450,8 @@ mod tests {
             "0",
             "-1",
             "0.1",
+            "-0.5",
+            "10",
             "1.50",
             "-2.5E-7",
             "0.30000000000000004",
