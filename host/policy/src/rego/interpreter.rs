@@ -81,13 +81,14 @@ fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, attempts: u32
         let what = "the input has a whole number with a point or exponent, or with more digits than are kept";
         return Err(Error::Evaluation(what.to_owned()));
     }
+    // Once for all attempts: the next one frees what one that was held up leaves behind.
+    functions::start_memory();
     let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
         engine.set_execution_timer_config(ExecutionTimerConfig {
             limit,
             check_interval: CLOCK_INTERVAL,
         });
         engine.set_input(input.clone());
-        functions::start_memory();
         let result = engine.eval_rule(entry_point.to_owned());
         // Between two calls of functions nothing counts the memory.
         match functions::exceeded_memory() {
