@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -351,6 +351,7 @@ impl Installation {
             samples.push(sample);
             if Instant::now() >= next_line {
                 println!("{sample:.0?}");
+                self.check_open()?;
                 next_line += BETWEEN_LINES;
             }
             if Instant::now() >= next_withdrawal {
@@ -362,12 +363,7 @@ impl Installation {
         is_over.store(true, Ordering::Relaxed);
         let calls = calls.await??;
         let after = self.gateway.metrics().await?;
-        let closed = self
-            .streams
-            .iter_mut()
-            .filter_map(|stream| (!stream.is_open()).then_some(stream.person));
-        let closed: Vec<usize> = closed.collect();
-        ensure!(closed.is_empty(), "streams ended that are permitted: {closed:?}");
+        self.check_open()?;
         let generation = "tollgate_snapshot_generation";
         Ok(Measurements {
             seconds: start.elapsed().as_secs_f64(),
@@ -380,11 +376,24 @@ impl Installation {
         })
     }
 
+    fn check_open(&mut self) -> Result<()> {
+        let streams = self.streams.iter_mut();
+        let closed: Vec<String> = streams.filter_map(Stream::unexpected_end).collect();
+        ensure!(
+            closed.is_empty(),
+            "streams ended that are permitted: {}",
+            closed.join(", ")
+        );
+        Ok(())
+    }
+
     /// Disables the account of somebody who has a stream. Returns how long the stream stayed open.
     async fn withdraw(&mut self) -> Result<Duration> {
         let at = self.streams.iter().position(Stream::is_of_an_account);
         let mut stream = self.streams.remove(at.context("no stream is left")?);
-        ensure!(stream.is_open(), "the stream of p{} ended before", stream.person);
+        if let Some(ended) = stream.unexpected_end() {
+            bail!("a stream ended that is permitted: {ended}");
+        }
         self.disabled.push(stream.person);
         let changed = objects::argocd_cm(self.target.size, self.upstreams, &self.disabled);
         let start = Instant::now();

@@ -30,8 +30,10 @@ use tollgate_plugin::certificates::{self, roots_from_pem, system_roots};
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// How long an API server may be silent before it is asked whether it is there, and how often it is asked.
-const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// How long an API server may be silent before it is asked whether it is there, how often it is asked, and how
+/// many questions without an answer end a connection.
+const SILENCE: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 /// Connections that wait for another request.
 const IDLE_CONNECTIONS: usize = 32;
@@ -198,12 +200,13 @@ fn connector() -> HttpConnector {
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-    tcp.set_keepalive(Some(PROBE_EVERY));
+    tcp.set_keepalive(Some(SILENCE));
     tcp.set_keepalive_interval(Some(PROBE_EVERY));
     tcp.set_keepalive_retries(Some(PROBES));
-    // What was sent is answered for within this time, too.
+    // What was sent is answered for within this time, too. It decides about unanswered probes as well (tcp(7)),
+    // so it has room for all of them.
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(PROBE_EVERY.saturating_mul(PROBES)));
+    tcp.set_tcp_user_timeout(Some(SILENCE.saturating_add(PROBE_EVERY.saturating_mul(PROBES))));
     tcp
 }
 

@@ -104,8 +104,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn is_open(&mut self) -> bool {
-        self.ended.try_recv() == Err(oneshot::error::TryRecvError::Empty)
+    /// What ended, if it did.
+    pub(super) fn unexpected_end(&mut self) -> Option<String> {
+        let is_open = self.ended.try_recv() == Err(oneshot::error::TryRecvError::Empty);
+        (!is_open).then(|| format!("p{} at {:?}", self.person, self.front))
     }
 
     /// When it ended.

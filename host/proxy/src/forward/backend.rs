@@ -334,8 +334,36 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> HttpClient
         .build(connector)
 }
 
-/// How long the other side may acknowledge nothing of what was sent to it.
+/// How long the other side may acknowledge nothing of what was sent to it, at least.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest silence before a keep-alive probe, whatever the settings say.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+/// Time between probes that are not answered, and how many of them end a connection.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// When the kernel takes a host for vanished.
+///
+/// `TCP_USER_TIMEOUT` also replaces the number of keep-alive probes (tcp(7)): silence of that time ends a
+/// connection if one probe is unanswered. So it has room for several probes, and one lost packet ends nothing.
+#[derive(Clone, Copy, Debug)]
+struct Liveness {
+    first_probe: Duration,
+    probe_every: Duration,
+    user_timeout: Duration,
+}
+
+impl Liveness {
+    fn new(keep_alive: Duration) -> Self {
+        let first_probe = keep_alive.min(LONGEST_SILENCE);
+        let probe_every = keep_alive.min(PROBE_EVERY);
+        Self {
+            first_probe,
+            probe_every,
+            user_timeout: USER_TIMEOUT.max(first_probe + probe_every * PROBES),
+        }
+    }
+}
 
 #[derive(Clone, Copy)]
 enum HttpVersions {
@@ -359,12 +387,13 @@ impl Connector {
         let mut tcp = HttpConnector::new_with_resolver(Resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        let keep_alive = (!spec.keep_alive.is_zero()).then_some(spec.keep_alive);
-        tcp.set_keepalive(keep_alive);
-        tcp.set_keepalive_interval(keep_alive);
+        let liveness = Liveness::new(spec.keep_alive);
+        tcp.set_keepalive(Some(liveness.first_probe));
+        tcp.set_keepalive_interval(Some(liveness.probe_every));
+        tcp.set_keepalive_retries(Some(PROBES));
         // TCP sends no keep-alive probe while something is unacknowledged: a request that is written to a
         // pooled connection whose host has vanished would wait for a quarter of an hour.
-        tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+        tcp.set_tcp_user_timeout(Some(liveness.user_timeout));
         // Bounds one address, so that a dead one leaves time for the next.
         tcp.set_connect_timeout(Some(spec.connect_timeout));
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -413,15 +442,16 @@ mod tests {
     use std::future::poll_fn;
 
     use hyper_rustls::MaybeHttpsStream;
+    use rustix::net::sockopt;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::forward::tests::test_server::spec;
 
     /// A host that vanishes while it has a request is noticed by the kernel, because TCP sends no
-    /// keep-alive probe then.
+    /// keep-alive probe then. While it has none, several probes must be lost before a connection ends.
     #[tokio::test]
-    async fn connections_end_when_nothing_is_acknowledged() {
+    async fn connections_end_when_nothing_is_acknowledged_and_not_because_one_probe_is_lost() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let connection = spec("echo", &url).connection;
@@ -432,8 +462,23 @@ mod tests {
             let MaybeHttpsStream::Http(stream) = connector.call(url.parse().unwrap()).await.unwrap() else {
                 panic!("no TLS was asked for");
             };
-            let milliseconds = rustix::net::sockopt::tcp_user_timeout(stream.inner()).unwrap();
+            let milliseconds = sockopt::tcp_user_timeout(stream.inner()).unwrap();
             assert_eq!(u128::from(milliseconds), USER_TIMEOUT.as_millis());
+            let silence = sockopt::tcp_keepidle(stream.inner()).unwrap();
+            let every = sockopt::tcp_keepintvl(stream.inner()).unwrap();
+            assert_eq!(silence, connection.keep_alive);
+            assert!(silence + every * PROBES <= USER_TIMEOUT, "{silence:?}, {every:?}");
+        }
+    }
+
+    #[test]
+    fn every_setting_leaves_time_for_several_probes() {
+        for seconds in [1, 2, 15, 30, 60, 3_600, 86_400] {
+            let keep_alive = Duration::from_secs(seconds);
+            let liveness = Liveness::new(keep_alive);
+            assert!(liveness.first_probe <= keep_alive);
+            assert!(liveness.first_probe + liveness.probe_every * PROBES <= liveness.user_timeout);
+            assert!(liveness.user_timeout <= Duration::from_secs(75));
         }
     }
 }
