@@ -4,6 +4,9 @@
 //! thread would be lost, as nothing can end it. Marking the bundle keeps later requests from losing
 //! their threads as well.
 //!
+//! A thread that waits for a processor is not stuck, however long: what counts is the CPU time that the
+//! decision has used.
+//!
 //! Invariant: apart from a thread's first decision, the watchdog adds neither a lock nor a reading
 //! of the clock to a decision.
 
@@ -13,6 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::DECISION_TIME_LIMIT;
+use cpu_clock::CpuClock;
+
+mod cpu_clock;
 
 const INTERVAL: Duration = DECISION_TIME_LIMIT.saturating_mul(2);
 /// Number of checks that must find the same decision before it counts as stuck. Checks are counted
@@ -21,11 +27,14 @@ const CHECKS_UNTIL_STUCK: u32 = 5;
 /// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
 /// returns.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
+/// CPU time that a decision has used by then, at least: the engine stops one that can be stopped long before.
+const STUCK_CPU: Duration = DECISION_TIME_LIMIT.saturating_mul(CHECKS_UNTIL_STUCK);
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The decision that a thread is making. Only that thread writes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ThreadSlot {
+    cpu_clock: CpuClock,
     /// Generation of the bundle; 0 while the thread decides nothing.
     generation: AtomicU64,
     sequence: AtomicU64,
@@ -36,7 +45,11 @@ static SLOTS: Mutex<Vec<Weak<ThreadSlot>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static SLOT: Arc<ThreadSlot> = {
-        let slot = Arc::new(ThreadSlot::default());
+        let slot = Arc::new(ThreadSlot {
+            cpu_clock: CpuClock::of_this_thread(),
+            generation: AtomicU64::new(0),
+            sequence: AtomicU64::new(0),
+        });
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|slot| slot.strong_count() > 0);
         slots.push(Arc::downgrade(&slot));
@@ -103,14 +116,23 @@ struct WatchdogThread {
     generation: u64,
     name: String,
     stuck: Arc<AtomicBool>,
-    /// Running decisions: slot, its sequence number, and the number of checks that found it.
-    seen: Vec<(Weak<ThreadSlot>, u64, u32)>,
+    seen: Vec<SeenDecision>,
+}
+
+/// A decision that was running at the last check.
+struct SeenDecision {
+    slot: Weak<ThreadSlot>,
+    sequence: u64,
+    /// Checks after the first that found it.
+    checks: u32,
+    /// CPU time of its thread at the first.
+    cpu_before: Option<Duration>,
 }
 
 impl WatchdogThread {
     fn run(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            let stuck = self.count_checks() >= CHECKS_UNTIL_STUCK;
+            let stuck = self.finds_stuck_decision();
             match (self.stuck.swap(stuck, Ordering::Relaxed), stuck) {
                 (false, true) => tracing::error!(
                     bundle = self.name,
@@ -123,9 +145,10 @@ impl WatchdogThread {
         }
     }
 
-    /// Checks all slots. Returns how often the longest-running decision was found.
-    fn count_checks(&mut self) -> u32 {
+    /// Checks all slots.
+    fn finds_stuck_decision(&mut self) -> bool {
         let mut running = Vec::new();
+        let mut is_stuck = false;
         let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         for weak in slots.iter() {
             let Some(slot) = weak.upgrade() else { continue };
@@ -133,16 +156,31 @@ impl WatchdogThread {
                 continue;
             }
             let sequence = slot.sequence.load(Ordering::Relaxed);
-            let before = self
-                .seen
-                .iter()
-                .find(|(seen_slot, seen_sequence, _)| seen_slot.ptr_eq(weak) && *seen_sequence == sequence);
-            let checks = before.map_or(0, |(_, _, checks)| checks.saturating_add(1));
-            running.push((Weak::clone(weak), sequence, checks));
+            let mut seen = self.seen.iter();
+            let before = seen.find(|seen| seen.slot.ptr_eq(weak) && seen.sequence == sequence);
+            let decision = SeenDecision {
+                slot: Weak::clone(weak),
+                sequence,
+                checks: before.map_or(0, |seen| seen.checks.saturating_add(1)),
+                cpu_before: before.map_or_else(|| slot.cpu_clock.read(), |seen| seen.cpu_before),
+            };
+            is_stuck |= decision.is_stuck(&slot.cpu_clock);
+            running.push(decision);
         }
         drop(slots);
         self.seen = running;
-        self.seen.iter().map(|(_, _, checks)| *checks).max().unwrap_or(0)
+        is_stuck
+    }
+}
+
+impl SeenDecision {
+    /// Without a reading of the clock, the time of the checks counts.
+    fn is_stuck(&self, cpu_clock: &CpuClock) -> bool {
+        self.checks >= CHECKS_UNTIL_STUCK
+            && match (self.cpu_before, cpu_clock.read()) {
+                (Some(before), Some(now)) => now.saturating_sub(before) >= STUCK_CPU,
+                _ => true,
+            }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::source::{BundleSource, File, FileKind};
 use super::super::{Bundle, Error, Front, InputDependencies, STUCK_AFTER, compile};
+use super::Watchdog;
 
 /// A policy that compares two trees of `2^levels` nodes for every request but DELETE. The memory
 /// limit does not notice them, as their parts are shared.
@@ -79,6 +80,24 @@ fn a_stuck_decision_occupies_one_thread_and_blocks_only_its_bundle() {
         std::thread::yield_now();
     }
     assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
+}
+
+#[test]
+fn a_decision_that_waits_is_not_stuck_and_one_that_computes_is() {
+    let watchdog = Watchdog::start(u64::MAX, "of a test".to_owned()).unwrap();
+    watchdog.run(|| {
+        let started = Instant::now();
+        while started.elapsed() < STUCK_AFTER * 3 {
+            assert!(!watchdog.is_stuck());
+            std::thread::sleep(STUCK_AFTER / 50);
+        }
+    });
+    watchdog.run(|| {
+        let started = Instant::now();
+        while !watchdog.is_stuck() {
+            assert!(started.elapsed() < STUCK_AFTER * 20, "the watchdog did not report it");
+        }
+    });
 }
 
 #[test]
