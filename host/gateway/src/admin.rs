@@ -218,12 +218,22 @@ fn handler(admin: AdminState) -> AdminHandler {
         .route("/decisions/{id}/input", get(decision_input))
         .layer(middleware::from_fn(require_address_host));
     // Probes and scrapers may use a name.
+    let pages = operators
+        .route("/metrics", get(metrics))
+        .layer(middleware::from_fn(on_blocking_thread));
     let all = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .merge(operators);
+        .merge(pages);
     AdminHandler(all.with_state(admin))
+}
+
+/// Makes a page on a thread that serves nobody: with 2,000 clusters it takes some 20 ms.
+async fn on_blocking_thread(request: Request, next: Next) -> Response {
+    let runtime = tokio::runtime::Handle::current();
+    let made = tokio::task::spawn_blocking(move || runtime.block_on(next.run(request)));
+    made.await
+        .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 /// SECURITY: if a site's name resolves to this machine (DNS rebinding), its pages have the same

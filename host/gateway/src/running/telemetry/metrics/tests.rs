@@ -67,7 +67,10 @@ async fn a_push_names_the_process_and_has_its_metrics() {
     let exporter = exporter(listener.local_addr().unwrap());
     let metrics = Metrics::default();
     metrics.count_load(tollgate_proxy::metrics::ConfigPart::State, false);
-    let (pushed, (head, body)) = tokio::join!(exporter.try_push(&metrics), answer(&listener, "200 OK", b""));
+    let (pushed, (head, body)) = tokio::join!(
+        exporter.try_push(exporter.message(&metrics)),
+        answer(&listener, "200 OK", b"")
+    );
     pushed.unwrap();
     assert!(head.starts_with("POST /otlp/v1/metrics HTTP/1.1\r\n"), "{head}");
     assert!(head.contains("\r\ncontent-type: application/x-protobuf"), "{head}");
@@ -123,7 +126,10 @@ async fn every_other_answer_is_a_failure() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let exporter = exporter(listener.local_addr().unwrap());
         let metrics = Metrics::default();
-        let (pushed, _) = tokio::join!(exporter.try_push(&metrics), answer(&listener, status, &body));
+        let (pushed, _) = tokio::join!(
+            exporter.try_push(exporter.message(&metrics)),
+            answer(&listener, status, &body)
+        );
         assert_eq!(
             pushed.err().map(|error| error.to_string()).as_deref(),
             expected,
@@ -151,7 +157,10 @@ async fn only_the_first_failure_and_the_success_after_it_are_logged() {
         "200 OK",
         "200 OK",
     ] {
-        tokio::join!(exporter.push(&metrics), answer(&listener, status, b""));
+        tokio::join!(
+            exporter.push(exporter.message(&metrics)),
+            answer(&listener, status, b"")
+        );
     }
     let text = std::fs::read_to_string(log.path()).unwrap();
     let about = |line: &&str| line.contains("metrics") && line.contains("pushed");
