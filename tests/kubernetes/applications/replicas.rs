@@ -6,37 +6,76 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::fixture::{Fixture, FixtureBuilder, Source, Started, role, run_apply, user};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::Gateway;
 use test_support::kubernetes::kubectl::Run;
 
-/// The objects of the sync. There are enough of them that a gateway can be killed in the middle.
+/// The objects of the sync.
 const OBJECTS: usize = 40;
 
-/// A load balancer that forwards each connection to the next address that accepts it.
-async fn balance(backends: [SocketAddr; 2]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let next = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(async move {
-        loop {
-            let (mut client, _) = listener.accept().await.unwrap();
-            let first = next.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(async move {
-                for number in [first, first + 1] {
-                    if let Ok(mut backend) = TcpStream::connect(backends[number % 2]).await {
-                        // A killed gateway closes its connections, which the client sees.
-                        let _ = tokio::io::copy_bidirectional(&mut client, &mut backend).await;
-                        return;
+/// Bytes of the client after which the load balancer stops. A handshake and discovery send less, and the
+/// sync sends more than twice as much.
+const HALT_AFTER: usize = 12 * 1024;
+
+/// A load balancer that forwards each connection to the first address that accepts it. The connection
+/// that brings the client's bytes to [`HALT_AFTER`] stops: nothing more of it reaches the gateway, which is
+/// therefore in the middle of the sync however fast the client is.
+struct Balancer {
+    address: SocketAddr,
+    halted: Arc<Notify>,
+}
+
+impl Balancer {
+    async fn start(backends: [SocketAddr; 2]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let balancer = Self {
+            address: listener.local_addr().unwrap(),
+            halted: Arc::default(),
+        };
+        let (sent, halted) = (Arc::new(AtomicUsize::new(0)), balancer.halted.clone());
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let (sent, halted) = (sent.clone(), halted.clone());
+                tokio::spawn(async move {
+                    // Each address in turn.
+                    if let Ok(backend) = TcpStream::connect(&backends[..]).await {
+                        forward(client, backend, &sent, &halted).await;
                     }
-                }
-            });
+                });
+            }
+        });
+        balancer
+    }
+}
+
+/// Forwards a connection until either end closes it: a killed gateway closes its connections, which the
+/// client sees.
+async fn forward(client: TcpStream, backend: TcpStream, sent: &AtomicUsize, halted: &Notify) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_backend, mut to_backend) = backend.into_split();
+    let requests = async {
+        let mut buffer = [0; 1024];
+        while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+            let before = sent.fetch_add(length, Ordering::Relaxed);
+            if (before..before + length).contains(&HALT_AFTER) {
+                halted.notify_one();
+                std::future::pending::<()>().await;
+            }
+            if to_backend.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
         }
-    });
-    address
+    };
+    tokio::select! {
+        () = requests => {}
+        _ = tokio::io::copy(&mut from_backend, &mut to_client) => {}
+    }
 }
 
 fn sync(namespace: &str) -> String {
@@ -117,19 +156,21 @@ async fn one_gateway_is_killed_during_a_sync_and_the_other_continues() {
     let there = fixture.guestbook.clone();
 
     the_same_answers(&fixture, &other).await;
-    let balanced = balance([fixture.gateway.address(), other.address()]).await;
-    let kubectl = fixture.kubectl_at(&format!("https://{balanced}"), "alice", "guestbook");
+    let balancer = Balancer::start([fixture.gateway.address(), other.address()]).await;
+    let kubectl = fixture.kubectl_at(&format!("https://{}", balancer.address), "alice", "guestbook");
     let objects = sync(&there);
     let audit = fixture.cluster.audit();
     let (first, begun) = tokio::join!(run_apply(&kubectl, &objects), async {
+        balancer.halted.notified().await;
         eventually("the sync is under way", async || {
-            (created(&audit.events_with(&there), &there).len() > 3).then_some(())
+            (!created(&audit.events_with(&there), &there).is_empty()).then_some(())
         })
         .await;
         fixture.gateway.kill().await;
         created(&audit.events_with(&there), &there).len()
     });
-    assert!(begun < OBJECTS, "the gateway died too late: {first:?}");
+    assert!(begun < OBJECTS, "{begun}: {first:?}");
+    assert!(!first.status.success(), "{begun}: {first:?}");
     // A client of the killed gateway tries again and reaches the other one.
     let run = run_apply(&kubectl, &objects).await;
     assert!(run.status.success(), "{run:?}");

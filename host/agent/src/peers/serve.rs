@@ -207,11 +207,13 @@ impl Body for Held {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::net::SocketAddr;
     use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::AbortHandle;
     use tokio::time::timeout;
     use tokio_rustls::TlsConnector;
     use tokio_rustls::client::TlsStream;
@@ -229,7 +231,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Connects as this replica to one with that identity. It is served once the first frame has come.
-    async fn connect(own: &Identity, other: &Identity, address: std::net::SocketAddr) -> TlsStream<TcpStream> {
+    async fn connect(own: &Identity, other: &Identity, address: SocketAddr) -> TlsStream<TcpStream> {
         let config = own.client_config(other.certificate()).unwrap();
         let tcp = TcpStream::connect(address).await.unwrap();
         let connecting = TlsConnector::from(Arc::new(config)).connect(server_name().unwrap(), tcp);
@@ -246,6 +248,15 @@ mod tests {
         }
     }
 
+    /// Serves as this replica.
+    async fn start(own: &Arc<Identity>, connections: &Arc<Connections>) -> (SocketAddr, AbortHandle) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (own, connections) = (Arc::clone(own), Arc::clone(connections));
+        let serving = tokio::spawn(serve(listener, own, connections, Duration::ZERO));
+        (address, serving.abort_handle())
+    }
+
     #[tokio::test]
     async fn what_a_removed_replica_has_open_ends() {
         let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
@@ -253,14 +264,7 @@ mod tests {
         let peers = connections.peers();
         peers.set_identity(Arc::clone(&own));
         peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(serve(
-            listener,
-            Arc::clone(&own),
-            Arc::clone(&connections),
-            Duration::ZERO,
-        ));
+        let (address, serving) = start(&own, &connections).await;
 
         let mut of_gone = connect(&gone, &own, address).await;
         let mut of_stays = connect(&stays, &own, address).await;
@@ -284,14 +288,7 @@ mod tests {
         connections.set_registry(Arc::clone(&registry) as Arc<dyn Registry>);
         connections.peers().set_identity(Arc::clone(&own));
         connections.peers().set(vec![replica(&known, 1)], Vec::new());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(serve(
-            listener,
-            Arc::clone(&own),
-            Arc::clone(&connections),
-            Duration::ZERO,
-        ));
+        let (address, serving) = start(&own, &connections).await;
 
         // More than one address may have, and none of them says anything.
         let mut silent = Vec::new();
