@@ -334,6 +334,13 @@ async fn policies_are_tried_in_a_child_process_and_nothing_is_stored() {
         .map(|item| &item["front"])
         .collect();
     assert_eq!(fronts, ["extensions", "applications"], "{list}");
+    // The metric says of each whether it is suspended.
+    let metrics = world.admin("/metrics").await;
+    let stuck = metrics.lines().filter(|line| line.starts_with("tollgate_policy_stuck"));
+    let mut stuck: Vec<_> = stuck.collect();
+    stuck.sort_unstable();
+    let expected = ["applications", "extensions"].map(|front| format!("tollgate_policy_stuck{{bundle=\"{front}\"}} 0"));
+    assert_eq!(stuck, expected);
     let (_, bundle) = get(&world, "alice", "/api/v1/policies/extensions").await;
     assert_eq!(bundle["digest"], bundle["filesDigest"], "{bundle}");
     let stored = bundle["files"].as_array().unwrap();

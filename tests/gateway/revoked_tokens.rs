@@ -255,7 +255,7 @@ async fn what_was_revoked_stays_so_after_redis_was_killed_and_started_empty() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_away_sessions_are_refused_after_the_grace_period() {
     let mut redis = Redis::start().await;
-    let settings = with(redis.settings(), json!({"gracePeriod": "2s"}));
+    let settings = with(redis.settings(), json!({"gracePeriod": "6s"}));
     let world = world(&backend().await, settings).await;
     redis.revoke("a", 3600).await;
     until_outcome(&world, "a", REVOKED).await;

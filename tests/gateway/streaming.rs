@@ -244,7 +244,7 @@ async fn a_silent_backend_is_408_before_the_head_and_breaks_the_stream_after() {
         false => Reply::Stall(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf".to_vec()),
     })
     .await;
-    let world = bounded(backend.address, "timeouts: {idle: 200ms}").await;
+    let world = bounded(backend.address, "timeouts: {idle: 1s}").await;
     let refused = once(&world, &get("echo/headless", "alice")).await;
     assert_eq!((refused.status, reason(&refused).as_str()), (408, "backend_silent"));
 
@@ -282,7 +282,7 @@ async fn the_total_time_is_504_before_the_head_and_breaks_the_stream_after() {
             });
         }
     });
-    let world = bounded(address, "timeouts: {total: 300ms}").await;
+    let world = bounded(address, "timeouts: {total: 1s}").await;
     let refused = once(&world, &get("echo/headless", "alice")).await;
     assert_eq!((refused.status, reason(&refused).as_str()), (504, "backend_too_slow"));
 
@@ -323,12 +323,12 @@ async fn a_backend_that_does_not_take_connections_is_502_in_time() {
 async fn a_tunnel_ends_with_its_lifetime() {
     let world = bounded(websocket_echo().await, "timeouts: {upgradeLifetime: 1s}").await;
     let mut client = Client::connect(world.address()).await;
+    let begun = Instant::now();
     client.send(&cookie_handshake("http://gateway.test")).await;
     assert_eq!(client.head().await.unwrap().status, 101);
-    let begun = Instant::now();
     client.rest().await;
     let taken = begun.elapsed();
-    assert!(taken >= Duration::from_millis(800), "{taken:?}");
+    assert!(taken >= Duration::from_secs(1), "{taken:?}");
 }
 
 /// A session token of alice that ends within three seconds.

@@ -100,8 +100,8 @@ fn exec_path(fixture: &Fixture) -> String {
 
 /// The number of requests of the gateway that reached the cluster, without its own access reviews.
 fn arrived(fixture: &Fixture) -> usize {
-    let events = fixture.cluster.audit().events();
     let account = fixture.account(AccessAs::User);
+    let events = fixture.cluster.audit().events_with(&account);
     let of_gateway = events
         .iter()
         .filter(|event| event["user"]["username"] == account.as_str());

@@ -6,8 +6,8 @@ use std::path::Path;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use test_support::chromium::{Chromium, Page};
-use test_support::kubernetes::PATIENCE;
 use test_support::kubernetes::gateway::Layout;
+use test_support::kubernetes::{PATIENCE, eventually};
 use test_support::oidc::Provider;
 use test_support::port::free_port;
 use test_support::postgres::Server;
@@ -252,7 +252,7 @@ async fn every_page_is_clean_in_both_themes_and_three_widths() {
 async fn pages_of_sign_in_and_failures_are_clean_in_both_themes_and_three_widths() {
     let store = Server::start();
     let url = store.database().await;
-    let site = Site::start_with(|layout, _| layout.settings(json!({"store": {"url": url, "gracePeriod": "2s"}}))).await;
+    let site = Site::start_with(|layout, _| layout.settings(json!({"store": {"url": url}}))).await;
     let chromium = Chromium::start().await;
     let mut page = site.tab(&chromium, "ann").await;
     let mut titles = Vec::new();
@@ -278,6 +278,10 @@ async fn pages_of_sign_in_and_failures_are_clean_in_both_themes_and_three_widths
     titles.retain(|(_, shown, title)| shown != title);
     assert!(titles.is_empty(), "{titles:?}");
     drop(store);
+    eventually("the store counts as away", async || {
+        (site.fixture.gateway.readiness().await.0 == 503).then_some(())
+    })
+    .await;
     check_everywhere(&mut page, &site.url("sessions"), "ann-failed").await;
     let text = page.evaluate("document.querySelector('main').innerText").await;
     let text = text.as_str().unwrap();

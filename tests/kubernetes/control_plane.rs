@@ -28,6 +28,19 @@ subjects:
     )
 }
 
+/// Gives the account `robot` of a namespace the role, and waits until the API server knows it.
+async fn permit(cluster: &Cluster, namespace: &str) {
+    cluster.admin().apply(&reader(namespace, "robot")).await;
+    let here = format!("--namespace={namespace}");
+    let robot = format!("--as=system:serviceaccount:{namespace}:robot");
+    let can_i = ["auth", "can-i", "list", "configmaps", &here, &robot];
+    eventually("the API server knows the role", async || {
+        let run = cluster.admin().run(&can_i).await;
+        run.status.success().then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_administrator_sees_all_of_the_pinned_release() {
     let cluster = Cluster::shared().await;
@@ -84,7 +97,7 @@ async fn a_service_account_may_do_what_rbac_gives_and_no_more() {
     let forbidden = format!(r#"is forbidden: User "system:serviceaccount:{home}:robot" cannot "#);
     assert!(complaint.contains(&forbidden), "before the role: {complaint}");
 
-    cluster.admin().apply(&reader(&home, "robot")).await;
+    permit(cluster, &home).await;
     robot.succeed(&["get", "configmaps", &here]).await;
     // `delete --all` needs an object that it may not delete.
     cluster.admin().succeed(&["create", "configmap", "kept", &here]).await;
@@ -108,7 +121,7 @@ async fn the_audit_log_has_the_user_the_verb_and_the_decision() {
     let cluster = Cluster::shared().await;
     let home = cluster.namespace("audited").await;
     let token = cluster.service_account(&home, "robot").await;
-    cluster.admin().apply(&reader(&home, "robot")).await;
+    permit(cluster, &home).await;
     for (resource, decision, status) in [("configmaps", "allow", 200), ("secrets", "forbid", 403)] {
         let id = uuid::Uuid::now_v7().to_string();
         let answer = cluster
@@ -164,7 +177,9 @@ async fn the_audit_log_has_impersonator_and_impersonated_user() {
     assert!(complaint.contains(r#"User "jane" cannot list"#), "{complaint}");
     let event = cluster
         .audit()
-        .find(|event| event["objectRef"]["namespace"] == *home && event["verb"] == "list")
+        .find_with(&home, |event| {
+            event["objectRef"]["namespace"] == *home && event["verb"] == "list"
+        })
         .await;
     assert_eq!(event["user"]["username"], "administrator");
     assert_eq!(event["impersonatedUser"]["username"], "jane");

@@ -1,14 +1,13 @@
 //! A real kubectl and API server with tokens that the gateway gets by TokenRequest.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use test_support::kubernetes::cluster::Cluster;
-use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use test_support::kubernetes::kubectl::Kubectl;
+use test_support::kubernetes::{PATIENCE, eventually};
 
 /// The rights of the account `deployer`, and the right of `minter` to create its tokens.
 fn grants(namespace: &str) -> String {
@@ -128,7 +127,7 @@ async fn fixture() -> (&'static Cluster, String, Gateway) {
 fn tokens_seen(cluster: &Cluster, namespace: &str) -> Vec<String> {
     let account = format!("system:serviceaccount:{namespace}:deployer");
     let mut seen = Vec::new();
-    for event in cluster.audit().events() {
+    for event in cluster.audit().events_with(namespace) {
         let user = &event["user"];
         let id = user["extra"]["authentication.kubernetes.io/credential-id"][0].as_str();
         if let (true, Some(id)) = (user["username"] == account.as_str(), id)
@@ -208,41 +207,16 @@ async fn tokens_rotate_without_errors_while_kubectl_watches() {
     // Watches in both ways until tokens have rotated at least three times.
     while tokens_seen(cluster, &namespace).len() < 4 {
         round += 1;
-        let name = format!("round-{round}");
-        for kubectl in [&through, &by_exec] {
-            let arguments = [
-                "get",
-                "configmaps",
-                "-n",
-                &namespace,
-                "-w",
-                "--request-timeout=1s",
-                "-o",
-                "name",
-            ];
-            let watch = kubectl.run(&arguments);
-            let write = async {
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                through.run(&["create", "configmap", &name, "-n", &namespace]).await
-            };
-            let (watched, _) = tokio::join!(watch, write);
-            // The watch ends only because of its own timeout.
-            let stderr = &watched.stderr;
-            assert!(
-                stderr.is_empty()
-                    || stderr.contains("Timeout")
-                    || stderr.contains("timeout")
-                    || stderr.contains("deadline"),
-                "round {round}: {stderr}"
-            );
-            assert!(
-                watched.stdout.contains("configmap/"),
-                "round {round}: nothing seen: {stderr}"
-            );
+        for (way, kubectl) in [("through", &through), ("exec", &by_exec)] {
+            let mut watch = kubectl.start(&["get", "configmaps", "-n", &namespace, "-w", "-o", "name"]);
+            let name = format!("round-{round}-{way}");
+            through.succeed(&["create", "configmap", &name, "-n", &namespace]).await;
+            let seen = watch.line(&format!("configmap/{name}")).await;
+            assert!(seen.is_some() && watch.runs(), "round {round}: {seen:?}");
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "tokens do not rotate");
+        assert!(started.elapsed() < PATIENCE * 2, "tokens do not rotate");
     }
-    let events = cluster.audit().events();
+    let events = cluster.audit().events_with(&namespace);
     let account = format!("system:serviceaccount:{namespace}:deployer");
     let failed = events
         .iter()

@@ -62,8 +62,8 @@ pub(crate) async fn assert_protocol(cluster: &Cluster, namespace: &str, protocol
             let object = &event["objectRef"];
             object["namespace"] == namespace && object["subresource"] == subresource && event["verb"] == verb
         };
-        cluster.audit().find(|event| is(event, verb)).await;
-        let events = cluster.audit().events();
+        cluster.audit().find_with(namespace, |event| is(event, verb)).await;
+        let events = cluster.audit().events_with(namespace);
         assert!(!events.iter().any(|event| is(event, other)), "{subresource}");
     }
 }

@@ -240,7 +240,7 @@ async fn the_constrained_role_is_sufficient_for_its_verbs_only() {
     assert!(text.contains("system:masters group is not allowed"), "{text}");
     fixture.miss_each(&objects).await;
     let account = format!("system:serviceaccount:{}:gateway", fixture.namespace);
-    let events = fixture.cluster.audit().events();
+    let events = fixture.cluster.audit().events_with(&account);
     let passed =
         |event: &&Value| event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 200;
     let lists = events.iter().filter(passed).filter(|event| event["verb"] == "list");

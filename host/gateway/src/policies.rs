@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use strum::VariantArray as _;
 
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
 use crate::applicationsets::permit::needs_owned;
@@ -19,7 +20,7 @@ use tollgate_identity::authenticate::{AuthorKey, Principal};
 use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::Bundle;
+use tollgate_policy::rego::{Bundle, Front};
 use tollgate_state::Resources;
 
 /// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
@@ -151,6 +152,23 @@ impl Policies {
     /// Whether the policy for Argo CD's API reads what can be in the content of a request.
     pub(crate) fn argocd_reads_content(&self) -> bool {
         self.argocd.as_ref().is_some_and(|bundle| bundle.dependencies().content)
+    }
+
+    /// The bundle of a front that is open.
+    pub(crate) fn bundle(&self, front: Front) -> Option<&Bundle> {
+        match front {
+            Front::Extensions => Some(&self.extensions),
+            Front::Kubernetes => self.kubernetes.as_ref().map(|front| front.policy.bundle()),
+            Front::Applications => self.applications.as_ref().map(|front| front.policy.bundle()),
+            Front::ApplicationSets => self.application_sets.as_deref(),
+            Front::Argocd => self.argocd.as_deref(),
+            Front::ControlPlane => self.control_plane.as_deref(),
+        }
+    }
+
+    /// The bundles of all fronts that are open.
+    pub(crate) fn bundles(&self) -> impl Iterator<Item = &Bundle> {
+        Front::VARIANTS.iter().filter_map(|front| self.bundle(*front))
     }
 
     /// The bundles and fronts, to make the next policies of.

@@ -82,6 +82,7 @@ pub const MAX_STACK_BYTES: usize = 16 * 1024 * 1024;
     Deserialize,
     strum::AsRefStr,
     strum::EnumString,
+    strum::IntoStaticStr,
     strum::VariantArray,
 )]
 #[strum(serialize_all = "lowercase")]

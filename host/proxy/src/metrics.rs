@@ -61,7 +61,7 @@ pub struct Metrics {
     reloads_failed: Family<FixedLabels<1>, Counter>,
     broken: Family<FixedLabels<1>, Gauge>,
     generation: Gauge<u64, AtomicU64>,
-    policy_stuck: Gauge,
+    policy_stuck: Family<FixedLabels<1>, Gauge>,
     invalid_objects: Family<FixedLabels<1>, Gauge>,
     /// Mints and expiry of cluster credentials.
     pub credentials: Arc<credential::Metrics>,
@@ -209,7 +209,7 @@ impl Default for Metrics {
             policy_stuck: register(
                 all,
                 "tollgate_policy_stuck",
-                "1 while a decision that did not come back keeps the policy in force from deciding",
+                "1 while a decision that did not return keeps the bundle in force from deciding",
             ),
             impersonation: register(
                 all,
@@ -360,9 +360,13 @@ impl Metrics {
         }
     }
 
-    /// Sets whether a decision that did not return blocks the policy in force.
-    pub fn policy_stuck(&self, stuck: bool) {
-        self.policy_stuck.set(i64::from(stuck));
+    /// Replaces, for the bundle of each open front, whether a decision that did not return suspends it.
+    pub fn set_stuck_policies(&self, bundles: impl Iterator<Item = (&'static str, bool)>) {
+        self.policy_stuck.clear();
+        for (bundle, is_stuck) in bundles {
+            let label = [("bundle", bundle)];
+            self.policy_stuck.get_or_create(&label).set(i64::from(is_stuck));
+        }
     }
 
     /// Replaces the counts of invalid objects, which the state in force does not use.

@@ -35,7 +35,8 @@ async fn watch(world: &World) -> reqwest::Response {
     ask(world, Method::GET, "alice", &path).send().await.unwrap()
 }
 
-/// Reads slowly until the answer ends. Whether it ended before it was complete.
+/// Reads slowly until the answer ends: for some seconds, much longer than a reload takes. Whether it ended
+/// before it was complete.
 async fn is_cut(mut answer: reqwest::Response) -> bool {
     let mut read = 0;
     loop {
@@ -44,7 +45,7 @@ async fn is_cut(mut answer: reqwest::Response) -> bool {
             Ok(None) => return read < 64 << 20,
             Err(_) => return true,
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
     }
 }
 

@@ -7,7 +7,7 @@ use super::fixture::{AccessAs, Fixture};
 /// The number of requests of the gateway with this verb that reached the cluster in the home
 /// namespace.
 fn arrived(fixture: &Fixture, verb: &str) -> usize {
-    let events = fixture.cluster.audit().events();
+    let events = fixture.cluster.audit().events_with(&fixture.home);
     let is = |event: &&Value| event["objectRef"]["namespace"] == fixture.home.as_str() && event["verb"] == verb;
     let of_gateway = |event: &&Value| event["user"]["username"] == fixture.account(AccessAs::User);
     events.iter().filter(is).filter(of_gateway).count()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
@@ -10,8 +11,11 @@ use super::fixture::{AccessAs, CredentialKind, Fixture};
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::kubectl::{Kubectl, Protocol, Running};
 
-/// The longest time from the response to the revocation to the end of the last stream.
-const WITHIN: Duration = Duration::from_secs(1);
+/// The longest time from the response to the revocation to the end of the last stream in the gateway.
+const WITHIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// The longest time until five processes of kubectl have noticed on a busy machine.
+const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Opens a log, shells, a watch and a port forward.
 async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
@@ -35,14 +39,14 @@ async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     ]
 }
 
-/// Asserts that all streams end within [`WITHIN`], with an error where kubectl can detect it.
+/// Asserts that kubectl notices the end of all streams, with an error where it can detect it.
 /// kubectl accepts the end of a watch, and with SPDY it takes the end of a command for success.
 async fn ended(streams: Vec<(&'static str, Running)>, protocol: Protocol) {
     let answered = Instant::now();
     for (name, running) in streams {
         let run = running.end().await;
         let took = answered.elapsed();
-        assert!(took < WITHIN, "{name} ended after {took:?}: {run:?}");
+        assert!(took < NOTICED_WITHIN, "{name} ended after {took:?}: {run:?}");
         let can_tell = match protocol {
             Protocol::WebSocket => name != "watch",
             Protocol::Spdy => name == "logs" || name == "port-forward",
@@ -52,6 +56,13 @@ async fn ended(streams: Vec<(&'static str, Running)>, protocol: Protocol) {
             "{name} ended without an error: {run:?}"
         );
     }
+}
+
+/// Asserts that the gateway ended this many streams within [`WITHIN`].
+async fn ended_in_time(fixture: &Fixture, count: usize, answered: Timestamp) {
+    let last = fixture.gateway.ended(count, "session_revoked").await;
+    let took = last.duration_since(answered);
+    assert!(took < WITHIN, "the last stream ended after {took:?}");
 }
 
 /// Asserts that the credential is refused, and that kubectl says so.
@@ -76,7 +87,9 @@ async fn check((agent, protocol): (AccessAs, Protocol), revoke: impl AsyncFnOnce
     let mut others = open(&other, &here).await;
 
     revoke(&fixture, &token.id).await;
+    let (answered, count) = (Timestamp::now(), streams.len());
     ended(streams, protocol).await;
+    ended_in_time(&fixture, count, answered).await;
     refused(&kubectl, &here).await;
     for (name, running) in &mut others {
         assert!(running.runs(), "{name} of another token ended");
@@ -124,7 +137,9 @@ async fn of_a_session_with_an_id_token_ends_its_streams() {
     .await;
     assert!(session.starts_with("oidc:"), "{session}");
     fixture.tollgate(&["session", "revoke", &session]).await;
+    let (answered, count) = (Timestamp::now(), streams.len());
     ended(streams, Protocol::WebSocket).await;
+    ended_in_time(&fixture, count, answered).await;
     refused(&kubectl, &here).await;
 }
 
@@ -133,11 +148,18 @@ async fn of_a_session_with_an_id_token_ends_its_streams() {
 async fn is_not_needed_for_an_expired_token() {
     let fixture = Fixture::start().await;
     let here = format!("--namespace={}", fixture.home);
-    let token = fixture.token_for(AccessAs::User, "15s").await;
-    let kubectl = fixture.kubectl(&token.bearer);
-    let streams = open(&kubectl, &here).await;
-    let left = jiff::Timestamp::now().until(token.expires_at).unwrap();
-    assert!(left.is_positive(), "opening took too long");
+    // On a busy machine the streams may take longer to open than a token lives.
+    let mut lifetimes = ["15s", "30s", "60s"].into_iter();
+    let (streams, kubectl, left) = loop {
+        let lifetime = lifetimes.next().expect("opening took too long");
+        let token = fixture.token_for(AccessAs::User, lifetime).await;
+        let kubectl = fixture.kubectl(&token.bearer);
+        let streams = open(&kubectl, &here).await;
+        let left = jiff::Timestamp::now().until(token.expires_at).unwrap();
+        if left.is_positive() {
+            break (streams, kubectl, left);
+        }
+    };
     tokio::time::sleep(left.try_into().unwrap()).await;
     ended(streams, Protocol::WebSocket).await;
     refused(&kubectl, &here).await;

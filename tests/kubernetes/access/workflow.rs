@@ -309,8 +309,9 @@ pub(super) async fn idle_watch() {
         event["verb"] == "watch" && object["resource"] == "secrets" && object["namespace"] == fixture.home.as_str()
     };
     let stage = |event: &Value| event["stage"] == "ResponseStarted";
-    fixture.cluster.audit().find(|event| is(event)).await;
-    let events = fixture.cluster.audit().events();
+    let audit = fixture.cluster.audit();
+    audit.find_with(&fixture.home, is).await;
+    let events = audit.events_with(&fixture.home);
     assert_eq!(events.iter().filter(|event| is(event) && stage(event)).count(), 1);
 }
 

@@ -79,7 +79,7 @@ async fn nobody_who_may_only_sync_becomes_an_administrator() {
             .await;
         assert!(complaint.contains("NotFound"), "{complaint}");
     }
-    let events = fixture.cluster.audit().events();
+    let events = fixture.cluster.audit().events_with(&fixture.own());
     let arrived = |who: &str| {
         let name = named(who);
         let is = |event: &&Value| event["objectRef"]["name"] == *name && event["user"]["username"] == fixture.own();

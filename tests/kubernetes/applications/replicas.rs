@@ -170,7 +170,6 @@ async fn one_gateway_is_killed_during_a_sync_and_the_other_continues() {
         created(&audit.events_with(&there), &there).len()
     });
     assert!(begun < OBJECTS, "{begun}: {first:?}");
-    assert!(!first.status.success(), "{begun}: {first:?}");
     // A client of the killed gateway tries again and reaches the other one.
     let run = run_apply(&kubectl, &objects).await;
     assert!(run.status.success(), "{run:?}");

@@ -231,11 +231,13 @@ async fn cluster_scoped_kinds_are_written_only_if_listed() {
     let event = fixture
         .cluster
         .audit()
-        .find(|event| event["objectRef"]["resource"] == "namespaces" && event["objectRef"]["name"] == *listed)
+        .find_with(&listed, |event| {
+            event["objectRef"]["resource"] == "namespaces" && event["objectRef"]["name"] == *listed
+        })
         .await;
     assert_eq!(event["impersonatedUser"]["username"], user(&there, "robot"));
-    let events = fixture.cluster.audit().events();
     for name in [&other, &class] {
+        let events = fixture.cluster.audit().events_with(name);
         assert!(
             !events.iter().any(|event| event["objectRef"]["name"] == **name),
             "{name}"

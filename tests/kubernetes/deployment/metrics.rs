@@ -89,6 +89,7 @@ fn filled() -> Arc<Metrics> {
         location: Location::default(),
         mistake: "a mistake".to_owned(),
     }]);
+    metrics.set_stuck_policies([("extensions", false)].into_iter());
     metrics.set_impersonation_grants([("prod", [1, 0, 0])].into_iter());
     metrics.set_application_grants([("prod", [[1, 0, 0]; 3])].into_iter());
     metrics.count_agent_event("agent.connected", "ok");

@@ -78,7 +78,7 @@ impl Target {
             let uri = event["requestURI"].as_str().unwrap();
             uri.split(['/', '?', '&', '=']).any(|piece| piece == mark)
         };
-        let events = self.fixture.cluster.audit().events().into_iter();
+        let events = self.fixture.cluster.audit().events_with(mark).into_iter();
         events.filter(has_mark).collect()
     }
 

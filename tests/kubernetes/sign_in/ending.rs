@@ -1,18 +1,19 @@
 //! Logins end: at the issuer, by somebody who locks the person, and with the store.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::command_line::Home;
 use super::{CLIENT, Site};
-use test_support::kubernetes::eventually;
-use test_support::kubernetes::gateway::session;
+use test_support::kubernetes::gateway::{Gateway, session};
+use test_support::kubernetes::{PATIENCE, eventually};
 use test_support::postgres::shared;
 
 /// A second is how soon access ends; the rest is for a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: SignedDuration = SignedDuration::from_secs(5);
 
 /// Opens a stream with a bearer token, and returns it with its first bytes read.
 async fn stream(server: &str, bearer: &str) -> reqwest::Response {
@@ -23,12 +24,23 @@ async fn stream(server: &str, bearer: &str) -> reqwest::Response {
     answer
 }
 
-/// Waits until a stream ends.
-async fn end(mut stream: reqwest::Response) -> Duration {
-    let started = Instant::now();
-    let reading = async { while let Ok(Some(_)) = stream.chunk().await {} };
-    tokio::time::timeout(SOON, reading).await.expect("the stream goes on");
-    started.elapsed()
+/// Reads a stream to its end.
+async fn read(mut stream: reqwest::Response) {
+    while let Ok(Some(_)) = stream.chunk().await {}
+}
+
+/// Waits until a stream ends. Returns how long its gateway, which ends nothing else, took to end it.
+async fn end(stream: reqwest::Response, gateway: &Gateway) -> SignedDuration {
+    let started = Timestamp::now();
+    tokio::time::timeout(PATIENCE, read(stream))
+        .await
+        .expect("the stream goes on");
+    let is_ended = |record: &Value| record["ended"].is_object();
+    let record = gateway.decision("the end", is_ended).await;
+    let at: Timestamp = record["ended"]["at"].as_str().unwrap().parse().unwrap();
+    let took = at.duration_since(started);
+    assert!(took < SOON, "{took:?}");
+    took
 }
 
 async fn site() -> Site {
@@ -48,7 +60,7 @@ async fn a_back_channel_logout_ends_the_logins_of_that_session_and_what_they_hav
     home.log_in(&site.console, &mut browser).await;
     let open = stream(&site.console, &home.credential()).await;
     site.provider.ask(&format!("log-out {CLIENT} ann"));
-    end(open).await;
+    end(open, &site.gateway).await;
     let me = format!("{}/api/v1/me", site.console);
     // The browser, and the command line that it approved.
     let (status, answer) = browser.api(&me).await;
@@ -118,7 +130,7 @@ async fn a_lock_ends_everything_of_a_person_until_it_is_gone() {
         .run(&["person", "lock", "sub:ann", "--reason", "laptop stolen"])
         .await;
     assert!(locked.starts_with("sub:ann is locked;"), "{locked}");
-    end(open).await;
+    end(open, &site.gateway).await;
     let me = format!("{}/api/v1/me", site.console);
     let (status, answer) = browser.api(&me).await;
     assert_eq!(
@@ -173,8 +185,8 @@ async fn a_lock_at_one_replica_ends_what_is_open_at_the_other() {
     let kept = stream(&other.url(), &ben.credential()).await;
     root.token(&site.console, &session("root"));
     root.run(&["person", "lock", "sub:ann"]).await;
-    let took = end(open).await;
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    let took = end(open, &other).await;
+    assert!(took < SignedDuration::from_secs(2), "{took:?}");
     let refused = reqwest::Client::builder().no_proxy().build().unwrap();
     let refused = refused
         .get(format!("{}/api/v1/me", other.url()))
@@ -193,7 +205,7 @@ async fn a_lock_at_one_replica_ends_what_is_open_at_the_other() {
         "{status} {answer}"
     );
     // Nothing of anybody else ends.
-    let goes_on = tokio::time::timeout(Duration::from_millis(500), end(kept)).await;
+    let goes_on = tokio::time::timeout(Duration::from_millis(500), read(kept)).await;
     assert!(goes_on.is_err(), "the stream of another person ended");
     // Unlocked, she has to sign in again.
     root.run(&["person", "unlock", "sub:ann"]).await;

@@ -1,7 +1,7 @@
 //! Passes requests of other replicas to the agents that are connected to this one.
 //!
-//! Security: connections without a finished handshake are bounded as those of agents without a proof, in a
-//! table of their own. What is refused is counted, and not logged: anybody can cause it.
+//! Security: connections without a finished handshake are bounded as those of agents without a proof, and
+//! counted apart from them. A refusal is counted, and logged only at the level `debug`: anybody can cause it.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -94,12 +94,17 @@ async fn handshake(
     let room = unproved.enter(address, None);
     let _ = tcp.set_nodelay(true);
     tokio::select! {
-        () = room.gives_way() => Err("too_many"),
+        // A handshake that has finished does not give way.
+        biased;
         accepted = timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)) => match accepted {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(_)) => Err("handshake_failed"),
+            Ok(Err(error)) => {
+                tracing::debug!(%address, %error, "a handshake of a replica failed");
+                Err("handshake_failed")
+            }
             Err(_) => Err("no_handshake_in_time"),
         },
+        () = room.gives_way() => Err("too_many"),
     }
 }
 

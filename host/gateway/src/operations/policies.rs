@@ -11,7 +11,6 @@ use http::{Response, StatusCode, request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use strum::VariantArray as _;
 use uuid::Uuid;
 
 use super::Asker;
@@ -19,7 +18,6 @@ use crate::platform::answer;
 use crate::platform::api::Error;
 use crate::platform::api::content::{buffer, read};
 use crate::platform::permit::{EVALUATE_POLICIES, GET_POLICIES};
-use crate::policies::Policies;
 use crate::rejection::Rejection;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_policy::rego::{Bundle, BundleSource, CheckReport, Checker, Coverage, Front, WorkerLimits};
@@ -134,18 +132,6 @@ fn relative(findings: Vec<Diagnostic>, folder: &str) -> Vec<Diagnostic> {
     findings.into_iter().map(of).collect()
 }
 
-/// The bundle of a front that is open.
-fn bundle(policies: &Policies, front: Front) -> Option<&Bundle> {
-    match front {
-        Front::Extensions => Some(&policies.extensions),
-        Front::Kubernetes => policies.kubernetes.as_ref().map(|front| front.policy.bundle()),
-        Front::Applications => policies.applications.as_ref().map(|front| front.policy.bundle()),
-        Front::ApplicationSets => policies.application_sets.as_deref(),
-        Front::Argocd => policies.argocd.as_deref(),
-        Front::ControlPlane => policies.control_plane.as_deref(),
-    }
-}
-
 impl<'a> Asker<'a> {
     fn folder(&self, front: Front) -> std::path::PathBuf {
         self.policies().config.policies_directory.join(front.as_ref())
@@ -153,9 +139,7 @@ impl<'a> Asker<'a> {
 
     pub(super) fn list_policies(&mut self) -> Result<Response<Body>, Rejection> {
         self.require(GET_POLICIES, "*")?;
-        let open = Front::VARIANTS
-            .iter()
-            .filter_map(|front| bundle(self.policies(), *front));
+        let open = self.policies().bundles();
         let items = open.map(|bundle| BundleView::of(bundle, self)).collect();
         Ok(answer(StatusCode::OK, &List { items }))
     }
@@ -163,7 +147,7 @@ impl<'a> Asker<'a> {
     /// The bundle of a front. Refuses everybody else before it says whether the front is open.
     fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&'a Bundle, Rejection> {
         self.require(permission, front.as_ref())?;
-        bundle(self.policies(), front).ok_or(Rejection::NotFound)
+        self.policies().bundle(front).ok_or(Rejection::NotFound)
     }
 
     /// What somebody sends who may try a bundle.

@@ -21,9 +21,14 @@ const POSIX: [&str; 14] = [
 /// Compiles an expression. It searches: it is not anchored. The error says what is wrong, in one
 /// line: Go refuses the expression, or its compiled form exceeds the bound.
 pub(crate) fn compile(expression: &str) -> Result<regex::Regex, String> {
+    compile_within(expression, SIZE_LIMIT)
+}
+
+/// As [`compile`], with another bound on the bytes of the compiled form.
+pub(crate) fn compile_within(expression: &str, bytes: usize) -> Result<regex::Regex, String> {
     let translated = translate(expression)?;
     regex::RegexBuilder::new(&translated)
-        .size_limit(SIZE_LIMIT)
+        .size_limit(bytes)
         .build()
         .map_err(|error| {
             let text = error.to_string();

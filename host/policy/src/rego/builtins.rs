@@ -6,6 +6,7 @@
 
 use regorus::unstable::{Expr, ExprRef};
 
+use super::functions::opa::MAX_PROGRAM_BYTES;
 use super::functions::{format, texts};
 use super::syntax;
 use ArgumentRule::{Concat, Free, Glob, Literal, Regex, RegexReplace, Replace, ReplaceN, Sprintf};
@@ -74,7 +75,7 @@ pub(super) enum ResultSize {
     Parts,
     /// The pieces of a text.
     Pieces,
-    /// The pieces of a text, by others.
+    /// What is between the separators of a text.
     Parameters,
     /// A hash, written out.
     Digest,
@@ -368,7 +369,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
 
 fn check_pattern(name: &str, at: usize, literal: Option<&str>) -> Result<(), Refusal> {
     check_literal(name, at, literal)?;
-    let compiled = crate::rbac::re2::compile(literal.unwrap_or_default());
+    let compiled = crate::rbac::re2::compile_within(literal.unwrap_or_default(), MAX_PROGRAM_BYTES);
     compiled.map(drop).map_err(|error| Refusal {
         message: format!("the pattern of `{name}` is no regular expression: {error}"),
         hint: "write it in the syntax of RE2",

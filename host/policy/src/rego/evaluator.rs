@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use regorus::{Engine, Value};
 
 use super::compile::Compiled;
+use super::starvation::{self, MAX_CHECK_ATTEMPTS};
 use super::worker::{Coverage, FileCoverage};
-use super::{Decision, Error, Front, decision, interpreter};
+use super::{DECISION_TIME_LIMIT, Decision, Error, Front, decision, interpreter};
 
 pub(super) struct Evaluator<'a> {
     compiled: &'a Compiled,
@@ -39,10 +40,14 @@ impl<'a> Evaluator<'a> {
         if let Some(denied) = self.compiled.evaluate_conditions(&value)? {
             return Ok(denied);
         }
-        let value = interpreter::run_once(&mut self.engine, &self.compiled.entry_point, &value);
-        if value.is_err() {
-            self.reset();
-        }
+        // The limits of the process bound how long a decision can be held up.
+        let value = starvation::retry_if_starved(DECISION_TIME_LIMIT, MAX_CHECK_ATTEMPTS, |limit| {
+            let value = interpreter::run_once(&mut self.engine, &self.compiled.entry_point, &value, limit);
+            if value.is_err() || interpreter::leaves_much() {
+                self.reset();
+            }
+            value
+        });
         decision::read(self.front(), &value?)
     }
 

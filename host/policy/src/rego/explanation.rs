@@ -212,6 +212,6 @@ fn holds(mut engine: Engine, probe: String) -> bool {
         limit: PROBE_TIME,
         check_interval,
     });
-    functions::start_memory();
+    functions::start(PROBE_TIME);
     engine.eval_rule(probe).is_ok_and(|value| value == Value::from(true))
 }

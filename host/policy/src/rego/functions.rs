@@ -5,6 +5,7 @@
 //! decision is checked, and a failure is reported without the values of the arguments.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use regorus::unstable::{Expr, ExprRef, Ref, Source, Span};
 use regorus::{Engine, Value};
@@ -25,16 +26,25 @@ mod uri;
 mod uuid;
 
 thread_local! {
-    static MEMORY: Cell<Memory> = const { Cell::new(Memory { start: 0, exceeded_by: None }) };
+    static USAGE: Cell<Usage> = const { Cell::new(Usage { start: 0, deadline: None, exceeded: None }) };
 }
 
-/// The memory of the decision that a thread makes.
+/// What the decision that a thread makes has used.
 #[derive(Clone, Copy)]
-struct Memory {
+struct Usage {
     /// Bytes that the thread had allocated when the decision started.
     start: i64,
-    /// Bytes beyond the start that ended the decision.
-    exceeded_by: Option<u64>,
+    deadline: Option<Instant>,
+    /// The bound that ended the decision.
+    exceeded: Option<Exceeded>,
+}
+
+/// A bound that a decision exceeded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Exceeded {
+    /// Bytes beyond the start.
+    Memory(u64),
+    Time,
 }
 
 /// Why a call failed. The text has no value: it goes into records.
@@ -44,37 +54,58 @@ enum CallError {
     Failed { name: &'static str, types: String },
     #[error("{0}")]
     Operator(&'static str),
-    #[error("the decision needs too much memory")]
-    Memory,
+    #[error("the decision needs too much memory or time")]
+    Exceeded,
 }
 
-/// Starts to count the memory of a decision on this thread.
-pub(super) fn start_memory() {
-    MEMORY.set(Memory {
+/// Starts to count the memory and the time of a decision on this thread.
+///
+/// - `limit`: wall time.
+pub(super) fn start(limit: Duration) {
+    USAGE.set(Usage {
         start: regorus_mimalloc::current_thread_live_bytes(),
-        exceeded_by: None,
+        deadline: Instant::now().checked_add(limit),
+        exceeded: None,
     });
 }
 
-/// The number of bytes with which the decision on this thread exceeded its memory, if it did. Also
-/// counts what is allocated now.
-pub(super) fn exceeded_memory() -> Option<u64> {
-    let memory = MEMORY.get();
-    let now = regorus_mimalloc::current_thread_live_bytes().saturating_sub(memory.start);
-    let now = u64::try_from(now).unwrap_or(0);
-    memory.exceeded_by.or((now > MAX_MEMORY_BYTES).then_some(now))
+/// Bytes that are allocated now beyond those at the start of the decision.
+pub(super) fn memory() -> u64 {
+    let now = regorus_mimalloc::current_thread_live_bytes().saturating_sub(USAGE.get().start);
+    u64::try_from(now).unwrap_or(0)
+}
+
+/// The bound that the decision on this thread exceeded, if it did. Also counts what is allocated now.
+pub(super) fn exceeded() -> Option<Exceeded> {
+    let now = memory();
+    let exceeded = USAGE.get().exceeded;
+    exceeded.or((now > MAX_MEMORY_BYTES).then_some(Exceeded::Memory(now)))
 }
 
 fn check_memory() -> Result<(), CallError> {
-    let exceeded_by = exceeded_memory();
-    if exceeded_by.is_none() {
+    let exceeded = exceeded();
+    if exceeded.is_none() {
         return Ok(());
     }
-    MEMORY.set(Memory {
-        exceeded_by,
-        ..MEMORY.get()
+    USAGE.set(Usage {
+        exceeded,
+        ..USAGE.get()
     });
-    Err(CallError::Memory)
+    Err(CallError::Exceeded)
+}
+
+/// Whether the decision still has time. A function that takes long asks, because the engine looks at the
+/// clock only between expressions.
+fn has_time() -> bool {
+    let usage = USAGE.get();
+    let has_time = usage.deadline.is_none_or(|deadline| Instant::now() <= deadline);
+    if !has_time && usage.exceeded.is_none() {
+        USAGE.set(Usage {
+            exceeded: Some(Exceeded::Time),
+            ..usage
+        });
+    }
+    has_time
 }
 
 /// Registers every function that a policy may call.

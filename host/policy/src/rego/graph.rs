@@ -373,7 +373,17 @@ impl RuleVisitor<'_> {
         let rule = self
             .resolve(&path)
             .is_some_and(|path| !self.graph.possible_rules(&path).is_empty());
-        if rule && !builtins::exists(&name) {
+        let is_imported = path.first().is_some_and(|first| self.imports.contains_key(first));
+        if builtins::exists(&name) {
+            // The engine calls what the policy names so, and what is checked is the built-in function.
+            if rule || is_imported {
+                let message = format!("`{name}` is a built-in function, and also a name of an import or a rule");
+                self.graph.found.push(
+                    Diagnostic::error(start_of(function), message).with_hint("give the import or rule another name"),
+                );
+                return;
+            }
+        } else if rule {
             return self.reference(&path, start_of(function));
         }
         if let Err(refusal) = builtins::check(&name, parameters) {

@@ -11,13 +11,18 @@ use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
 
 use super::compile::{Compiled, error_message, reported_location};
-use super::functions::numbers;
+use super::functions::{Exceeded, numbers};
 use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, operators, starvation};
+
+/// Bytes that an evaluation may leave in its engine. The engine frees them when the next one has started,
+/// which can use as many beyond its bound.
+const MAX_KEPT_BYTES: u64 = 64 * 1024;
 
 /// Expressions between two readings of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -51,14 +56,13 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
             }
         }
     };
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        evaluate(&mut engine.working, &compiled.entry_point, input, MAX_ATTEMPTS)
-    }));
-    let result = result.unwrap_or(Err(Error::Panicked));
-    if result.is_err() {
-        // What a failed evaluation leaves behind, such as the value of a loop, must not reach the next.
-        engine.working = engine.pristine.clone();
-    }
+    let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, MAX_ATTEMPTS, |limit| {
+        let result = run_once(&mut engine.working, &compiled.entry_point, input, limit);
+        if result.is_err() || leaves_much() {
+            engine.working = engine.pristine.clone();
+        }
+        result
+    });
     THREAD_ENGINES.with_borrow_mut(|engines| {
         // Engines of replaced bundles are dropped when a newer bundle is used.
         if engines.iter().any(|other| other.generation < generation) {
@@ -69,38 +73,43 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     result
 }
 
-/// Evaluates once, for tests of a bundle. The limits of its process bound how long it can be held up.
-/// After an error the engine must not be used again.
-pub(super) fn run_once(engine: &mut Engine, entry_point: &str, input: &Value) -> Result<Value, Error> {
-    let run = AssertUnwindSafe(|| evaluate(engine, entry_point, input, starvation::MAX_CHECK_ATTEMPTS));
+/// Evaluates once. After an error the engine must not be used again: what a failed evaluation leaves behind,
+/// such as the value of a loop, must not reach the next.
+///
+/// - `limit`: wall time.
+pub(super) fn run_once(engine: &mut Engine, entry_point: &str, input: &Value, limit: Duration) -> Result<Value, Error> {
+    let run = AssertUnwindSafe(|| evaluate(engine, entry_point, input, limit));
     catch_unwind(run).unwrap_or(Err(Error::Panicked))
 }
 
-fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, attempts: u32) -> Result<Value, Error> {
+/// Whether the last evaluation left more than [`MAX_KEPT_BYTES`] in its engine, which then must not be used
+/// again.
+pub(super) fn leaves_much() -> bool {
+    functions::memory() > MAX_KEPT_BYTES
+}
+
+fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, limit: Duration) -> Result<Value, Error> {
     if !numbers::are_exact(input) {
         let what = "the input has a whole number with a point or exponent, or with more digits than are kept";
         return Err(Error::Evaluation(what.to_owned()));
     }
-    // Once for all attempts: the next one frees what one that was held up leaves behind.
-    functions::start_memory();
-    let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
-        engine.set_execution_timer_config(ExecutionTimerConfig {
-            limit,
-            check_interval: CLOCK_INTERVAL,
-        });
-        engine.set_input(input.clone());
-        let result = engine.eval_rule(entry_point.to_owned());
-        // Between two calls of functions nothing counts the memory.
-        match functions::exceeded_memory() {
-            Some(observed) => Err(Error::Memory {
-                observed,
-                limit: MAX_MEMORY_BYTES,
-            }),
-            None => result.map_err(|error| describe(&format!("{error:#}"))),
-        }
+    engine.set_execution_timer_config(ExecutionTimerConfig {
+        limit,
+        check_interval: CLOCK_INTERVAL,
     });
+    engine.set_input(input.clone());
+    functions::start(limit);
+    let result = engine.eval_rule(entry_point.to_owned());
     engine.set_input(Value::Undefined);
-    result
+    // Between two calls of functions nothing counts the memory.
+    match functions::exceeded() {
+        Some(Exceeded::Memory(observed)) => Err(Error::Memory {
+            observed,
+            limit: MAX_MEMORY_BYTES,
+        }),
+        Some(Exceeded::Time) => Err(Error::Time),
+        None => result.map_err(|error| describe(&format!("{error:#}"))),
+    }
 }
 
 /// Texts of the engine, and what they say without the values that they contain.

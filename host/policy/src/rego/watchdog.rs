@@ -27,8 +27,8 @@ const CHECKS_UNTIL_STUCK: u32 = 5;
 /// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
 /// returns.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
-/// CPU time that a decision has used by then, at least: the engine stops one that can be stopped long before.
-const STUCK_CPU: Duration = DECISION_TIME_LIMIT.saturating_mul(CHECKS_UNTIL_STUCK);
+/// CPU time that a decision has used by then, at least: more than all attempts at one that can be stopped.
+const STUCK_CPU: Duration = STUCK_AFTER;
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The decision that a thread is making. Only that thread writes.
@@ -149,17 +149,16 @@ impl WatchdogThread {
     fn finds_stuck_decision(&mut self) -> bool {
         let mut running = Vec::new();
         let mut is_stuck = false;
+        // The lock is not held while clocks are read: a thread's first decision waits for it.
         let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-        for weak in slots.iter() {
-            let Some(slot) = weak.upgrade() else { continue };
-            if slot.generation.load(Ordering::Relaxed) != self.generation {
-                continue;
-            }
-            let sequence = slot.sequence.load(Ordering::Relaxed);
+        let mut slots: Vec<_> = slots.iter().filter_map(Weak::upgrade).collect();
+        slots.retain(|slot| slot.generation.load(Ordering::Relaxed) == self.generation);
+        for slot in slots {
+            let (weak, sequence) = (Arc::downgrade(&slot), slot.sequence.load(Ordering::Relaxed));
             let mut seen = self.seen.iter();
-            let before = seen.find(|seen| seen.slot.ptr_eq(weak) && seen.sequence == sequence);
+            let before = seen.find(|seen| seen.slot.ptr_eq(&weak) && seen.sequence == sequence);
             let decision = SeenDecision {
-                slot: Weak::clone(weak),
+                slot: weak,
                 sequence,
                 checks: before.map_or(0, |seen| seen.checks.saturating_add(1)),
                 cpu_before: before.map_or_else(|| slot.cpu_clock.read(), |seen| seen.cpu_before),
@@ -167,7 +166,6 @@ impl WatchdogThread {
             is_stuck |= decision.is_stuck(&slot.cpu_clock);
             running.push(decision);
         }
-        drop(slots);
         self.seen = running;
         is_stuck
     }

@@ -76,7 +76,7 @@ pub struct ClusterRef {
 pub struct ConnectionSpec {
     /// Longest wait for a TCP connection.
     pub connect_timeout: Duration,
-    /// Interval of TCP keep-alive probes.
+    /// Silence before the first TCP keep-alive probe. Further ones follow every 5 s, or as often as this.
     pub keep_alive: Duration,
     /// How long an unused connection is kept.
     pub idle_connection_timeout: Duration,

@@ -28,6 +28,17 @@ struct Gate {
 }
 
 impl Gate {
+    /// Waits until so many lookups have begun. Their threads may not have run yet.
+    async fn until_asked(&self, times: usize) {
+        let asked = async {
+            while self.asked.load(Ordering::SeqCst) < times {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(ENOUGH, asked).await.expect("too few lookups");
+        assert_eq!(self.asked.load(Ordering::SeqCst), times);
+    }
+
     fn open(&self) {
         *self.is_open.lock().unwrap() = true;
         self.opened.notify_all();
@@ -69,7 +80,7 @@ async fn names_that_hang_hold_up_neither_others_nor_the_runtimes_threads() {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("DNS did not answer about `slow-"), "{error}");
     }
-    assert_eq!(gate.asked.load(Ordering::SeqCst), 4);
+    gate.until_asked(4).await;
     assert_eq!(lookups.lock().len(), 3);
     assert_eq!(lookups.unanswered.load(Ordering::Relaxed), 30);
     gate.open();
@@ -86,7 +97,7 @@ async fn lookups_are_bounded_and_begin_again_when_dns_answers() {
         refused.to_string().contains("wait for an answer of DNS already"),
         "{refused}"
     );
-    assert_eq!(gate.asked.load(Ordering::SeqCst), MAX_LOOKUPS);
+    gate.until_asked(MAX_LOOKUPS).await;
     // Recovery by itself.
     gate.open();
     while !lookups.lock().is_empty() {

@@ -1,14 +1,16 @@
 //! Join tokens and keys: one agent joins with one command, and nobody else with a copy of what it has.
 
-use serde_json::json;
-use tokio::time::{Duration, Instant};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
 use super::super::COMPONENT;
 use super::site::Site;
 use test_support::kubernetes::eventually;
 
-/// The longest time from the answer to a revocation to the end of what is open.
-const WITHIN: Duration = Duration::from_secs(1);
+/// The longest time from the answer to a revocation until the gateway ends what is open.
+const WITHIN: SignedDuration = SignedDuration::from_secs(1);
 
 #[tokio::test]
 async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
@@ -68,9 +70,21 @@ async fn a_revoked_key_ends_what_is_open_and_another_token_brings_the_agent_back
     assert!(watch.runs());
     let revoked = site.tollgate(&["cluster", "revoke-key", "destination", &key]).await;
     assert!(revoked.status.success(), "{revoked:?}");
-    let answered = Instant::now();
+    let answered = Timestamp::now();
     assert!(watch.line("no such line").await.is_none());
-    assert!(answered.elapsed() < WITHIN, "it ended after {:?}", answered.elapsed());
+    // kubectl may notice later on a busy machine.
+    let cut = eventually("the gateway logs that it disconnected the agent", async || {
+        let lines = site.scene.gateway.log();
+        let is_it = |line: &&Value| {
+            let message = line["fields"]["message"].as_str().unwrap_or_default();
+            message.contains("is not known any more") && line["fields"]["key"] == key.as_str()
+        };
+        let line = lines.iter().find(is_it)?;
+        line["timestamp"].as_str()?.parse::<Timestamp>().ok()
+    })
+    .await;
+    let took = cut.duration_since(answered);
+    assert!(took < WITHIN, "it ended after {took:?}");
     agent.until_logged("key_revoked").await;
     assert!(!site.read(&site.scene.gateway).await.status.success());
 
@@ -111,7 +125,7 @@ async fn an_agent_replaces_an_old_key_and_nothing_is_cut() {
     .await;
     assert!(watch.runs());
     let keys = site.agents().await["keys"].clone();
-    let of = |key: &serde_json::Value| {
+    let of = |key: &Value| {
         keys.as_array()
             .unwrap()
             .iter()

@@ -57,6 +57,6 @@ impl Audit {
     /// A server uses the caller's `Audit-ID` and returns it. Source:
     /// `k8s.io/apiserver/pkg/endpoints/filters/with_auditid.go`.
     pub async fn of(&self, id: &str) -> Value {
-        self.find(|event| event["auditID"] == id).await
+        self.find_with(id, |event| event["auditID"] == id).await
     }
 }

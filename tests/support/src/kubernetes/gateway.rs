@@ -388,6 +388,20 @@ impl Gateway {
         .await
     }
 
+    /// Waits until it has ended this many exchanges for a reason. Returns when it ended the last of them,
+    /// however much later its clients or the test notice.
+    pub async fn ended(&self, count: usize, reason: &str) -> jiff::Timestamp {
+        let times = eventually(&format!("the records of {count} ends by {reason}"), async || {
+            let records = self.decisions();
+            let ends = records.iter().map(|record| &record["ended"]);
+            let ends = ends.filter(|end| end["reason"] == reason);
+            let times: Vec<jiff::Timestamp> = ends.map(|end| end["at"].as_str().unwrap().parse().unwrap()).collect();
+            (times.len() >= count).then_some(times)
+        })
+        .await;
+        times.into_iter().max().unwrap()
+    }
+
     /// Replaces an object of its state folder atomically.
     pub fn rewrite(&self, object: &Value) {
         let path = self.path(&file_of(object));

@@ -222,25 +222,24 @@ async fn a_host_gets_a_burst_of_twenty_requests_then_ten_a_second() {
         timeout: Duration::from_millis(20),
         ..request()
     };
-    // On a busy machine, the first permits are free again before the last ones are taken.
-    let mut sent = 20;
-    let error = loop {
+    // On a busy machine, the first permits are free again before the last ones are taken, and a request
+    // that gets one may be too late for its answer.
+    let limited = "no answer within 20 ms, while waiting for the rate limit of this host";
+    let mut permits = 20;
+    loop {
         match client.send(hurried()).await {
-            Ok(_) => sent += 1,
-            Err(error) => break error,
+            Err(error) if error.to_string() == limited => break,
+            _ => permits += 1,
         }
-        assert!(sent < 200, "no request is rate limited");
-    };
-    assert_eq!(
-        error.to_string(),
-        "no answer within 20 ms, while waiting for the rate limit of this host"
-    );
+        assert!(permits < 200, "no request is rate limited");
+    }
     for _ in 0..15 {
         client.send(request()).await.unwrap();
     }
-    sent += 15;
+    permits += 15;
     // 20 at once, the others at 10 a second.
-    let least = Duration::from_millis(100) * (sent - 20) - Duration::from_millis(10);
+    let least = Duration::from_millis(100) * (permits - 20) - Duration::from_millis(10);
     assert!(start.elapsed() >= least, "{:?}", start.elapsed());
-    assert_eq!(fake_network.connected.lock().unwrap().len(), sent as usize);
+    let connected = fake_network.connected.lock().unwrap().len();
+    assert!((35..=permits as usize).contains(&connected), "{connected} of {permits}");
 }

@@ -122,16 +122,16 @@ impl<'a> Checker<'a> {
         !names.is_empty() && names.iter().all(is_free)
     }
 
-    /// Counts a step. False if there were too many.
-    fn may_go_on(&self) -> bool {
-        let left = self.steps.get().checked_sub(1);
+    /// Counts steps. False if there were too many.
+    fn may_go_on(&self, steps: u64) -> bool {
+        let left = self.steps.get().checked_sub(steps);
         self.steps.set(left.unwrap_or(0));
         left.is_some()
     }
 
     /// - `open`: variables whose values are being looked for. What leads back to one adds nothing.
     fn has_position(&self, expr: &Expr, part: Part, open: &mut Vec<Variable<'a>>) -> bool {
-        if !self.may_go_on() {
+        if !self.may_go_on(1) {
             return true;
         }
         match expr {
@@ -238,12 +238,15 @@ impl<'a> Checker<'a> {
                 Step::Fixed(name) => found.into_iter().filter_map(|data| data.get(name)).collect(),
                 Step::Index(_) => found.into_iter().flat_map(items).collect(),
             };
+            if !self.may_go_on(u64::try_from(found.len()).unwrap_or(u64::MAX)) {
+                return true;
+            }
         }
         found.into_iter().any(|data| self.json_has(data, part))
     }
 
     fn json_has(&self, json: &Json, part: Part) -> bool {
-        if !self.may_go_on() {
+        if !self.may_go_on(1) {
             return true;
         }
         match json {

@@ -121,15 +121,17 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
+    /// `None` if the text would be longer than [`MAX_TEXT_BYTES`] with so many bytes more.
+    fn check_room(&self, bytes: usize) -> Option<()> {
+        (self.text.len().checked_add(bytes)? <= MAX_TEXT_BYTES).then_some(())
+    }
+
     /// Starts a line, in a layout that has them.
     fn line(&mut self, level: usize) -> Option<()> {
         let Layout::Lines { prefix, indent } = self.layout else {
             return Some(());
         };
-        let length = indent.len().checked_mul(level)?.checked_add(prefix.len())?;
-        if length > MAX_TEXT_BYTES {
-            return None;
-        }
+        self.check_room(indent.len().checked_mul(level)?.checked_add(prefix.len())?)?;
         self.text.push('\n');
         self.text.push_str(prefix);
         self.text.push_str(&indent.repeat(level));
@@ -137,9 +139,7 @@ impl<'a> Writer<'a> {
     }
 
     fn string(&mut self, text: &str) -> Option<()> {
-        if text.len() > MAX_TEXT_BYTES {
-            return None;
-        }
+        self.check_room(text.len())?;
         self.text.push('"');
         for letter in text.chars() {
             match letter {
@@ -169,4 +169,26 @@ pub(super) fn is_valid(arguments: &[Value]) -> Option<Value> {
     };
     let brackets = json.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     (brackets < MAX_GO_LEVELS).then(|| serde_json::from_str::<IgnoredAny>(json).is_ok().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use regorus::Value;
+
+    use super::super::opa::MAX_TEXT_BYTES;
+    use super::{Layout, Writer};
+
+    #[test]
+    fn a_text_that_gets_too_long_is_given_up_at_once() {
+        let nested = (0..200).fold(Value::from(1), |value, _| Value::from(vec![value]));
+        // Each line is shorter than a text may be.
+        for (indent, fits) in [("  ", true), (&*" ".repeat(4_000), false)] {
+            let mut writer = Writer {
+                layout: Layout::Lines { prefix: "", indent },
+                text: String::new(),
+            };
+            assert_eq!(writer.value(&nested, 0).is_some(), fits);
+            assert!(writer.text.len() <= MAX_TEXT_BYTES, "{}", writer.text.len());
+        }
+    }
 }

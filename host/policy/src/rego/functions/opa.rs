@@ -10,7 +10,7 @@ use regorus::Value;
 use rustc_hash::FxHashMap;
 use semver::Version;
 
-use super::{encoding, json, net, reachable, texts, uri, uuid};
+use super::{encoding, has_time, json, net, reachable, texts, uri, uuid};
 use crate::rbac::re2;
 use tollgate_core::glob::Pattern;
 
@@ -23,6 +23,9 @@ pub(in crate::rego) const MAX_TEXT_BYTES: usize = 1024 * 1024;
 /// Bytes that all searches for an expression in one text may read. Each can read all that is left of the text,
 /// as for `a.*b|a`.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of a compiled regular expression. Each byte of a text can cost a step for each state that it has, as
+/// for `(a|b)*a(a|b){500}c`.
+pub(in crate::rego) const MAX_PROGRAM_BYTES: usize = 64 * 1024;
 /// Most bits that `bits.lsh` shifts.
 const MAX_SHIFT: i64 = 64;
 /// Compiled patterns that a thread keeps. A policy has only literal ones.
@@ -237,12 +240,13 @@ pub(super) fn with_regex<T>(pattern: &str, apply: impl FnOnce(&Regex) -> T) -> O
             regexes.clear();
         }
         let compiled = regexes.entry(pattern.to_owned());
-        let compiled = compiled.or_insert_with_key(|pattern| re2::compile(pattern).ok());
+        let compiled = compiled.or_insert_with_key(|pattern| re2::compile_within(pattern, MAX_PROGRAM_BYTES).ok());
         compiled.as_ref().map(apply)
     })
 }
 
-/// Matches in a text of that many bytes; `None` once there were too many for its length.
+/// Matches in a text of that many bytes; `None` once there were too many for its length, or the decision has
+/// no time left.
 pub(super) fn bounded<M>(
     mut matches: impl Iterator<Item = M>,
     bytes: usize,
@@ -250,7 +254,8 @@ pub(super) fn bounded<M>(
 ) -> impl Iterator<Item = Option<M>> {
     let (mut left, mut at) = (MAX_SEARCHED_BYTES, 0);
     std::iter::from_fn(move || {
-        let Some(rest) = left.checked_sub(bytes.saturating_sub(at)) else {
+        let rest = left.checked_sub(bytes.saturating_sub(at)).filter(|_| has_time());
+        let Some(rest) = rest else {
             return Some(None);
         };
         left = rest;
@@ -404,11 +409,35 @@ fn subset(whole: &Value, part: &Value) -> Option<bool> {
         })),
         (Value::Set(whole), Value::Set(part)) => Some(part.iter().all(|item| whole.contains(item))),
         (Value::Array(whole), Value::Array(part)) => {
-            let (whole, part): (Vec<_>, Vec<_>) = (whole.iter().collect(), part.iter().collect());
-            Some(part.is_empty() || whole.windows(part.len()).any(|window| window == part))
+            let part: Vec<_> = part.iter().collect();
+            Some(has_run(whole.iter(), &part))
         }
         _ => None,
     }
+}
+
+/// Whether the items of `part` follow one another in `whole`. Takes time in proportion to both lengths, by the
+/// search of Knuth, Morris and Pratt.
+fn has_run<'v>(mut whole: impl Iterator<Item = &'v Value>, part: &[&Value]) -> bool {
+    // After an item: how many of the last ones are the beginning of `part`, if `matched` were before it.
+    let next = |borders: &[usize], mut matched: usize, item: &Value| loop {
+        if part.get(matched).is_some_and(|expected| *expected == item) {
+            return matched + 1;
+        }
+        let Some(last) = matched.checked_sub(1) else { return 0 };
+        matched = borders.get(last).copied().unwrap_or_default();
+    };
+    let mut borders = vec![0];
+    for item in part.iter().skip(1) {
+        let matched = borders.last().copied().unwrap_or_default();
+        borders.push(next(&borders, matched, item));
+    }
+    let mut matched = 0;
+    part.is_empty()
+        || whole.any(|item| {
+            matched = next(&borders, matched, item);
+            matched == part.len()
+        })
 }
 
 fn any_prefix_match(arguments: &[Value]) -> Option<Value> {
@@ -431,4 +460,47 @@ fn any_affix(arguments: &[Value], part: fn(&str, usize) -> Option<&str>) -> Opti
         parts.any(|part| affixes.contains(part))
     };
     Some(searched.iter().any(matches).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use regorus::Value;
+
+    use super::super::{has_time, start};
+    use super::{bounded, has_run};
+
+    #[test]
+    fn a_run_of_items_is_found_where_a_window_has_it() {
+        // Every list of at most six items of two kinds, in every one of at most nine.
+        let lists = |most: u32| {
+            let of =
+                |length: u32| (0..1_u32 << length).map(move |bits| (0..length).map(move |at| bits >> at & 1).collect());
+            (0..=most).flat_map(of).collect::<Vec<Vec<u32>>>()
+        };
+        let values = |list: &Vec<u32>| {
+            list.iter()
+                .map(|item| Value::from(u64::from(*item)))
+                .collect::<Vec<_>>()
+        };
+        let wholes: Vec<_> = lists(9).iter().map(values).collect();
+        for part in lists(6).iter().map(values) {
+            let parts: Vec<_> = part.iter().collect();
+            for whole in &wholes {
+                let expected = part.is_empty() || whole.windows(part.len()).any(|window| window == part);
+                assert_eq!(has_run(whole.iter(), &parts), expected, "{part:?} in {whole:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_ends_with_the_time_of_its_decision() {
+        let search = || bounded(["a", "b"].into_iter(), 2, |_| 1).collect::<Option<Vec<_>>>();
+        start(Duration::from_secs(60));
+        assert_eq!(search(), Some(vec!["a", "b"]));
+        start(Duration::ZERO);
+        while has_time() {}
+        assert_eq!(search(), None);
+    }
 }

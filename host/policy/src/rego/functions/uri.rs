@@ -137,7 +137,7 @@ fn host(text: &str, scheme: &str) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// A host with its port, with who asks before it.
+/// A host with its port, and userinfo before it.
 fn authority(text: &str, scheme: &str) -> Result<Vec<u8>, Problem> {
     let Some((user, after)) = text.rsplit_once('@') else {
         return host(text, scheme);
@@ -184,8 +184,8 @@ impl<'a> Uri<'a> {
         if let Some(after) = rest.strip_prefix("//")
             && (!uri.scheme.is_empty() || !after.starts_with('/'))
         {
-            let (authority_, path) = after.split_at(after.find('/').unwrap_or(after.len()));
-            uri.host = authority(authority_, &uri.scheme)?;
+            let (start, path) = after.split_at(after.find('/').unwrap_or(after.len()));
+            uri.host = authority(start, &uri.scheme)?;
             rest = path;
         }
         uri.path = unescaped(rest)?;

@@ -23,7 +23,7 @@ fn number(text: &str) -> Option<u128> {
         45 => text
             .split_at_checked(9)
             .and_then(|(scheme, rest)| scheme.eq_ignore_ascii_case(b"urn:uuid:").then_some(rest))?,
-        // Whatever is around it.
+        // Within braces. As in Go, any two bytes will do.
         38 => text.get(1..37)?,
         _ => return None,
     };

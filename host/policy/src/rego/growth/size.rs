@@ -78,7 +78,7 @@ impl Size {
         }
     }
 
-    /// Lists of pieces of a text, by other pieces.
+    /// Results of splitting a text at a separator.
     pub(super) fn parameters(self) -> Self {
         let values = self.pieces();
         Self {

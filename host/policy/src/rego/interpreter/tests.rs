@@ -6,8 +6,13 @@ use super::super::{Bundle, Error, Front, MAX_LEVELS, MAX_MEMORY_BYTES, MAX_STACK
 
 /// A policy that permits what no rule denies. `X` stands for a label, which can be anything.
 fn source(deny: &str, rules: &str) -> BundleSource {
+    source_with("", deny, rules)
+}
+
+/// The same with an import.
+fn source_with(import: &str, deny: &str, rules: &str) -> BundleSource {
     let text = format!(
-        "package tollgate.extensions\n\n\
+        "package tollgate.extensions\n{import}\n\
          default decision := {{\"allow\": false, \"reason\": \"no\"}}\n\n\
          decision := {{\"allow\": true, \"reason\": \"yes\"}} if count(deny) == 0\n\n\
          deny contains \"denied\" if {{\n\t{deny}\n}}\n\n{rules}\n"
@@ -430,7 +435,12 @@ fn an_else_follows_a_value_that_is_undefined() {
 
 #[track_caller]
 fn refused(deny: &str, rules: &str, message: &str) {
-    let found = compile::compile_on_large_stack(&source(deny, rules)).expect_err(deny);
+    refused_with("", deny, rules, message);
+}
+
+#[track_caller]
+fn refused_with(import: &str, deny: &str, rules: &str, message: &str) {
+    let found = compile::compile_on_large_stack(&source_with(import, deny, rules)).expect_err(deny);
     let [finding] = found.as_slice() else {
         panic!("{deny}: {found:?}");
     };
@@ -439,6 +449,22 @@ fn refused(deny: &str, rules: &str, message: &str) {
     assert!(
         &*place.file == "policy.rego" && place.line > 7 && finding.hint.is_some(),
         "{deny}: {finding}"
+    );
+}
+
+/// The engine would call what the policy names so, and the check would look at the built-in function.
+#[test]
+fn a_built_in_function_with_the_name_of_an_import_or_a_rule_is_refused() {
+    let ambiguous = "is a built-in function, and also a name of an import or a rule";
+    let call = "count(numbers.range(1, X)) > 0";
+    refused_with("import data.names as numbers", call, "", ambiguous);
+    refused_with("import input.application as numbers", call, "", ambiguous);
+    refused_with("import data.names as count", "count(X) > 0", "", ambiguous);
+    refused(call, "numbers.other := 1", ambiguous);
+    refused(call, "numbers := {\"range\": 1}", ambiguous);
+    assert_eq!(
+        decide(&bundle(call, "other := data.names.list"), json!({"x": 2})),
+        Ok(false)
     );
 }
 
@@ -884,6 +910,22 @@ fn memory_is_bounded_within_and_after_calls() {
             other => panic!("{deny}: {other:?}"),
         }
         assert_eq!(decide(&bundle(deny, ""), json!({"x": ["a"]})), Ok(true));
+    }
+}
+
+#[test]
+fn what_a_decision_leaves_behind_gives_the_next_no_memory() {
+    let copies = "y := [sprintf(\"%s%d\", [X, i]) | some i in numbers.range(1, 100)]\n\tcount(y) == 0";
+    let bundle = bundle(copies, "");
+    let of = |bytes: usize| json!({"x": "y".repeat(bytes)});
+    for bytes in [15_000, 18_000] {
+        assert_eq!(decide(&bundle, of(bytes)), Ok(true));
+        let next = decide(&bundle, of(30_000));
+        assert!(matches!(next, Err(Error::Memory { .. })), "{next:?}");
+    }
+    for bytes in [18_000, 30_000] {
+        let next = decide(&bundle, of(bytes));
+        assert_eq!(next.is_ok(), bytes < 20_000, "{next:?}");
     }
 }
 

@@ -4,19 +4,21 @@ use super::*;
 
 #[tokio::test]
 async fn a_slow_upload_does_not_hit_the_idle_timeout() {
+    const IDLE: Duration = Duration::from_secs(2);
+    const BYTES: u32 = 8;
     let backend = backend::Backend::start(|seen| Reply::ok(&seen.content.len().to_string())).await;
-    let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
+    let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(IDLE)).await;
     let mut client = Client::connect(server.address).await;
-    client
-        .send(&request("POST /extensions/metrics/x", "Content-Length: 6\r\n"))
-        .await;
-    let mut ticks = tokio::time::interval(SHORT);
-    for _ in 0..6 {
+    let length = format!("Content-Length: {BYTES}\r\n");
+    client.send(&request("POST /extensions/metrics/x", &length)).await;
+    // All of it takes longer than the timeout, and each pause is much shorter.
+    let mut ticks = tokio::time::interval(IDLE / 5);
+    for _ in 0..BYTES {
         ticks.tick().await;
         client.send(b"x").await;
     }
     let answer = client.answer().await.unwrap();
-    assert_eq!((answer.status, text(&answer)), (200, "6"));
+    assert_eq!((answer.status, text(&answer).to_owned()), (200, BYTES.to_string()));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::SHORT;
+use super::ENOUGH_FOR_A_HEAD;
 use super::test_server::{TestServer, eventually, request};
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
@@ -92,9 +92,9 @@ async fn tunnels_end_when_idle_and_after_their_lifetime() {
     for lifetime in [false, true] {
         let server = TestServer::start(uppercase_echo().await, |spec| {
             if lifetime {
-                spec.timeouts.upgrade_lifetime = Some(SHORT);
+                spec.timeouts.upgrade_lifetime = Some(ENOUGH_FOR_A_HEAD);
             } else {
-                spec.timeouts.idle = Some(SHORT);
+                spec.timeouts.idle = Some(ENOUGH_FOR_A_HEAD);
             }
         })
         .await;
@@ -110,7 +110,7 @@ async fn tunnels_end_when_idle_and_after_their_lifetime() {
 async fn a_stop_closes_tunnels_after_the_drain_timeout() {
     let spec = super::spec("metrics", &format!("http://{}", uppercase_echo().await));
     let short = crate::server::Limits {
-        drain: SHORT,
+        drain: ENOUGH_FOR_A_HEAD,
         ..super::limits()
     };
     let server = TestServer::with(super::Gateway::new(&[spec]).unwrap(), short, None).await;
