@@ -145,15 +145,21 @@ pub(super) fn compile(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>
     }
     let entry_point = source.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
-    let dependencies = graph::check(&modules, &entry, source.input_schema()).map_err(|more| found.extend(more));
+    let needs = graph::check(&modules, &entry, source.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
-    found.extend(constructs::check(&modules, &tree, source.input_schema()));
+    let reached = needs.as_ref().ok().map(|needs| &needs.rules);
+    found.extend(constructs::check(&modules, reached, &tree, source.input_schema()));
     if !found.iter().any(Diagnostic::is_error) {
         found.extend(growth::check(&modules, &tree, source.input_schema()));
     }
     let data = tree.to_string();
     let conditions = conditions(source, &mut found);
-    let Some(mut dependencies) = dependencies.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
+    let needs = needs.ok().filter(|_| !found.iter().any(Diagnostic::is_error));
+    let Some(graph::Needs {
+        input: mut dependencies,
+        ..
+    }) = needs
+    else {
         return Err(found);
     };
     if !conditions.is_empty() {

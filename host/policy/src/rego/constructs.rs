@@ -17,9 +17,12 @@ use super::{builtins, operators, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 mod elements;
+mod heads;
+mod order;
 mod positions;
 
 use elements::Elements;
+use heads::Names;
 use positions::is_position;
 
 struct Head {
@@ -30,8 +33,14 @@ struct Head {
 
 /// Checks all modules together with the tree of the data files.
 ///
+/// - `reached`: the rules that a decision can need; all of them when absent.
 /// - `schema`: JSON Schema of `input`. What it requires is in every input.
-pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagnostic> {
+pub(super) fn check(
+    modules: &[Module],
+    reached: Option<&BTreeSet<Path>>,
+    data: &Json,
+    schema: &Json,
+) -> Vec<Diagnostic> {
     let rules: BTreeMap<Path, Head> = modules
         .iter()
         .flat_map(|module| {
@@ -50,8 +59,10 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
     let packages = operators::packages(modules);
     let functions = functions(modules);
     let total = rules_with_a_value(modules);
+    let names = Names::of(modules);
     let mut found = hidden_by_data(&rules, data);
     found.extend(reserved(modules));
+    found.extend(heads::functions_of_several_files(modules));
     found.extend(numbers_in_data(data));
     for module in modules {
         let package = syntax::package(module);
@@ -70,6 +81,8 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
             functions: &functions,
             steps: Cell::new(positions::MAX_STEPS),
             total: &total,
+            names: &names,
+            is_reached: true,
             global: imported
                 .chain(own)
                 .map(String::as_str)
@@ -77,7 +90,10 @@ pub(super) fn check(modules: &[Module], data: &Json, schema: &Json) -> Vec<Diagn
                 .collect(),
             found: &mut found,
         };
-        module.policy.iter().for_each(|rule| checker.rule(rule));
+        for rule in &module.policy {
+            checker.is_reached = reached.is_none_or(|rules| rules.contains(&syntax::rule_path(&package, rule)));
+            checker.rule(rule);
+        }
         let future = module.imports.iter().filter(|import| {
             let path = fixed_start(&import.refr).unwrap_or_default();
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -179,6 +195,9 @@ struct Checker<'a> {
     steps: Cell<u64>,
     /// Rules that have a value for every input.
     total: &'a BTreeSet<Path>,
+    names: &'a Names,
+    /// Whether a decision can need the current rule.
+    is_reached: bool,
     /// Names of the package that are no variables.
     global: BTreeSet<&'a str>,
     found: &'a mut Vec<Diagnostic>,
@@ -187,7 +206,10 @@ struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn rule(&mut self, rule: &'a Rule) {
         let (head, bodies) = match rule {
-            Rule::Default { value, .. } => return self.expr(value, Position::Value, &Bound::new()),
+            Rule::Default { value, .. } => {
+                self.head(rule, &Bound::new());
+                return self.expr(value, Position::Value, &Bound::new());
+            }
             Rule::Spec { head, bodies, .. } => (head, bodies),
         };
         self.elements = Elements::of(rule);
@@ -206,6 +228,12 @@ impl<'a> Checker<'a> {
                     self.value_before_else(given, &body.query, &arguments);
                 }
             }
+        }
+        self.head(rule, &arguments);
+        if self.is_reached {
+            let mut found = Vec::new();
+            order::check(rule, &self.global, &|function| self.arity(function), &mut found);
+            self.found.append(&mut found);
         }
         let heads: Vec<&Expr> = value.into_iter().chain(indices(name)).collect();
         if bodies.is_empty() {
@@ -262,18 +290,32 @@ impl<'a> Checker<'a> {
     /// - `outer`: the variables that are bound around it.
     fn query(&mut self, query: &'a Query, heads: &[&'a Expr], outer: &Bound<'a>) {
         let bound = self.bound_by(query, outer);
-        for statement in &query.stmts {
+        for (at, statement) in query.stmts.iter().enumerate() {
             match &statement.literal {
                 Literal::SomeVars { .. } => {}
                 Literal::SomeIn {
                     key, value, collection, ..
                 } => {
-                    key.iter().chain([value]).for_each(|pattern| self.pattern(pattern));
+                    match &**collection {
+                        Expr::Array { items, .. } | Expr::Set { items, .. } => {
+                            key.iter().for_each(|pattern| self.pattern(pattern));
+                            items
+                                .iter()
+                                .for_each(|item| self.unification((value, item), false, &bound));
+                        }
+                        other => {
+                            let is_exact = key.iter().chain([value]).all(|pattern| can_be_exact(pattern));
+                            if !(is_exact && operators::can_be_wrapped(other)) {
+                                key.iter().chain([value]).for_each(|pattern| self.pattern(pattern));
+                            }
+                        }
+                    }
                     for expr in key.iter().chain([value, collection]) {
                         self.expr(expr, Position::Value, &bound);
                     }
                 }
                 Literal::Expr { expr, .. } => {
+                    self.statement(expr, at == 0);
                     let is_variable = |result: &&Expr| matches!(result, Expr::Var { .. } | Expr::Bool { .. });
                     self.result(own_result(expr).filter(|result| !is_variable(result)));
                     self.expr(expr, Position::Condition, &bound);
@@ -317,6 +359,15 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// `{ a | b == c }` is a comprehension for OPA, and a body for the engine; `else := 1 if { a | b }` the
+    /// other way round.
+    fn statement(&mut self, expr: &'a Expr, is_first: bool) {
+        if matches!(expr, Expr::SetCompr { .. }) || (is_first && begins_with_union(expr)) {
+            let message = "a body that is a comprehension, or begins with a union, is unclear";
+            self.refuse(expr, message, "give the union a name first, with `:=`");
+        }
+    }
+
     /// Refuses what is to take the result of a call.
     fn result(&mut self, result: Option<&'a Expr>) {
         self.found.extend(result.map(|result| {
@@ -326,30 +377,79 @@ impl<'a> Checker<'a> {
         }));
     }
 
-    /// Keys of what binds variables. Elsewhere a key that is there twice fails.
+    /// Refuses objects in what gives variables their values: for the engine, they are parts of objects.
     fn pattern(&mut self, pattern: &'a Expr) {
-        if operators::has_computed_keys(pattern) {
-            let message = "a key of an object that gives variables their values is no literal";
-            let hint = "write the keys in place, or use `==` or `:=`";
-            self.found
-                .push(Diagnostic::error(syntax::location(pattern.span()), message).with_hint(hint));
+        match pattern {
+            Expr::Object { .. } => {
+                let message = "an object that gives variables their values matches larger objects, too";
+                self.refuse(pattern, message, "take its fields: `x := object.field`");
+            }
+            Expr::Array { .. } | Expr::Set { .. } => {
+                syntax::parts(pattern)
+                    .exprs
+                    .into_iter()
+                    .for_each(|part| self.pattern(part));
+            }
+            _ => {}
         }
-        if let Expr::Array { .. } | Expr::Object { .. } | Expr::Set { .. } = pattern {
-            syntax::parts(pattern)
-                .exprs
-                .into_iter()
-                .for_each(|part| self.pattern(part));
+    }
+
+    /// The two sides of `=`. An object matches one that is written out with the same keys.
+    ///
+    /// - `is_whole`: whether they are all of the statement, in which the operator for exact keys stands.
+    fn unification(&mut self, (one, other): (&'a Expr, &'a Expr), is_whole: bool, bound: &Bound<'a>) {
+        let is_new = |side: &Expr| match side {
+            Expr::Var { span, .. } => {
+                let is_bound = bound.get(span.text()).is_some_and(|places| *places > 1);
+                !is_bound && !self.global.contains(span.text())
+            }
+            _ => false,
+        };
+        if is_new(one) || is_new(other) {
+            return;
+        }
+        match (one, other) {
+            (Expr::Array { items: one, .. }, Expr::Array { items: other, .. }) if one.len() == other.len() => {
+                one.iter()
+                    .zip(other)
+                    .for_each(|(one, other)| self.unification((one, other), false, bound));
+            }
+            (Expr::Object { fields: first, .. }, Expr::Object { fields: second, .. }) if have_same_keys(one, other) => {
+                for (_, key, value) in first {
+                    let same = second.iter().find(|(_, other, _)| key_text(other) == key_text(key));
+                    if let Some((_, _, other)) = same {
+                        self.unification((value, other), false, bound);
+                    }
+                }
+            }
+            // What binds nothing is compared as a whole, and what has a name is checked for its keys.
+            _ => {
+                for (side, other) in [(one, other), (other, one)] {
+                    let is_exact = is_whole && operators::is_reference(other) && can_be_exact(side);
+                    if self.binds(side) && !is_exact {
+                        self.pattern(side);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a variable stands where a pattern would give it a value: not as a key of an object.
+    fn binds(&self, pattern: &Expr) -> bool {
+        match pattern {
+            Expr::Var { span, .. } => !self.global.contains(span.text()),
+            Expr::Object { fields, .. } => fields.iter().any(|(_, _, value)| self.binds(value)),
+            Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().any(|item| self.binds(item)),
+            _ => false,
         }
     }
 
     fn expr(&mut self, expr: &'a Expr, position: Position, bound: &Bound<'a>) {
         match expr {
-            Expr::AssignExpr { op, lhs, rhs, .. } => {
-                self.pattern(lhs);
-                if matches!(op, AssignOp::Eq) {
-                    self.pattern(rhs);
-                }
-            }
+            Expr::AssignExpr { op, lhs, rhs, .. } => match op {
+                AssignOp::ColEq => self.pattern(lhs),
+                AssignOp::Eq => self.unification((lhs, rhs), true, bound),
+            },
             Expr::Object { fields, .. }
                 if fields.len() > operators::MAX_ENTRIES && operators::has_computed_keys(expr) =>
             {
@@ -380,6 +480,14 @@ impl<'a> Checker<'a> {
                 return;
             }
             Expr::Var { .. } => self.prefix_of_rule(expr, bound),
+            Expr::Call { fcn, .. } if !is_followed_by_arguments(fcn) => {
+                let message = "what is in parentheses after a name is taken for its arguments";
+                self.refuse(
+                    fcn,
+                    message,
+                    "write them directly behind a function, and other conditions without parentheses",
+                );
+            }
             Expr::Number { span, .. } if span.text().contains(['e', 'E']) => {
                 let message = format!("`{}` is a fraction for some functions of OPA", span.text());
                 let hint = "write the number without an exponent";
@@ -634,11 +742,14 @@ impl<'a> Checker<'a> {
         let Some(full) = full.filter(|_| !is_variable) else {
             return;
         };
+        if self.whole(expr, &full) {
+            return;
+        }
         let shorter = (1..full.len()).filter_map(|length| full.get(..length));
         let shorter = shorter.filter(|path| self.rules.contains_key(*path));
         let is_overlapped = |rule: &[String]| {
             let mut longer = syntax::rules_below(self.rules, rule).filter(|(path, _)| path.len() > rule.len());
-            longer.any(|(path, _)| full.starts_with(path))
+            longer.any(|(path, _)| path.get(rule.len()) == full.get(rule.len()))
         };
         if shorter.into_iter().any(is_overlapped) {
             let message = format!(
@@ -717,6 +828,49 @@ fn has_name(expr: &Expr, packages: &BTreeSet<Path>) -> bool {
     false
 }
 
+/// Whether the operators for exact keys can stand for a pattern. The engine gives a name that is there twice its
+/// values in the order of the keys, and OPA in another.
+fn can_be_exact(pattern: &Expr) -> bool {
+    let mut seen = BTreeSet::new();
+    let is_twice = names(pattern).any(|name| name != "_" && !seen.insert(name));
+    operators::template(pattern).is_some() && !(is_twice && operators::has_object(pattern))
+}
+
+/// Whether two object literals have the same keys, all of them literals.
+fn have_same_keys(one: &Expr, other: &Expr) -> bool {
+    let keys = |object: &Expr| match object {
+        Expr::Object { fields, .. } => fields.iter().map(|(_, key, _)| key_text(key)).collect(),
+        _ => BTreeSet::new(),
+    };
+    !operators::has_computed_keys(one) && !operators::has_computed_keys(other) && keys(one) == keys(other)
+}
+
+/// Whether the arguments of a function follow its name directly. OPA takes nothing else for a call.
+fn is_followed_by_arguments(function: &Expr) -> bool {
+    let span = match function {
+        Expr::Var { span, .. } => span,
+        Expr::RefDot { field: (span, _), .. } => span,
+        _ => return true,
+    };
+    let rest = usize::try_from(span.end)
+        .ok()
+        .and_then(|end| span.source.contents().get(end..));
+    rest.is_some_and(|rest| rest.starts_with('('))
+}
+
+/// Whether an expression begins with a union.
+fn begins_with_union(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinExpr { op: BinOp::Union, .. } => true,
+        Expr::BinExpr { lhs: first, .. }
+        | Expr::BoolExpr { lhs: first, .. }
+        | Expr::ArithExpr { lhs: first, .. }
+        | Expr::AssignExpr { lhs: first, .. }
+        | Expr::Membership { value: first, .. } => begins_with_union(first),
+        _ => false,
+    }
+}
+
 /// Whether the text of an expression ends with a union.
 fn is_union(expr: &Expr) -> bool {
     match expr {
@@ -731,10 +885,20 @@ fn reserved(modules: &[Module]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for module in modules {
         let span = &module.package.span;
+        let package = syntax::package(module);
+        let is_reserved = |path: &Path| path.iter().any(|name| name.contains(operators::RESERVED));
         let lines = (1..).zip(span.source.contents().lines());
         let mut reserved = lines.filter(|(_, line)| line.contains(operators::RESERVED));
-        found.extend(reserved.next().map(|(line, _)| {
-            let location = Location::new(span.source.get_path().as_str(), line);
+        let written = reserved
+            .next()
+            .map(|(line, _)| Location::new(span.source.get_path().as_str(), line));
+        // With an escape, the text does not show it.
+        let decoded = || {
+            let mut rules = module.policy.iter();
+            let rule = rules.find(|rule| is_reserved(&syntax::rule_path(&package, rule)));
+            rule.map(|rule| syntax::location(rule.span()))
+        };
+        found.extend(written.or_else(decoded).map(|location| {
             let message = format!("a name begins with `{}`", operators::RESERVED);
             Diagnostic::error(location, message).with_hint("give it another name")
         }));

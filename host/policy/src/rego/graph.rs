@@ -20,9 +20,19 @@ pub const MAX_CALL_DEPTH: usize = 32;
 /// Maximum levels of expressions, queries, loops and calls within one another.
 pub const MAX_LEVELS: usize = 2_000;
 
-/// Checks all modules together. `entry` is the path of the rule that decides. Returns the parts of
-/// `input` that they name, or findings.
-pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<InputDependencies, Vec<Diagnostic>> {
+/// What the rules of a bundle need.
+pub(super) struct Needs {
+    /// The parts of `input` that rules name.
+    pub(super) input: InputDependencies,
+    /// The paths, below `data`, of the rules that can be evaluated for a decision.
+    pub(super) rules: BTreeSet<Path>,
+}
+
+/// Checks all modules together. `entry` is the path of the rule that decides.
+///
+/// # Errors
+/// The findings.
+pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<Needs, Vec<Diagnostic>> {
     let mut graph = Graph::default();
     for module in modules {
         graph.declare(module);
@@ -48,7 +58,10 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
         graph.found.extend(schema::unknown_field(schema, path, location));
     }
     if graph.found.is_empty() {
-        Ok(graph.dependencies)
+        Ok(Needs {
+            rules: graph.reached_from(&entry),
+            input: graph.dependencies,
+        })
     } else {
         Err(graph.found)
     }
@@ -172,6 +185,18 @@ impl Graph {
         let below = syntax::rules_below(&self.rules, path);
         let above = (1..path.len()).filter_map(|length| self.rules.get_key_value(path.get(..length)?));
         below.chain(above).map(|(_, &node)| node).collect()
+    }
+
+    fn reached_from(&self, entry: &Path) -> BTreeSet<Path> {
+        let mut reached = BTreeSet::new();
+        let mut next = self.possible_rules(entry);
+        while let Some(at) = next.pop() {
+            if reached.insert(at) {
+                next.extend(self.nodes.get(at).into_iter().flat_map(|node| &node.edges));
+            }
+        }
+        let rules = self.rules.iter().filter(|(_, at)| reached.contains(at));
+        rules.map(|(path, _)| path.clone()).collect()
     }
 
     fn cycles(&self) -> Vec<Diagnostic> {

@@ -34,6 +34,10 @@ pub(super) enum Operator {
     Order(BoolOp),
     /// An object literal with so many entries.
     Object(usize),
+    /// A value that an object gives variables their values of, if it has the same keys.
+    Exact,
+    /// Of a collection, the items that `some … in` takes: those with the keys of its objects.
+    Matching,
 }
 
 impl Operator {
@@ -42,12 +46,17 @@ impl Operator {
         use BoolOp::{Ge, Gt, Le, Lt};
         let computing = [Add, Sub, Mul, Div, Mod].into_iter().map(Self::Compute);
         let ordering = [Lt, Le, Gt, Ge].into_iter().map(Self::Order);
-        computing.chain(ordering).chain((2..=MAX_ENTRIES).map(Self::Object))
+        let objects = (2..=MAX_ENTRIES).map(Self::Object);
+        computing
+            .chain(ordering)
+            .chain(objects)
+            .chain([Self::Exact, Self::Matching])
     }
 
     pub(super) fn arity(&self) -> usize {
         match self {
-            Self::Compute(_) | Self::Order(_) => 2,
+            Self::Compute(_) | Self::Order(_) | Self::Exact => 2,
+            Self::Matching => 3,
             Self::Object(entries) => 2 * entries,
         }
     }
@@ -58,6 +67,8 @@ impl Operator {
             Self::Compute(operator) => format!("{operator:?}"),
             Self::Order(operator) => format!("{operator:?}"),
             Self::Object(entries) => format!("object{entries}"),
+            Self::Exact => "exact".to_owned(),
+            Self::Matching => "matching".to_owned(),
         };
         format!("{RESERVED}{}", name.to_lowercase())
     }
@@ -94,8 +105,83 @@ impl Operator {
                 }
                 Ok(Value::from(object))
             }
-            (Self::Compute(_) | Self::Order(_), _) => Err(numbers::NO_NUMBER),
+            (Self::Exact, [template, value]) => Ok(match fits(template, value) {
+                true => value.clone(),
+                false => Value::Undefined,
+            }),
+            (Self::Matching, [key, value, collection]) => Ok(matching((key, value), collection)),
+            (Self::Compute(_) | Self::Order(_) | Self::Exact | Self::Matching, _) => Err(numbers::NO_NUMBER),
         }
+    }
+}
+
+/// Whether a value has the keys, and the number of items, of each object and array of a template.
+fn fits(template: &Value, value: &Value) -> bool {
+    match (template, value) {
+        (Value::Object(template), Value::Object(value)) => {
+            let mut entries = template.iter();
+            template.len() == value.len()
+                && entries.all(|(key, template)| value.get(key).is_some_and(|value| fits(template, value)))
+        }
+        (Value::Array(template), Value::Array(value)) => {
+            template.len() == value.len()
+                && template
+                    .iter()
+                    .zip(value.iter())
+                    .all(|(template, value)| fits(template, value))
+        }
+        (Value::Object(_) | Value::Array(_), _) => false,
+        _ => true,
+    }
+}
+
+/// The items of a collection that fit, by their keys. What is no collection stays as it is.
+fn matching((key, value): (&Value, &Value), collection: &Value) -> Value {
+    let entries: Vec<(Value, &Value)> = match collection {
+        Value::Array(items) => (0_u64..).map(Value::from).zip(items.iter()).collect(),
+        Value::Set(items) => items.iter().map(|item| (item.clone(), item)).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        other => return other.clone(),
+    };
+    let taken = entries.into_iter().filter(|(k, v)| fits(key, k) && fits(value, v));
+    let taken: std::collections::BTreeMap<_, _> = taken.map(|(key, value)| (key, value.clone())).collect();
+    Value::from(taken)
+}
+
+/// The template of a pattern, as text: its arrays and objects, without what they hold. `None` if a key is no
+/// text.
+pub(super) fn template(pattern: &Expr) -> Option<String> {
+    let parts: Vec<String> = match pattern {
+        Expr::Object { fields, .. } => {
+            let mut parts = Vec::new();
+            for (_, key, value) in fields {
+                let key = serde_json::to_string(text(key)?).ok()?;
+                parts.push(format!("{key}: {}", template(value)?));
+            }
+            return Some(format!("{{{}}}", parts.join(", ")));
+        }
+        Expr::Array { items, .. } => items.iter().map(|item| template(item)).collect::<Option<_>>()?,
+        _ => return Some("null".to_owned()),
+    };
+    Some(format!("[{}]", parts.join(", ")))
+}
+
+/// Whether an expression is a part of something with a name: its text begins with the name and ends with it.
+pub(super) fn is_reference(expr: &Expr) -> bool {
+    matches!(expr, Expr::RefDot { .. } | Expr::RefBrack { .. }) && matches!(syntax::base(expr), Expr::Var { .. })
+}
+
+/// Whether the collection of `some … in` can be the argument of a call.
+pub(super) fn can_be_wrapped(collection: &Expr) -> bool {
+    is_reference(collection) || matches!(collection, Expr::Var { .. })
+}
+
+/// Whether a pattern has an object.
+pub(super) fn has_object(pattern: &Expr) -> bool {
+    match pattern {
+        Expr::Object { .. } => true,
+        Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().any(|item| has_object(item)),
+        _ => false,
     }
 }
 
@@ -246,6 +332,13 @@ impl Rewriter<'_> {
                     key.iter()
                         .chain([value])
                         .for_each(|pattern| self.expr(pattern, Role::Pattern));
+                    let key = key.as_deref();
+                    if (key.is_some_and(has_object) || has_object(value)) && can_be_wrapped(collection) {
+                        let key = key.map_or_else(|| Some("null".to_owned()), template);
+                        if let (Some(key), Some(value)) = (key, template(value)) {
+                            self.wrap(collection, &Operator::Matching, &format!("{key}, {value}"));
+                        }
+                    }
                     self.value(collection);
                 }
                 Literal::Expr { expr, .. } => {
@@ -311,6 +404,12 @@ impl Rewriter<'_> {
     fn expr(&mut self, expr: &Expr, role: Role) {
         match expr {
             Expr::AssignExpr { op, lhs, rhs, .. } => {
+                for (pattern, other) in [(lhs, rhs), (rhs, lhs)] {
+                    let gives_values = has_object(pattern) && matches!(op, AssignOp::Eq);
+                    if let Some(template) = template(pattern).filter(|_| gives_values && is_reference(other)) {
+                        self.wrap(other, &Operator::Exact, &template);
+                    }
+                }
                 self.expr(lhs, Role::Pattern);
                 self.expr(
                     rhs,
@@ -348,6 +447,13 @@ impl Rewriter<'_> {
         let syntax::Parts { exprs, query } = syntax::parts(expr);
         exprs.into_iter().for_each(|part| self.expr(part, role));
         query.into_iter().for_each(|query| self.query(query));
+    }
+
+    /// Makes an expression the last argument of a call.
+    fn wrap(&mut self, expr: &Expr, operator: &Operator, arguments: &str) {
+        let (start, end) = (byte(syntax::base(expr).span().start), byte(expr.span().end));
+        self.edit(start, 0, format!("{}({arguments}, ", operator.name()));
+        self.edit(end, 0, CLOSE);
     }
 
     fn operator(&mut self, span: &Span, operator: &Operator, length: usize) {
@@ -434,6 +540,14 @@ mod tests {
             (
                 "x := data.a.b[y] + data.p[z]",
                 "x := __tollgate_add(__tollgate_data_a_b_4_1_1[y] , data.p[z])",
+            ),
+            (
+                "x if {\"a\": y, \"b\": [z, {\"c\": 1}]} = data.p[i]",
+                "x if {\"a\": y, \"b\": [z, {\"c\": 1}]} = __tollgate_exact({\"a\": null, \"b\": [null, {\"c\": null}]}, data.p[i])",
+            ),
+            (
+                "x if some k, {\"a\": y} in data.a.b",
+                "x if some k, {\"a\": y} in __tollgate_matching(null, {\"a\": null}, data.a.b)",
             ),
             ("x := \"1 + 2\"", "x := \"1 + 2\""),
             (
