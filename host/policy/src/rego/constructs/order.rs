@@ -261,7 +261,7 @@ impl Order<'_> {
     fn variable(&mut self, name: &str, mentions: &[&Mention<'_>]) {
         let gives = |mention: &&Mention<'_>| matches!(mention.kind, Kind::Bind | Kind::Pattern | Kind::Index);
         let binds = |mention: &Mention<'_>| matches!(mention.kind, Kind::Bind | Kind::Pattern);
-        if !mentions.iter().any(|mention| gives(mention)) {
+        if !mentions.iter().any(gives) {
             return;
         }
         let mut before = mentions.iter().take_while(|mention| !gives(mention));
