@@ -14,7 +14,7 @@
 //   retire                         publishes only the newest key
 
 import { createServer } from 'node:http';
-import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { createInterface } from 'node:readline';
 
 import Provider from 'oidc-provider';
@@ -32,7 +32,7 @@ await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 // The agent that each account chose, as on a page of a real provider.
 const agents = new Map();
-let keys = [newKey()];
+let keys = [await newKey()];
 // The consoles of gateways.
 const consoles = [];
 // The session that each client knows of an account, as the ID token's `sid`.
@@ -40,9 +40,18 @@ const sids = new Map();
 let provider;
 let handler = newProvider();
 
-function newKey() {
-  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-  return { ...privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'RS256', kid: randomUUID() };
+// Web Crypto exports a key on another thread. With `generateKeyPairSync` and `export`, the garbage collector of
+// Node.js 20 can wait on the main thread for the lock of the key that this thread holds.
+async function newKey() {
+  const algorithm = {
+    name: 'RSASSA-PKCS1-v1_5',
+    modulusLength: 2048,
+    publicExponent: new Uint8Array([1, 0, 1]),
+    hash: 'SHA-256',
+  };
+  const { privateKey } = await globalThis.crypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
+  const { kty, n, e, d, p, q, dp, dq, qi } = await globalThis.crypto.subtle.exportKey('jwk', privateKey);
+  return { kty, n, e, d, p, q, dp, dq, qi, use: 'sig', alg: 'RS256', kid: randomUUID() };
 }
 
 function newProvider() {
@@ -192,8 +201,8 @@ const commands = {
     await client.backchannelLogout(account, sids.get(`${id} ${account}`));
     return true;
   },
-  rotate: () => {
-    keys = [newKey(), ...keys];
+  rotate: async () => {
+    keys = [await newKey(), ...keys];
     handler = newProvider();
     return keys.length;
   },
