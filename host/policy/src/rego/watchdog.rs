@@ -150,10 +150,12 @@ impl WatchdogThread {
         let mut running = Vec::new();
         let mut is_stuck = false;
         // The lock is not held while clocks are read: a thread's first decision waits for it.
-        let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut slots: Vec<_> = slots.iter().filter_map(Weak::upgrade).collect();
-        slots.retain(|slot| slot.generation.load(Ordering::Relaxed) == self.generation);
-        for slot in slots {
+        let slots: Vec<_> = {
+            let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.iter().filter_map(Weak::upgrade).collect()
+        };
+        let is_ours = |slot: &Arc<ThreadSlot>| slot.generation.load(Ordering::Relaxed) == self.generation;
+        for slot in slots.into_iter().filter(is_ours) {
             let (weak, sequence) = (Arc::downgrade(&slot), slot.sequence.load(Ordering::Relaxed));
             let mut seen = self.seen.iter();
             let before = seen.find(|seen| seen.slot.ptr_eq(&weak) && seen.sequence == sequence);
