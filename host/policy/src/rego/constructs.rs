@@ -928,13 +928,7 @@ fn own_result(expr: &Expr) -> Option<&Expr> {
 
 /// The first `=` of a statement within `every`.
 fn unification(statement: &Literal) -> Option<&Expr> {
-    let exprs: Vec<&Expr> = match statement {
-        Literal::SomeVars { .. } => Vec::new(),
-        Literal::SomeIn { collection, .. } => vec![collection],
-        Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => vec![expr],
-        Literal::Every { domain, .. } => vec![domain],
-    };
-    exprs.into_iter().find_map(unification_in)
+    syntax::evaluated(statement).and_then(unification_in)
 }
 
 fn unification_in(expr: &Expr) -> Option<&Expr> {

@@ -193,7 +193,7 @@ pub(super) fn has_computed_keys(expr: &Expr) -> bool {
     fields.len() > 1 && fields.iter().any(|(_, key, _)| !is_literal(key))
 }
 
-fn is_literal(expr: &Expr) -> bool {
+pub(super) fn is_literal(expr: &Expr) -> bool {
     matches!(
         expr,
         Expr::String { .. } | Expr::RawString { .. } | Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. }
@@ -406,7 +406,10 @@ impl Rewriter<'_> {
             Expr::AssignExpr { op, lhs, rhs, .. } => {
                 for (pattern, other) in [(lhs, rhs), (rhs, lhs)] {
                     let gives_values = has_object(pattern) && matches!(op, AssignOp::Eq);
-                    if let Some(template) = template(pattern).filter(|_| gives_values && is_reference(other)) {
+                    if gives_values
+                        && is_reference(other)
+                        && let Some(template) = template(pattern)
+                    {
                         self.wrap(other, &Operator::Exact, &template);
                     }
                 }

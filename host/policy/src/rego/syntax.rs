@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use regorus::unstable::{Expr, ExprRef, Import, Module, Query, Rule, RuleHead, Span};
+use regorus::unstable::{Expr, ExprRef, Import, Literal, Module, Query, Rule, RuleHead, Span};
 
 use tollgate_core::diagnostic::Location;
 
@@ -65,6 +65,17 @@ pub(super) fn parts(expr: &Expr) -> Parts<'_> {
     Parts {
         exprs: exprs.into_iter().map(|expr| &**expr).collect(),
         query,
+    }
+}
+
+/// The expression that a statement evaluates, without patterns and the body of `every`.
+pub(super) fn evaluated(statement: &Literal) -> Option<&Expr> {
+    match statement {
+        Literal::SomeVars { .. } => None,
+        Literal::SomeIn { collection: expr, .. }
+        | Literal::Expr { expr, .. }
+        | Literal::NotExpr { expr, .. }
+        | Literal::Every { domain: expr, .. } => Some(expr),
     }
 }
 

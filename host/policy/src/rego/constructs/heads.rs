@@ -260,11 +260,12 @@ fn names_one(rule: &Rule, known: &BTreeSet<&str>) -> bool {
 }
 
 fn query_has_name(query: &Query, known: &BTreeSet<&str>) -> bool {
-    query.stmts.iter().any(|statement| match &statement.literal {
-        Literal::SomeVars { .. } => false,
-        Literal::SomeIn { collection, .. } => has_name(collection, known),
-        Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => has_name(expr, known),
-        Literal::Every { domain, query, .. } => has_name(domain, known) || query_has_name(query, known),
+    query.stmts.iter().any(|statement| {
+        let is_within = match &statement.literal {
+            Literal::Every { query, .. } => query_has_name(query, known),
+            _ => false,
+        };
+        is_within || syntax::evaluated(&statement.literal).is_some_and(|expr| has_name(expr, known))
     })
 }
 

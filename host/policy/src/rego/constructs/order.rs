@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use regorus::unstable::{AssignOp, Expr, Literal, LiteralStmt, Query, Rule};
+use regorus::unstable::{AssignOp, Expr, Literal, LiteralStmt, Query, Rule, Span};
 
+use super::super::operators;
 use super::super::syntax::{self, start_of};
 use super::{indices, names, own_result};
 use tollgate_core::diagnostic::Diagnostic;
@@ -109,10 +110,7 @@ impl<'a> Mentions<'a, '_> {
                 ..
             } => {
                 self.expr(domain);
-                let own: BTreeSet<&str> = key.iter().chain([value]).map(|name| name.text()).collect();
-                let mut free = free_in_query(query, Vec::new());
-                free.retain(|at| !own.contains(at.span().text()));
-                self.nested(free);
+                self.nested(free_in_every((key.as_ref(), value), query));
             }
         }
     }
@@ -435,15 +433,25 @@ fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&'a Expr> {
                 ..
             } => {
                 found.extend(free(domain));
-                let is_own = |at: &&Expr| key.iter().chain([value]).any(|name| name.text() == at.span().text());
-                let body = free_in_query(query, Vec::new()).into_iter();
-                found.extend(body.filter(|at| !is_own(at)));
+                found.extend(free_in_every((key.as_ref(), value), query));
             }
         }
     }
     found.extend(heads.into_iter().flat_map(free));
     let declared = declared(&query.stmts);
     found.retain(|at| !declared.contains(at.span().text()));
+    found
+}
+
+/// The same of the body of `every`, without its own variables.
+fn free_in_every<'a>((key, value): (Option<&Span>, &Span), body: &'a Query) -> Vec<&'a Expr> {
+    let is_own = |at: &Expr| {
+        key.into_iter()
+            .chain([value])
+            .any(|name| name.text() == at.span().text())
+    };
+    let mut found = free_in_query(body, Vec::new());
+    found.retain(|at| !is_own(at));
     found
 }
 
@@ -475,12 +483,9 @@ fn declared(statements: &[LiteralStmt]) -> BTreeSet<&str> {
 /// Whether an expression is the same wherever it is.
 fn is_literal(expr: &Expr) -> bool {
     match expr {
-        Expr::String { .. } | Expr::RawString { .. } | Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. } => {
-            true
-        }
         Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => {
             syntax::parts(expr).exprs.into_iter().all(is_literal)
         }
-        _ => false,
+        _ => operators::is_literal(expr),
     }
 }
