@@ -56,6 +56,9 @@ const BETWEEN_LINES: Duration = Duration::from_secs(60);
 /// Open files of this process, and of the gateway.
 const FILES: u64 = 65_536;
 
+const BUSY: &str = "tollgate_thread_busy_seconds";
+const GENERATION: &str = "tollgate_snapshot_generation";
+
 /// Runs a gateway at full size for a while, and checks its bounds.
 #[derive(Debug, clap::Args)]
 pub struct Soak {
@@ -95,6 +98,7 @@ struct Sample {
 }
 
 /// Bounds of times, in seconds, each the bound of a bucket of its metric.
+#[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// How long a thread may be busy without a pause.
     busy: f64,
@@ -136,7 +140,7 @@ impl Soak {
             "{size:?}, {before:?} before the restart and {:?} after it",
             all - before
         );
-        let mut installation = Installation::start(root, binary, size).await?;
+        let mut installation = Installation::start(root, binary, size, self.bounds()).await?;
         let measured = installation.measure(before, all - before).await;
         let measured = measured.with_context(|| format!("the gateway's log ends: {}", installation.gateway.log()))?;
         println!("| | before the restart | after it |\n|---|---:|---:|");
@@ -162,7 +166,7 @@ impl Soak {
         let stop = installation.gateway.stop().await?;
         println!("the gateway stopped in {stop:.1?}");
         for part in &measured {
-            part.check(&self.bounds())?;
+            part.check(&installation.bounds)?;
         }
         Ok(())
     }
@@ -239,11 +243,12 @@ struct Installation {
     streams: Vec<Stream>,
     disabled: Vec<usize>,
     changes: Arc<AtomicUsize>,
+    bounds: Bounds,
     _folder: tempfile::TempDir,
 }
 
 impl Installation {
-    async fn start(root: &Path, binary: PathBuf, size: Size) -> Result<Self> {
+    async fn start(root: &Path, binary: PathBuf, size: Size, bounds: Bounds) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let certificate = Certificate::issue()?;
         gateway::write_certificate(folder.path(), &certificate)?;
@@ -285,6 +290,7 @@ impl Installation {
             streams: Vec::new(),
             disabled: Vec::new(),
             changes: Arc::default(),
+            bounds,
             _folder: folder,
         };
         installation.open().await?;
@@ -340,6 +346,7 @@ impl Installation {
         let is_over = Arc::new(AtomicBool::new(false));
         let calls = tokio::spawn(call_all_the_time(self.target.clone(), Arc::clone(&is_over)));
         let mut samples = Vec::new();
+        let mut last = self.gateway.metrics().await?;
         let mut next_line = start;
         let mut withdrawals = Vec::new();
         let mut next_withdrawal = start + BETWEEN_WITHDRAWALS;
@@ -348,6 +355,8 @@ impl Installation {
             ensure!(!load.is_finished(), "changes stopped");
             let metrics = self.gateway.metrics().await?;
             let sample = Sample::of(&metrics, start.elapsed())?;
+            self.print_busy(&metrics, &last, sample.after)?;
+            last = metrics;
             samples.push(sample);
             if Instant::now() >= next_line {
                 println!("{sample:.0?}");
@@ -364,16 +373,27 @@ impl Installation {
         let calls = calls.await??;
         let after = self.gateway.metrics().await?;
         self.check_open()?;
-        let generation = "tollgate_snapshot_generation";
         Ok(Measurements {
             seconds: start.elapsed().as_secs_f64(),
-            reloads: after.sum(generation)? - before.sum(generation)?,
-            busy: after.most_since(&before, "tollgate_thread_busy_seconds")?,
+            reloads: after.sum(GENERATION)? - before.sum(GENERATION)?,
+            busy: after.most_since(&before, BUSY)?,
             lag: after.most_since(&before, "tollgate_withdrawal_lag_seconds")?,
             withdrawals,
             calls,
             samples,
         })
+    }
+
+    /// Says when a thread was busy for longer than the bound, since what it did is over when the bound
+    /// is checked.
+    fn print_busy(&self, metrics: &Metrics, last: &Metrics, after: Duration) -> Result<()> {
+        let busy = metrics.most_since(last, BUSY)?;
+        if busy.parse::<f64>().is_ok_and(|busy| busy <= self.bounds.busy) {
+            return Ok(());
+        }
+        let generations = metrics.sum(GENERATION)? - last.sum(GENERATION)?;
+        println!("a thread was busy for up to {busy} s before {after:.1?}, with {generations} reloads");
+        Ok(())
     }
 
     fn check_open(&mut self) -> Result<()> {

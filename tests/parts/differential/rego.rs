@@ -5,7 +5,7 @@
 //! Against strict errors nothing may differ. Against the default we may only deny more. A policy that
 //! the gateway refuses at load, and what it denies more, are counted by construct.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::Value;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use test_support::judge::Judge;
 use tollgate_policy::rego::Error;
 
-use crate::differential::harness::{Kind, Outcome, Verdict, run};
+use crate::differential::harness::{Kind, Outcome, Verdict, ask, run};
 use crate::differential::random::Random;
 use crate::opa::{Answer, Answers, Ours, is_same, load};
 
@@ -32,29 +32,74 @@ const ENTRY_POINT: &str = "data.example.decision";
 struct Case {
     // In the order in which a case is made smaller.
     policy: Vec<Rule>,
+    imports: Vec<(File, String)>,
     /// Names of the rules whose values the decision has.
     reported: Vec<String>,
     requests: Vec<Json>,
     tables: BTreeMap<String, Json>,
 }
 
+/// A file of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum File {
+    #[default]
+    Policy,
+    /// Another one of the same package.
+    Second,
+    /// One of another package.
+    Library,
+}
+
+impl File {
+    const ALL: &[Self] = &[Self::Policy, Self::Second, Self::Library];
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Policy | Self::Second => "example",
+            Self::Library => "lib",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy.rego",
+            Self::Second => "second.rego",
+            Self::Library => "lib.rego",
+        }
+    }
+}
+
 /// A rule, in parts that can be removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Rule {
+    file: File,
     head: String,
     body: Vec<String>,
-    /// Value and body of each `else`.
+    /// Value and body of each `else`. One without a value is empty.
     otherwise: Vec<(String, Vec<String>)>,
 }
 
+/// The names in a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+}
+
 impl Rule {
+    fn name(&self) -> &str {
+        let head = self.head.strip_prefix("default ").unwrap_or(&self.head);
+        words(head).next().unwrap_or_default()
+    }
+
     fn text(&self) -> String {
         let mut text = self.head.clone();
         text.push_str(&body(&self.body));
         for (value, statements) in &self.otherwise {
-            text.push_str(" else := ");
-            text.push_str(value);
+            text.push_str(" else");
+            if !value.is_empty() {
+                text.push_str(" := ");
+                text.push_str(value);
+            }
             text.push_str(&body(statements));
         }
         text
@@ -69,17 +114,68 @@ fn body(statements: &[String]) -> String {
 }
 
 impl Case {
+    fn is_accepted(&self) -> bool {
+        load(ENTRY_POINT, &self.modules(), &json!(self.tables)).is_ok()
+    }
+
+    /// Without the rules that no decision can need, by the names in the text. OPA refuses some of what
+    /// they do, and the gateway not always.
+    fn without_unneeded(&self) -> Self {
+        let mut needed: BTreeSet<&str> = BTreeSet::from(["allow"]);
+        needed.extend(self.reported.iter().flat_map(|path| words(path)));
+        let texts: Vec<String> = self.policy.iter().map(Rule::text).collect();
+        let names: Vec<&str> = self.policy.iter().map(Rule::name).collect();
+        loop {
+            let before = needed.len();
+            for (name, text) in names.iter().zip(&texts) {
+                if needed.contains(name) {
+                    needed.extend(words(text));
+                    let whole = |package: &str| {
+                        ["data;".to_owned(), format!("data.{package};")]
+                            .iter()
+                            .any(|held| text.contains(&format!("in {held}")))
+                    };
+                    let of_packages = self.policy.iter().filter(|rule| whole(rule.file.package()));
+                    needed.extend(of_packages.map(Rule::name));
+                }
+            }
+            if needed.len() == before {
+                break;
+            }
+        }
+        let policy = self.policy.iter().filter(|rule| needed.contains(rule.name()));
+        Self {
+            policy: policy.cloned().collect(),
+            ..self.clone()
+        }
+    }
+
     fn modules(&self) -> BTreeMap<String, String> {
-        let rules: Vec<String> = self.policy.iter().map(Rule::text).collect();
         // A comprehension, so that a rule without a value does not hide the others.
         let shown = self
             .reported
             .iter()
             .map(|name| format!(", \"{name}\": [x | x := {name}]"));
         let shown: String = shown.collect();
-        let decision = format!("decision := {{\"allow\": allow{shown}}}\n\ndefault allow := false");
-        let module = format!("package example\n\n{decision}\n\n{}\n", rules.join("\n\n"));
-        BTreeMap::from([("policy.rego".to_owned(), module)])
+        let decision = format!(
+            "decision := {{\"allow\": allow{shown}}}\n\ndefault allow := false\n\ndenied if false\n\ndenials contains \"\" if false"
+        );
+        let mut modules = BTreeMap::new();
+        for &file in File::ALL {
+            let imports = self.imports.iter().filter(|(of, _)| *of == file);
+            let imports: Vec<String> = imports.map(|(_, path)| format!("import {path}")).collect();
+            let rules = self.policy.iter().filter(|rule| rule.file == file).map(Rule::text);
+            let mut parts = vec![format!("package {}", file.package()), imports.join("\n")];
+            if file == File::Policy {
+                parts.push(decision.clone());
+            }
+            let before = parts.len();
+            parts.extend(rules);
+            if file == File::Policy || parts.len() > before {
+                modules.insert(file.name().to_owned(), format!("{}\n", parts.join("\n\n")));
+            }
+        }
+        modules
     }
 }
 
@@ -111,10 +207,11 @@ impl Kind for Policies {
     }
 
     fn difference(answers: &str) -> &str {
-        answers.split(':').next().unwrap_or_default()
+        let code = answers.split(' ').find(|word| word.starts_with("rego_"));
+        code.unwrap_or_else(|| answers.split(':').next().unwrap_or_default())
     }
 
-    fn compare(case: &Case, theirs: Result<&Json, &str>, _: &Judge) -> Vec<Outcome> {
+    fn compare(case: &Case, theirs: Result<&Json, &str>, judge: &Judge) -> Vec<Outcome> {
         let all = |outcome: &Outcome| case.requests.iter().map(|_| outcome.clone()).collect();
         let loaded = load(ENTRY_POINT, &case.modules(), &json!(case.tables));
         match (loaded, theirs) {
@@ -128,7 +225,11 @@ impl Kind for Policies {
                     })
                     .collect()
             }
-            (Err(_), Err(_)) => all(&Outcome::Same(Verdict::Refused)),
+            (Err(a), Err(b)) => all(&Outcome::Construct(format!(
+                "BOTH LOAD: {} / {}",
+                construct(&a),
+                construct(&b.split(": ").skip(1).take(2).collect::<Vec<_>>().join(": "))
+            ))),
             (Err(finding), Ok(_)) => all(&Outcome::Construct(format!("refused: {}", construct(&finding)))),
             // OPA knows the types of literals and of the results of functions. We find the error when
             // the rule is evaluated.
@@ -148,9 +249,22 @@ impl Kind for Policies {
             {
                 all(&Outcome::Construct("OPA panics".to_owned()))
             }
+            (Ok(_), Err(_)) if is_accepted_without_unneeded(case, judge) => all(&Outcome::Construct(
+                "only OPA refuses: what no decision needs".to_owned(),
+            )),
             (Ok(_), Err(error)) => all(&Outcome::Unexplained(format!("ours loads, OPA refuses: {error}"))),
         }
     }
+}
+
+fn is_accepted_without_unneeded(case: &Case, judge: &Judge) -> bool {
+    let questions = json!([Policies::question(&case.without_unneeded())]);
+    ask(judge, Policies::NAME, &questions)
+        .iter()
+        .all(|answer| match answer {
+            Ok(_) => true,
+            Err(error) => error.contains("rego_type_error"),
+        })
 }
 
 fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {

@@ -20,6 +20,7 @@ mod elements;
 mod heads;
 mod order;
 mod positions;
+mod safety;
 
 use elements::Elements;
 use heads::Names;
@@ -322,6 +323,10 @@ impl<'a> Checker<'a> {
                 }
                 Literal::NotExpr { expr, .. } => {
                     let findings = self.found.len();
+                    // The body of a comprehension that is `not true` is true for OPA if its value has a reference.
+                    if is_scalar(expr) {
+                        self.refuse(expr, "`not` of a literal", "leave the statement out, or write `false`");
+                    }
                     self.result(own_result(expr));
                     self.negated(expr, &bound);
                     if self.found.len() == findings {
@@ -474,6 +479,13 @@ impl<'a> Checker<'a> {
                     self.expr(index, Position::Value, bound);
                 }
                 let base = syntax::base(expr);
+                if is_scalar(base) {
+                    self.refuse(
+                        base,
+                        "a literal that is no collection has no parts",
+                        "index a collection",
+                    );
+                }
                 if !matches!(base, Expr::Var { .. }) {
                     self.expr(base, Position::Value, bound);
                 }
@@ -541,9 +553,13 @@ impl<'a> Checker<'a> {
 
     /// `not xs[_] == 1` means for the engine that some item is not 1. OPA refuses it.
     fn negated(&mut self, expr: &'a Expr, bound: &Bound<'a>) {
-        if let Expr::RefBrack { index, .. } = expr
-            && let Some(name) = names(index).find(|name| !self.is_bound(name, bound))
-        {
+        let patterns: Vec<&Expr> = match expr {
+            Expr::RefBrack { index, .. } => vec![index],
+            Expr::AssignExpr { lhs, rhs, .. } => vec![lhs, rhs],
+            _ => Vec::new(),
+        };
+        let mut in_patterns = patterns.into_iter().flat_map(names);
+        if let Some(name) = in_patterns.find(|name| !self.is_bound(name, bound)) {
             let message = format!("`{name}` within `not` has no value there, so what is negated is unclear");
             let hint = "make the condition a rule or function and negate that, or use `every`";
             self.found
@@ -946,6 +962,14 @@ fn negated_operand(operand: &Expr) -> Diagnostic {
     let message = "a part of what is negated may have no value, and then OPA does not negate";
     let hint = "give the part a name before, with `:=`, or make the condition a rule or function and negate that";
     Diagnostic::error(start_of(operand), message).with_hint(hint)
+}
+
+/// Whether an expression is a literal without items.
+fn is_scalar(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::String { .. } | Expr::RawString { .. } | Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. }
+    )
 }
 
 /// Whether an expression has a value whatever variables, references and calls have.

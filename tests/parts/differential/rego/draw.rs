@@ -5,10 +5,19 @@ use serde_json::Value;
 
 use super::functions::{Argument, FUNCTIONS};
 use super::inputs::{self, word};
-use super::{Case, Rule};
+use super::{Case, File, Rule};
 use crate::differential::random::Random;
 
+mod unusual;
+
 const INPUTS: usize = 20;
+/// How many of a hundred policies have unusual constructs. The gateway refuses many of them, and the
+/// others have to be compared, too.
+const UNUSUAL: usize = 40;
+/// How often a rule is drawn until the gateway accepts it.
+const DRAWS: usize = 5;
+/// How many of a hundred rules are kept although the gateway may refuse them.
+const REFUSED: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
@@ -44,6 +53,7 @@ const COMMON: &[Type] = &[Bool, Number, Text, TextArray, Set, Object];
 #[derive(Clone, Debug)]
 struct Declared {
     name: String,
+    file: File,
     /// Number of arguments of a function.
     arity: Option<usize>,
     gives: Type,
@@ -54,41 +64,99 @@ struct Scope<'a> {
     random: &'a mut Random,
     rules: &'a [Declared],
     variables: Vec<(String, Type)>,
-    /// Number of variables in the whole policy, as each has its own name.
+    /// Number of variables in the whole policy, as each has its own name in most policies.
     names: &'a mut usize,
+    /// Whether unusual constructs are drawn, too.
+    is_unusual: bool,
+    file: File,
+}
+
+/// A policy in the making.
+struct Draft<'a> {
+    random: &'a mut Random,
+    case: Case,
+    declared: Vec<Declared>,
+    names: usize,
+    is_unusual: bool,
 }
 
 pub(super) fn case(random: &mut Random) -> Case {
-    let mut rules = Vec::new();
-    let mut declared: Vec<Declared> = Vec::new();
-    let mut names = 0;
-    for at in 0..=random.below(4) {
-        let mut scope = Scope {
-            random,
-            rules: &declared,
-            variables: Vec::new(),
-            names: &mut names,
-        };
-        let new = scope.rule(&format!("r{at}"), &mut rules);
-        declared.push(new);
-    }
-    let mut scope = Scope {
-        random,
-        rules: &declared,
-        variables: Vec::new(),
-        names: &mut names,
+    let is_unusual = random.chance(UNUSUAL);
+    let files = match is_unusual && random.chance(30) {
+        true => File::ALL,
+        false => &[File::Policy],
     };
-    scope.decisive_rules(&mut rules);
-    let values = declared.iter().filter(|rule| rule.arity.is_none());
-    let reported = values
-        .filter(|_| random.chance(60))
-        .map(|rule| rule.name.clone())
-        .collect();
-    Case {
-        policy: rules,
-        reported,
+    let mut case = Case {
         tables: inputs::data(random).into_iter().collect(),
         requests: (0..INPUTS).map(|_| inputs::input(random)).collect(),
+        ..Case::default()
+    };
+    if is_unusual && random.chance(20) {
+        case.imports = unusual::imports(random, files);
+    }
+    let mut draft = Draft {
+        random,
+        case,
+        declared: Vec::new(),
+        names: 0,
+        is_unusual,
+    };
+    for at in 0..=draft.random.below(4) {
+        let file = draft.random.pick(files);
+        let name = format!("r{at}");
+        draft.add(file, |scope, rules| Some(scope.rule(&name, rules)));
+    }
+    let form = draft.random.below(5);
+    draft.add(File::Policy, |scope, rules| scope.allow(form, rules));
+    for _ in 0..=draft.random.below(2) {
+        draft.add(File::Policy, |scope, rules| scope.denied(rules));
+        draft.add(File::Policy, |scope, rules| scope.denials(rules));
+    }
+    draft.case
+}
+
+impl Draft<'_> {
+    /// Adds what `draw` draws. Most of what the gateway refuses is drawn again, so that not nearly all
+    /// policies are refused for one of their rules.
+    fn add(&mut self, file: File, draw: impl Fn(&mut Scope<'_>, &mut Vec<Rule>) -> Option<Declared>) {
+        let (before, reported) = (self.case.policy.len(), self.case.reported.len());
+        for _ in 0..DRAWS {
+            let mut scope = Scope {
+                random: self.random,
+                rules: &self.declared,
+                variables: Vec::new(),
+                names: &mut self.names,
+                is_unusual: self.is_unusual,
+                file,
+            };
+            let new = draw(&mut scope, &mut self.case.policy);
+            for rule in &mut self.case.policy[before..] {
+                rule.file = match file {
+                    // Definitions of one rule in both files of a package.
+                    File::Second if self.random.chance(20) => File::Policy,
+                    file => file,
+                };
+            }
+            // What no decision needs is not always refused.
+            let value = new.iter().find(|new| new.arity.is_none());
+            self.case.reported.extend(value.map(|new| new.path(File::Policy)));
+            if self.random.chance(REFUSED) || self.case.is_accepted() {
+                self.declared.extend(new);
+                return;
+            }
+            self.case.policy.truncate(before);
+            self.case.reported.truncate(reported);
+        }
+    }
+}
+
+impl Declared {
+    /// Its name in a file.
+    fn path(&self, file: File) -> String {
+        match self.file.package() == file.package() {
+            true => self.name.clone(),
+            false => format!("data.{}.{}", self.file.package(), self.name),
+        }
     }
 }
 
@@ -104,6 +172,9 @@ impl Scope<'_> {
     }
 
     fn name(&mut self) -> String {
+        if self.is_unusual && self.random.chance(5) {
+            return self.name_of_something_else();
+        }
         *self.names += 1;
         format!("v{}", self.names)
     }
@@ -112,31 +183,33 @@ impl Scope<'_> {
         Rule {
             head,
             body,
-            otherwise: Vec::new(),
+            ..Rule::default()
         }
     }
 
-    /// `allow`, and what it refuses.
-    fn decisive_rules(&mut self, rules: &mut Vec<Rule>) {
-        let form = self.random.below(5);
-        if form > 1 {
-            let mut body = self.body_up_to(2);
-            if form > 2 {
-                body.push(self.pick(&["not denied", "count(denials) == 0"]));
-            }
-            rules.push(Self::simple("allow".to_owned(), body));
-        } else {
-            rules.push(Self::simple("allow".to_owned(), vec!["not denied".to_owned()]));
+    fn allow(&mut self, form: usize, rules: &mut Vec<Rule>) -> Option<Declared> {
+        let mut body = match form {
+            0 | 1 => vec!["not denied".to_owned()],
+            _ => self.body_up_to(2),
+        };
+        if form > 2 {
+            body.push(self.pick(&["not denied", "count(denials) == 0"]));
         }
-        for _ in 0..=self.random.below(2) {
-            self.variables.clear();
-            let body = self.body_up_to(3);
-            rules.push(Self::simple("denied".to_owned(), body));
-            self.variables.clear();
-            let body = self.body_up_to(2);
-            let value = self.expr(Text, 1);
-            rules.push(Self::simple(format!("denials contains {value}"), body));
-        }
+        rules.push(Self::simple("allow".to_owned(), body));
+        None
+    }
+
+    fn denied(&mut self, rules: &mut Vec<Rule>) -> Option<Declared> {
+        let body = self.body_up_to(3);
+        rules.push(Self::simple("denied".to_owned(), body));
+        None
+    }
+
+    fn denials(&mut self, rules: &mut Vec<Rule>) -> Option<Declared> {
+        let body = self.body_up_to(2);
+        let value = self.expr(Text, 1);
+        rules.push(Self::simple(format!("denials contains {value}"), body));
+        None
     }
 
     /// At least one statement.
@@ -154,10 +227,15 @@ impl Scope<'_> {
         let gives = self.random.pick(COMMON);
         let mut declared = Declared {
             name: name.to_owned(),
+            file: self.file,
             arity: None,
             gives,
         };
         let definitions = 1 + self.random.below(3);
+        if self.is_unusual && self.random.chance(15) {
+            declared.gives = self.unusual_rule(name, definitions, rules);
+            return declared;
+        }
         match self.random.below(10) {
             0 | 1 => {
                 // A complete rule.
@@ -273,6 +351,7 @@ impl Scope<'_> {
 
     fn parameter(&mut self) -> String {
         match self.random.below(8) {
+            0 if self.is_unusual && self.random.chance(30) => self.object_pattern(),
             0 => self.literal(Text),
             1 => {
                 let (one, other) = (self.variable(Text), self.variable(Text));
@@ -292,6 +371,9 @@ impl Scope<'_> {
     }
 
     fn statement(&mut self, depth: usize) -> String {
+        if self.is_unusual && self.random.chance(8) {
+            return self.unusual_statement(depth);
+        }
         match self.random.below(24) {
             0 if self.random.chance(25) => {
                 let list = self.expr(TextArray, depth);
@@ -569,9 +651,10 @@ impl Scope<'_> {
                 .filter(|rule| rule.arity.is_none() && rule.gives != Bool);
             let holding: Vec<Declared> = holding.cloned().collect();
             if !holding.is_empty() {
-                let name = self.random.pick(&holding).name;
+                let rule = self.random.pick(&holding);
+                let (package, name) = (rule.file.package(), rule.name);
                 let index = self.pick(&["input.user", "input.replicas", "input.sizes[0]", "input.groups[0]"]);
-                return Some(format!("data.example.{name}[{index}]"));
+                return Some(format!("data.{package}.{name}[{index}]"));
             }
         }
         if fitting.is_empty() {
@@ -579,11 +662,13 @@ impl Scope<'_> {
         }
         let rule = self.random.pick(&fitting);
         let Some(arity) = rule.arity else {
-            let prefix = if self.random.chance(15) { "data.example." } else { "" };
-            return Some(format!("{prefix}{}", rule.name));
+            if self.random.chance(15) {
+                return Some(format!("data.{}.{}", rule.file.package(), rule.name));
+            }
+            return Some(rule.path(self.file));
         };
         let arguments: Vec<String> = (0..arity).map(|_| self.expr(Any, depth.saturating_sub(1))).collect();
-        Some(format!("{}({})", rule.name, arguments.join(", ")))
+        Some(format!("{}({})", rule.path(self.file), arguments.join(", ")))
     }
 
     fn reference(&mut self, gives: Type) -> String {

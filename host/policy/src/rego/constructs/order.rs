@@ -4,12 +4,13 @@
 //! values, and what is within `not`, `every` and comprehensions, it leaves where they are.
 
 use std::collections::BTreeSet;
+use std::slice;
 
 use regorus::unstable::{AssignOp, Expr, Literal, LiteralStmt, Query, Rule, Span};
 
 use super::super::operators;
 use super::super::syntax::{self, start_of};
-use super::{indices, names, own_result};
+use super::{indices, is_scalar, names, own_result, safety, variables};
 use tollgate_core::diagnostic::Diagnostic;
 
 /// - `global`: names of the package that are no variables.
@@ -24,20 +25,24 @@ pub(super) fn check<'a>(
         return;
     };
     let (name, arguments, value) = syntax::head_parts(head);
-    let heads: Vec<&'a Expr> = value.into_iter().chain(indices(name)).collect();
+    let arguments: BTreeSet<&str> = arguments.iter().flat_map(|argument| names(argument)).collect();
     let scope = Scope {
-        outer: arguments.iter().flat_map(|argument| names(argument)).collect(),
+        outer: arguments.clone(),
+        declared: arguments,
         every: None,
         in_comprehension: false,
     };
     let mut order = Order { global, arity, found };
+    let heads = |value: Option<&'a Expr>| -> Vec<&'a Expr> { value.into_iter().chain(indices(name)).collect() };
     if bodies.is_empty() {
-        order.query(&[], &heads, &scope);
+        order.query(&[], &heads(value), &scope);
     }
     for body in bodies {
-        let assigned = body.assign.iter().map(|assign| &*assign.value);
-        let heads: Vec<&'a Expr> = heads.iter().copied().chain(assigned).collect();
-        order.query(&body.query.stmts, &heads, &scope);
+        let given = match body.is_else {
+            true => body.assign.as_ref().map(|assign| &*assign.value),
+            false => value,
+        };
+        order.query(&body.query.stmts, &heads(given), &scope);
     }
 }
 
@@ -46,6 +51,8 @@ pub(super) fn check<'a>(
 struct Scope<'a> {
     /// Arguments of the function and variables of outer queries.
     outer: BTreeSet<&'a str>,
+    /// All names that are declared around, those of rules included.
+    declared: BTreeSet<&'a str>,
     /// Within the body of `every`: its variables, and those of each `every` around it.
     every: Option<BTreeSet<&'a str>>,
     /// Whether it is in a comprehension within the body of `every`.
@@ -130,6 +137,7 @@ impl<'a> Mentions<'a, '_> {
                 self.pattern(index, Kind::Index, Kind::Other);
             }
             Expr::Call { fcn, params, .. } => {
+                self.expr(syntax::base(fcn));
                 let arity = (self.arity)(fcn).unwrap_or(params.len());
                 for (position, argument) in params.iter().enumerate() {
                     // One argument more than the function takes is its result.
@@ -191,6 +199,7 @@ impl Order<'_> {
         heads.iter().for_each(|head| mentions.expr(head));
         let mentions = mentions.all;
 
+        let findings = self.found.len();
         let refused = self.declarations(statements, &mentions, scope);
         let is_own = |name: &&str| !scope.outer.contains(name) && !self.global.contains(name) && *name != "_";
         let own: BTreeSet<&str> = mentions.iter().map(Mention::name).filter(is_own).collect();
@@ -199,8 +208,12 @@ impl Order<'_> {
             self.variable(name, &of_name);
         }
         self.assignments(statements, scope);
+        if self.found.len() == findings {
+            self.safety(statements, heads, (&mentions, &own));
+        }
 
         let mut inner = scope.clone();
+        inner.declared.extend(declared(statements));
         let is_here = |mention: &&Mention<'a>| mention.kind != Kind::Nested && own.contains(mention.name());
         inner.outer.extend(mentions.iter().filter(is_here).map(Mention::name));
         for statement in statements {
@@ -221,6 +234,26 @@ impl Order<'_> {
         scope: &Scope<'a>,
     ) -> BTreeSet<&'a str> {
         let mut refused = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        for (at, statement) in statements.iter().enumerate() {
+            for span in all_declared(slice::from_ref(statement)) {
+                let name = span.text();
+                // What has a scope of its own has another variable.
+                let is_before = |mention: &Mention<'_>| {
+                    mention.name() == name && mention.statement < at && mention.kind != Kind::Nested
+                };
+                let (is_twice, is_used) = (!names.insert(name), mentions.iter().any(is_before));
+                if name != "_" && (is_twice || is_used) && refused.insert(name) {
+                    let message = match is_twice {
+                        true => format!("`{name}` is declared twice in a body"),
+                        false => format!("`{name}` is used before it is declared"),
+                    };
+                    let hint = "give the variable another name, or move the statement that declares it to the front";
+                    let finding = Diagnostic::error(syntax::location(span), message);
+                    self.found.push(finding.with_hint(hint));
+                }
+            }
+        }
         let declared = statements.iter().filter_map(|statement| match &statement.literal {
             Literal::SomeVars { vars, .. } => Some(vars),
             _ => None,
@@ -257,12 +290,11 @@ impl Order<'_> {
 
     /// - `mentions`: those of one variable of a query.
     fn variable(&mut self, name: &str, mentions: &[&Mention<'_>]) {
-        let gives = |mention: &&Mention<'_>| matches!(mention.kind, Kind::Bind | Kind::Pattern | Kind::Index);
         let binds = |mention: &Mention<'_>| matches!(mention.kind, Kind::Bind | Kind::Pattern);
-        if !mentions.iter().any(gives) {
+        if !mentions.iter().any(|mention| mention.gives()) {
             return;
         }
-        let mut before = mentions.iter().take_while(|mention| !gives(mention));
+        let mut before = mentions.iter().take_while(|mention| !mention.gives());
         if let Some(mention) = before.find(|mention| mention.kind == Kind::Nested) {
             let message = format!("`{name}` is used within `not`, `every` or a comprehension before it has a value");
             let hint = "move the statement behind the one that gives it a value";
@@ -289,6 +321,29 @@ impl Order<'_> {
         }
     }
 
+    /// - `mentions` and `own`: those of the query, and which of the names are its own.
+    fn safety<'a>(
+        &mut self,
+        statements: &'a [LiteralStmt],
+        heads: &[&'a Expr],
+        (mentions, own): (&[Mention<'a>], &BTreeSet<&'a str>),
+    ) {
+        let declared = declared(statements);
+        let is_here = |name: &&str| {
+            let mut mentions = mentions.iter().filter(|mention| mention.name() == *name);
+            declared.contains(name) || mentions.any(|mention| mention.kind != Kind::Nested)
+        };
+        let own: BTreeSet<&str> = own.iter().copied().filter(is_here).collect();
+        let Some(name) = safety::unsafe_variable(statements, heads, &own, self.arity) else {
+            return;
+        };
+        if let Some(mention) = mentions.iter().find(|mention| mention.name() == name) {
+            let message = format!("`{name}` is unsafe: each statement that would give it a value uses it");
+            let hint = "give it a value in a statement of its own, such as `some x, y in collection`";
+            self.refuse(mention.at, message, hint);
+        }
+    }
+
     /// Checks what `:=` and `=` mean for names that are there already.
     fn assignments<'a>(&mut self, statements: &'a [LiteralStmt], scope: &Scope<'a>) {
         let declared = declared(statements);
@@ -299,17 +354,14 @@ impl Order<'_> {
             let Expr::AssignExpr { op, lhs, rhs, .. } = &**expr else {
                 continue;
             };
-            let is_shadowed = |at: &&&Expr| {
-                let name = at.span().text();
-                scope.outer.contains(name) && names(lhs).any(|target| target == name)
-            };
+            let is_target = |at: &&&Expr| names(lhs).any(|target| target == at.span().text());
             let is_other = |name: &str| {
                 let is_variable = declared.contains(name) || scope.outer.contains(name);
                 self.global.contains(name) && !is_variable && !matches!(name, "input" | "data")
             };
             match (op, &**lhs) {
                 (AssignOp::ColEq, _) => {
-                    if let Some(at) = free(rhs).iter().find(is_shadowed) {
+                    if let Some(at) = free(rhs).iter().find(is_target) {
                         let message = format!("`{}` is used in the value that `:=` gives it", at.span().text());
                         self.refuse(at, message, "give the new variable another name");
                     }
@@ -318,7 +370,16 @@ impl Order<'_> {
                     let message = format!("`{}` is the name of a rule or import, and no variable", span.text());
                     self.refuse(lhs, message, "write `==` to compare, or give the variable another name");
                 }
-                (AssignOp::Eq, _) => {}
+                (AssignOp::Eq, _) => {
+                    let sides = [(lhs, rhs), (rhs, lhs)];
+                    let never = sides
+                        .into_iter()
+                        .find(|(one, other)| is_collection(one) && is_scalar(other));
+                    if let Some((pattern, _)) = never {
+                        let message = "an array, set or object does not equal a literal of another type".to_owned();
+                        self.refuse(pattern, message, "compare values of the same type");
+                    }
+                }
             }
         }
     }
@@ -346,7 +407,12 @@ impl Order<'_> {
                 let mut body = scope.clone();
                 let names = key.iter().chain([value]).map(|name| name.text());
                 let names: Vec<&str> = names.filter(|name| *name != "_").collect();
+                if let Some(at) = free(domain).iter().find(|at| names.contains(&at.span().text())) {
+                    let message = format!("`{}` of `every` is also in what it goes through", at.span().text());
+                    self.refuse(at, message, "give the variable another name");
+                }
                 body.outer.extend(&names);
+                body.declared.extend(&names);
                 body.every.get_or_insert_default().extend(&names);
                 self.query(&query.stmts, &[], &body);
             }
@@ -356,6 +422,13 @@ impl Order<'_> {
     fn expr<'a>(&mut self, expr: &'a Expr, scope: &Scope<'a>) {
         if let Some(every) = &scope.every {
             self.in_every(expr, every, scope.in_comprehension);
+        }
+        if let Expr::Call { fcn, .. } = expr
+            && let Expr::Var { span, .. } = syntax::base(fcn)
+            && scope.declared.contains(span.text())
+        {
+            let message = format!("`{}` is called, and a variable has its name", span.text());
+            self.refuse(fcn, message, "give the variable another name");
         }
         let syntax::Parts { exprs, query } = syntax::parts(expr);
         if let Some(query) = query {
@@ -401,10 +474,15 @@ impl<'a> Mention<'a> {
     fn name(&self) -> &'a str {
         self.at.span().text()
     }
+
+    /// Whether the variable has a value after it.
+    fn gives(&self) -> bool {
+        matches!(self.kind, Kind::Bind | Kind::Pattern | Kind::Index)
+    }
 }
 
 /// The variables in an expression that are not declared within it.
-fn free(expr: &Expr) -> Vec<&Expr> {
+pub(super) fn free(expr: &Expr) -> Vec<&Expr> {
     if let Expr::Var { .. } = expr {
         return vec![expr];
     }
@@ -416,7 +494,7 @@ fn free(expr: &Expr) -> Vec<&Expr> {
 }
 
 /// - `heads`: what is evaluated for each solution.
-fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&'a Expr> {
+pub(super) fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&'a Expr> {
     let mut found = Vec::new();
     for statement in &query.stmts {
         match &statement.literal {
@@ -444,7 +522,7 @@ fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&'a Expr> {
 }
 
 /// The same of the body of `every`, without its own variables.
-fn free_in_every<'a>((key, value): (Option<&Span>, &Span), body: &'a Query) -> Vec<&'a Expr> {
+pub(super) fn free_in_every<'a>((key, value): (Option<&Span>, &Span), body: &'a Query) -> Vec<&'a Expr> {
     let is_own = |at: &Expr| {
         key.into_iter()
             .chain([value])
@@ -457,12 +535,18 @@ fn free_in_every<'a>((key, value): (Option<&Span>, &Span), body: &'a Query) -> V
 
 /// The names that `some` and `:=` declare in a query.
 fn declared(statements: &[LiteralStmt]) -> BTreeSet<&str> {
-    let mut declared = BTreeSet::new();
+    all_declared(statements).into_iter().map(Span::text).collect()
+}
+
+/// Each place that declares a name, in order.
+fn all_declared(statements: &[LiteralStmt]) -> Vec<&Span> {
+    let mut declared: Vec<&Span> = Vec::new();
     for statement in statements {
         match &statement.literal {
-            Literal::SomeVars { vars, .. } => declared.extend(vars.iter().map(|name| name.text())),
+            Literal::SomeVars { vars, .. } => declared.extend(vars),
             Literal::SomeIn { key, value, .. } => {
-                declared.extend(key.iter().chain([value]).flat_map(|pattern| names(pattern)));
+                let patterns = key.iter().chain([value]).flat_map(|pattern| variables(pattern));
+                declared.extend(patterns.map(Expr::span));
             }
             Literal::Expr { expr, .. } => {
                 if let Expr::AssignExpr {
@@ -471,13 +555,18 @@ fn declared(statements: &[LiteralStmt]) -> BTreeSet<&str> {
                     ..
                 } = &**expr
                 {
-                    declared.extend(names(lhs));
+                    declared.extend(variables(lhs).into_iter().map(Expr::span));
                 }
             }
             Literal::NotExpr { .. } | Literal::Every { .. } => {}
         }
     }
     declared
+}
+
+/// Whether an expression is an array, set or object that is written out.
+fn is_collection(expr: &Expr) -> bool {
+    matches!(expr, Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. })
 }
 
 /// Whether an expression is the same wherever it is.

@@ -94,8 +94,11 @@ impl Verb {
             // Whether it was written as `100` or `1e2` is not known, and Go distinguishes them.
             ('f', "int64", _) => return None,
             ('f', "float64", Ok(float)) => format!("{float:.*}", self.precision.unwrap_or(6)),
-            // Go says so, without padding.
+            // Go says so, and pads or cuts the value within what it says.
             (letter, _, _) => {
+                if self.width > 0 || self.precision.is_some() {
+                    return None;
+                }
                 write!(out, "%!{letter}({kind}={text})").ok()?;
                 return Some(());
             }
@@ -253,7 +256,13 @@ mod tests {
 
     #[test]
     fn what_the_engine_does_not_show_as_go_does_is_a_failure() {
-        for (format, value) in [("%f", json!(100)), ("%v", json!(1e21)), ("%s", json!(u64::MAX))] {
+        for (format, value) in [
+            ("%f", json!(100)),
+            ("%v", json!(1e21)),
+            ("%s", json!(u64::MAX)),
+            ("%5d", json!("x")),
+            ("%.1f", json!("text")),
+        ] {
             assert!(
                 sprintf(&[format.into(), Value::from(json!([value]))]).is_none(),
                 "{format}"

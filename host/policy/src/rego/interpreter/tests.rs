@@ -460,6 +460,8 @@ fn what_the_engine_would_lose_is_refused() {
     let object = "matches larger objects, too";
     let undeclared = "the engine does not look for values of it";
     let early = "is used before the index that gives it a value";
+    let part = "is unsafe";
+    let twice = "is declared twice in a body";
     let nested = "before it has a value";
     let every = "the engine does not use the value of";
     let open = "the rule has no value for the engine while it has no entry";
@@ -502,6 +504,14 @@ fn what_the_engine_would_lose_is_refused() {
         ),
         ("some k\n\tlower(k) = X[k]", "", early),
         ("some i\n\tdata.names.list[X - i] == data.names.list[i]", "", early),
+        ("some k\n\tX[k] == lower(k)", "", part),
+        ("some k\n\tX[k] == k + 1", "", part),
+        ("some k\n\tX[k] != count({1 | X[k] == 7})", "", part),
+        ("p := [X[k], lower(k)]\n\tp[0] == p[1]", "", part),
+        ("k = lower(k)", "", part),
+        ("some k\n\tk := X\n\tk == 1", "", twice),
+        ("r == 1\n\tr := X\n\tr == 1", "r := 1", "is used before it is declared"),
+        ("some k in X\n\tsome k in data.names.list\n\tk == 1", "", twice),
         ("some i\n\t[i, \"x\"] = X[i]", "", "out of an array or object"),
         (
             "count({k: X[k] | some k}) > 0",
@@ -554,6 +564,10 @@ fn what_the_engine_would_lose_is_refused() {
         ("{\"a\": y, \"b\": 1} = {\"a\": X, \"b\": 1}\n\ty == 1", ""),
         ("X = {\"a\": 1}", ""),
         ("some i\n\tX[i] == 1", ""),
+        ("some k\n\tX[k] == k", ""),
+        ("some k\n\tX[k] + k == 2", ""),
+        ("some k\n\tcount(X[k]) == k", ""),
+        ("some k\n\tX[k] == count(r[k])", "r := {\"a\": [1]}"),
         ("some i, j\n\tX[i] == X[j]", ""),
         ("X[k] == 1\n\tnot r[k]", "r := {\"a\": true}"),
         ("k := X\n\tnot r[k]", "r := {\"a\": true}"),
