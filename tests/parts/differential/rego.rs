@@ -184,7 +184,7 @@ struct Policies;
 impl Kind for Policies {
     type Case = Case;
     const NAME: &'static str = "rego";
-    const FEWEST: [u64; 3] = [120, 150, 500];
+    const FEWEST: [u64; 3] = [500, 900, 500];
     const BATCH: usize = 100;
 
     fn judge() -> Judge {
