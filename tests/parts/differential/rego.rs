@@ -225,11 +225,7 @@ impl Kind for Policies {
                     })
                     .collect()
             }
-            (Err(a), Err(b)) => all(&Outcome::Construct(format!(
-                "BOTH LOAD: {} / {}",
-                construct(&a),
-                construct(&b.split(": ").skip(1).take(2).collect::<Vec<_>>().join(": "))
-            ))),
+            (Err(_), Err(_)) => all(&Outcome::Same(Verdict::Refused)),
             (Err(finding), Ok(_)) => all(&Outcome::Construct(format!("refused: {}", construct(&finding)))),
             // OPA knows the types of literals and of the results of functions. We find the error when
             // the rule is evaluated.
@@ -275,8 +271,17 @@ fn compare_one(ours: &Ours, strict: &Answer, default: &Answer) -> Outcome {
             ours.show()
         ))
     };
+    // OPA calls the functions in a statement before it looks at its references, and so finds that one has two
+    // results where a reference beside it has no value. For the engine the statement is false.
+    let is_conflict_of_function = |answer: &Answer| {
+        let error = answer.error.as_deref().unwrap_or_default();
+        error.contains("eval_conflict_error: function data.")
+    };
     let is_allowed_by_default = default.value.as_ref().is_some_and(allows);
     match (ours, &strict.value, &strict.error) {
+        (Ours::Value(_) | Ours::Undefined, None, Some(_)) if is_conflict_of_function(default) => {
+            Outcome::Construct("only OPA stops: a function with two results".to_owned())
+        }
         (Ours::Value(ours), ..) if ours_allows(ours) && !is_allowed_by_default => unexplained("only ours permits"),
         (Ours::Value(ours), Some(theirs), _) if is_same(ours, theirs) => Outcome::Same(if ours_allows(ours) {
             Verdict::Allow

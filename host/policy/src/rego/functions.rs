@@ -19,6 +19,7 @@ mod json;
 mod net;
 pub(super) mod numbers;
 pub(super) mod opa;
+mod paths;
 pub(super) mod reachable;
 pub(super) mod texts;
 mod units;

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::functions::{Argument, FUNCTIONS};
+use super::functions::{self, Argument, FUNCTIONS};
 use super::inputs::{self, word};
 use super::{Case, File, Rule};
 use crate::differential::random::Random;
@@ -14,6 +14,8 @@ const INPUTS: usize = 20;
 /// How many of a hundred policies have unusual constructs. The gateway refuses many of them, and the
 /// others have to be compared, too.
 const UNUSUAL: usize = 40;
+/// How many of a hundred policies call one function.
+const CALLS: usize = 12;
 /// How often a rule is drawn until the gateway accepts it.
 const DRAWS: usize = 5;
 /// How many of a hundred rules are kept although the gateway may refuse them.
@@ -40,11 +42,13 @@ pub(super) enum Type {
     Object,
     /// An array of objects with `name`, `size` and `tags`.
     Items,
+    /// Paths of `json.filter`.
+    Paths,
 }
 
 use Type::{
-    Any, Arguments, Bool, Items, Nanoseconds, Number, NumberArray, Object, Set, Sets, Text, TextArray, TextList, Time,
-    Version,
+    Any, Arguments, Bool, Items, Nanoseconds, Number, NumberArray, Object, Paths, Set, Sets, Text, TextArray, TextList,
+    Time, Version,
 };
 
 const COMMON: &[Type] = &[Bool, Number, Text, TextArray, Set, Object];
@@ -81,6 +85,9 @@ struct Draft<'a> {
 }
 
 pub(super) fn case(random: &mut Random) -> Case {
+    if random.chance(CALLS) {
+        return call(random);
+    }
     let is_unusual = random.chance(UNUSUAL);
     let files = match is_unusual && random.chance(30) {
         true => File::ALL,
@@ -113,6 +120,43 @@ pub(super) fn case(random: &mut Random) -> Case {
         draft.add(File::Policy, |scope, rules| scope.denials(rules));
     }
     draft.case
+}
+
+/// A call of one function with arguments from the input.
+fn call(random: &mut Random) -> Case {
+    let (name, arguments, _) = random.pick(FUNCTIONS);
+    let field = |at: usize| format!("argument{at}");
+    let texts: Vec<String> = arguments
+        .iter()
+        .enumerate()
+        .map(|(at, argument)| match argument {
+            Argument::Literal(literals) if *literals != functions::PATHS => random.pick(literals).to_owned(),
+            Argument::Of(Set) => format!("{{x | some x in input.{}}}", field(at)),
+            Argument::Of(Sets) => format!("{{{{y | some y in x}} | some x in input.{}}}", field(at)),
+            _ => format!("input.{}", field(at)),
+        })
+        .collect();
+    let request = |random: &mut Random| {
+        let mut input = inputs::input(random);
+        for (at, argument) in arguments.iter().enumerate() {
+            let gives = match argument {
+                Argument::Literal(_) => Type::Paths,
+                Argument::Of(gives) => *gives,
+            };
+            input[field(at)] = inputs::of_type(random, gives);
+        }
+        input
+    };
+    Case {
+        policy: vec![
+            Scope::simple(format!("r0 := {name}({})", texts.join(", ")), Vec::new()),
+            Scope::simple("allow".to_owned(), vec!["r0 != 7".to_owned()]),
+        ],
+        reported: vec!["r0".to_owned()],
+        tables: inputs::data(random).into_iter().collect(),
+        requests: (0..INPUTS).map(|_| request(random)).collect(),
+        ..Case::default()
+    }
 }
 
 impl Draft<'_> {
@@ -717,6 +761,7 @@ impl Scope<'_> {
             Set => self.pick(&["{x | x := input.groups[_]}", "{x | some x in input.sizes}"]),
             Sets => "{{x | x := input.groups[_]}, {\"a\", \"blue\"}}".to_owned(),
             Items => "input.items".to_owned(),
+            Paths => self.pick(functions::PATHS),
             Time => "input.time".to_owned(),
             Nanoseconds => "time.parse_rfc3339_ns(input.time)".to_owned(),
             Version => "input.version".to_owned(),
@@ -777,6 +822,7 @@ impl Scope<'_> {
                 "{\"a\": 1, \"blue\": [2]}",
                 "{1: \"x\", \"y\": null}",
             ]),
+            Paths => self.pick(functions::PATHS),
             Items => self.pick(&["[]", "[{\"name\": \"a\", \"size\": 1, \"tags\": []}]"]),
             TextList | Arguments => self.list(gives, 1),
         }

@@ -211,7 +211,7 @@ const GRAPHS: &[&str] = &[
     "data.teams",
 ];
 const STARTS: &[&str] = &["[\"a\"]", "{\"b\", \"x\"}", "input.groups", "[input.user]"];
-const PATHS: &[&str] = &[
+pub(super) const PATHS: &[&str] = &[
     "[\"team\"]",
     "[\"items/0/name\"]",
     "{\"labels/team\", \"user\"}",

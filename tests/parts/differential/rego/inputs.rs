@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::draw::Type;
 use crate::differential::random::Random;
 
 pub(super) const WORDS: &[&str] = &[
@@ -181,6 +182,64 @@ pub(in crate::differential) fn input(random: &mut Random) -> Value {
         }
     }
     input
+}
+
+/// A value of the type, or now and then of any other.
+pub(super) fn of_type(random: &mut Random, gives: Type) -> Value {
+    if random.chance(8) {
+        return any(random, 2);
+    }
+    match gives {
+        Type::Any => any(random, 2),
+        Type::Bool => random.chance(50).into(),
+        Type::Number => number(random),
+        Type::Nanoseconds => random.pick(LARGE).into(),
+        Type::Text => word(random).into(),
+        Type::Time => random.pick(TIMES).into(),
+        Type::Version => random.pick(VERSIONS).into(),
+        Type::TextArray | Type::TextList => words(random),
+        Type::NumberArray => (0..random.below(4)).map(|_| number(random)).collect(),
+        Type::Set | Type::Arguments => (0..random.below(4)).map(|_| any(random, 1)).collect(),
+        Type::Sets => (0..random.below(3)).map(|_| words(random)).collect(),
+        Type::Object if random.chance(30) => labels(random),
+        Type::Object => {
+            let mut object = Map::new();
+            for _ in 0..random.below(4) {
+                object.insert(random.pick(KEYS).to_owned(), nested(random, 3));
+            }
+            object.into()
+        }
+        Type::Items => items(random),
+        Type::Paths => (0..random.below(3)).map(|_| path(random)).collect(),
+    }
+}
+
+/// Keys that paths select by.
+const KEYS: &[&str] = &["a", "b", "0", "1", "", "a/b", "~", "labels"];
+
+/// Arrays and objects in one another.
+fn nested(random: &mut Random, depth: usize) -> Value {
+    match random.below(if depth == 0 { 2 } else { 5 }) {
+        0 => word(random).into(),
+        1 => number(random),
+        2 => (0..random.below(4)).map(|_| nested(random, depth - 1)).collect(),
+        _ => {
+            let mut object = Map::new();
+            for _ in 0..random.below(4) {
+                object.insert(random.pick(KEYS).to_owned(), nested(random, depth - 1));
+            }
+            object.into()
+        }
+    }
+}
+
+fn path(random: &mut Random) -> Value {
+    let keys: Vec<&str> = (0..random.below(4)).map(|_| random.pick(KEYS)).collect();
+    match random.below(4) {
+        0 => json!(keys),
+        1 => json!([random.pick(KEYS), random.below(3)]),
+        _ => keys.join("/").into(),
+    }
 }
 
 /// Positions in a list, mostly as numbers.

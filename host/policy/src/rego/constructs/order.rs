@@ -13,6 +13,9 @@ use super::super::syntax::{self, start_of};
 use super::{indices, is_scalar, names, own_result, safety, variables};
 use tollgate_core::diagnostic::Diagnostic;
 
+/// What the engine takes for names and OPA does not.
+const KEYWORDS: [&str; 4] = ["contains", "every", "if", "in"];
+
 /// - `global`: names of the package that are no variables.
 /// - `arity`: the number of arguments of a function, if it is known.
 pub(super) fn check<'a>(
@@ -242,6 +245,10 @@ impl Order<'_> {
                 let is_before = |mention: &Mention<'_>| {
                     mention.name() == name && mention.statement < at && mention.kind != Kind::Nested
                 };
+                if KEYWORDS.contains(&name) && refused.insert(name) {
+                    let finding = Diagnostic::error(syntax::location(span), format!("`{name}` is a keyword"));
+                    self.found.push(finding.with_hint("give the variable another name"));
+                }
                 let (is_twice, is_used) = (!names.insert(name), mentions.iter().any(is_before));
                 if name != "_" && (is_twice || is_used) && refused.insert(name) {
                     let message = match is_twice {
@@ -403,16 +410,27 @@ impl Order<'_> {
                 query,
                 ..
             } => {
-                self.expr(domain, scope);
                 let mut body = scope.clone();
                 let names = key.iter().chain([value]).map(|name| name.text());
                 let names: Vec<&str> = names.filter(|name| *name != "_").collect();
+                if let [key, value] = names.as_slice()
+                    && key == value
+                {
+                    let message = format!("`{value}` is declared twice in `every`");
+                    self.refuse(domain, message, "give the second variable another name");
+                }
                 if let Some(at) = free(domain).iter().find(|at| names.contains(&at.span().text())) {
                     let message = format!("`{}` of `every` is also in what it goes through", at.span().text());
                     self.refuse(at, message, "give the variable another name");
                 }
-                body.outer.extend(&names);
                 body.declared.extend(&names);
+                // OPA takes the names for those of `every` in its domain, too.
+                let domain_scope = Scope {
+                    declared: body.declared.clone(),
+                    ..scope.clone()
+                };
+                self.expr(domain, &domain_scope);
+                body.outer.extend(&names);
                 body.every.get_or_insert_default().extend(&names);
                 self.query(&query.stmts, &[], &body);
             }

@@ -62,7 +62,8 @@ impl Part {
 
 /// Whether OPA takes a text for a position in a list.
 pub(super) fn is_position(text: &str) -> bool {
-    text.parse::<i64>().is_ok()
+    let (whole, zeros) = text.split_once('.').unwrap_or((text, ""));
+    whole.parse::<i64>().is_ok() && zeros.bytes().all(|digit| digit == b'0')
 }
 
 /// What an index of a reference indexes.

@@ -26,6 +26,8 @@ struct Node<'a> {
     uses: Variables<'a>,
     /// What it gives values of its own accord, by an index or as the result of a call.
     gives: Variables<'a>,
+    /// What its comprehensions need.
+    closures: Variables<'a>,
     /// Pairs of which one gives the other a value.
     pairs: Vec<[Side<'a>; 2]>,
 }
@@ -45,6 +47,9 @@ struct Nodes<'a, 'b> {
     arity: &'b dyn Fn(&Expr) -> Option<usize>,
     results: usize,
     all: Vec<Node<'a>>,
+    /// A variable that OPA finds unsafe although other statements give it a value: an index and a comprehension
+    /// within one call have it.
+    divided: Option<&'a str>,
 }
 
 /// A variable of the query that no order gives a value.
@@ -63,6 +68,7 @@ pub(super) fn unsafe_variable<'a>(
         arity,
         results: 0,
         all: Vec::new(),
+        divided: None,
     };
     for statement in statements {
         nodes.literal(&statement.literal);
@@ -71,6 +77,9 @@ pub(super) fn unsafe_variable<'a>(
         }
     }
     heads.iter().for_each(|head| nodes.whole(head));
+    if nodes.divided.is_some() {
+        return nodes.divided;
+    }
     let mut known = Variables::new();
     let mut left = nodes.all;
     loop {
@@ -207,6 +216,10 @@ impl<'a> Nodes<'a, '_> {
             }
             _ => return None,
         }
+        let divided = node.closures.intersection(&node.gives).next();
+        if let Some(Variable::Named(name)) = divided {
+            self.divided = Some(name);
+        }
         Some(node)
     }
 
@@ -234,6 +247,7 @@ impl<'a> Nodes<'a, '_> {
                 let uses = self.closure(free_in_query(query, exprs));
                 let result = self.result();
                 node.uses.insert(result);
+                node.closures.extend(&uses);
                 self.all.push(Node {
                     uses,
                     gives: [result].into(),

@@ -10,7 +10,7 @@ use regorus::Value;
 use rustc_hash::FxHashMap;
 use semver::Version;
 
-use super::{encoding, has_time, json, net, reachable, texts, uri, uuid};
+use super::{encoding, has_time, json, net, paths, reachable, texts, uri, uuid};
 use crate::rbac::re2;
 use tollgate_core::glob::Pattern;
 
@@ -61,9 +61,11 @@ pub(super) fn find(name: &str) -> Option<Function> {
         "graph.reachable_paths" => reachable::reachable_paths,
         "hex.decode" => encoding::hex_decode,
         "hex.encode" => encoding::hex_encode,
+        "json.filter" => paths::filter,
         "json.is_valid" => json::is_valid,
         "json.marshal" => json::marshal,
         "json.marshal_with_options" => json::marshal_with_options,
+        "json.remove" => paths::remove,
         "net.cidr_contains" => net::contains,
         "net.cidr_contains_matches" => net::contains_matches,
         "net.cidr_expand" => net::expand,
