@@ -241,9 +241,10 @@ impl Order<'_> {
         for (at, statement) in statements.iter().enumerate() {
             for span in all_declared(slice::from_ref(statement)) {
                 let name = span.text();
-                // What has a scope of its own has another variable.
+                // What has a scope of its own has another variable, or the rule with that name.
+                let is_global = self.global.contains(name);
                 let is_before = |mention: &Mention<'_>| {
-                    mention.name() == name && mention.statement < at && mention.kind != Kind::Nested
+                    mention.name() == name && mention.statement < at && (is_global || mention.kind != Kind::Nested)
                 };
                 if KEYWORDS.contains(&name) && refused.insert(name) {
                     let finding = Diagnostic::error(syntax::location(span), format!("`{name}` is a keyword"));

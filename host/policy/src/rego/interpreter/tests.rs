@@ -525,6 +525,11 @@ fn what_the_engine_would_lose_is_refused() {
             "is also in what it goes through",
         ),
         ("some k\n\tk := X\n\tk == 1", "", twice),
+        (
+            "every y in X { y == r }\n\tr := X\n\tr == 1",
+            "r := 1",
+            "is used before it is declared",
+        ),
         ("r == 1\n\tr := X\n\tr == 1", "r := 1", "is used before it is declared"),
         ("some k in X\n\tsome k in data.names.list\n\tk == 1", "", twice),
         ("some i\n\t[i, \"x\"] = X[i]", "", "out of an array or object"),
