@@ -128,14 +128,15 @@ pub(crate) fn run<K: Kind>() {
         let answers = ask(&judge, K::NAME, &cases.iter().map(K::question).collect());
         for (case, answer) in cases.iter().zip(&answers) {
             let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), &judge);
-            let differs = outcomes
-                .iter()
-                .position(|outcome| matches!(outcome, Outcome::Unexplained(_)));
+            let differs = outcomes.iter().enumerate().find_map(|(at, outcome)| match outcome {
+                Outcome::Unexplained(answers) => Some((at, answers.clone())),
+                Outcome::Same(_) | Outcome::Exception(_) | Outcome::Construct(_) => None,
+            });
             outcomes.into_iter().for_each(|outcome| report.count(&outcome));
-            if let Some(at) = differs.filter(|_| report.differences.len() < DIFFERENCES) {
+            if let Some((at, found)) = differs.filter(|_| report.differences.len() < DIFFERENCES) {
                 let start = Instant::now();
                 let case = K::only(case, at);
-                let (case, answers) = minimized::<K>(&case, &judge, minimizing.min(MINIMIZING));
+                let (case, answers) = minimized::<K>((&case, found), &judge, minimizing.min(MINIMIZING));
                 minimizing = minimizing.saturating_sub(start.elapsed());
                 report.differences.insert(case, answers);
             }
@@ -153,8 +154,9 @@ fn setting(name: &str) -> Option<u64> {
 
 /// The smallest version of a case that still differs, and both answers to it.
 ///
+/// - `found`: the answers that differ. They stay if the case does not differ alone.
 /// - `limit`: no round begins later, except the first one, which compares the case itself.
-fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String, String) {
+fn minimized<K: Kind>((case, found): (&K::Case, String), judge: &Judge, limit: Duration) -> (String, String) {
     let unexplained = |case: &K::Case, answer: &Result<Value, String>| {
         let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), judge);
         outcomes.into_iter().find_map(|outcome| match outcome {
@@ -163,7 +165,7 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge, limit: Duration) -> (String
         })
     };
     let mut small = serde_json::to_value(case).unwrap();
-    let mut last = String::new();
+    let mut last = found;
     let start = Instant::now();
     for round in 0..ROUNDS {
         if round > 0 && start.elapsed() > limit {

@@ -236,14 +236,23 @@ impl Kind for Policies {
                 all(&Outcome::Construct("only OPA refuses: unused variables".to_owned()))
             }
             // A function of OPA panics, for one of the inputs.
-            (Ok(bundle), Err(error))
-                if error.starts_with("panic: ")
-                    && case
-                        .requests
-                        .iter()
-                        .any(|input| matches!(Ours::of(&bundle, &Value::from(input.clone())), Ours::Error(_))) =>
-            {
-                all(&Outcome::Construct("OPA panics".to_owned()))
+            (Ok(_), Err(error)) if error.starts_with("panic: ") && case.requests.len() > 1 => {
+                let each = (0..case.requests.len()).map(|at| Self::only(case, at));
+                let compare = |one: Case| {
+                    let answers = ask(judge, Self::NAME, &json!([Self::question(&one)]));
+                    let answer = answers.first().unwrap().as_ref().map_err(String::as_str);
+                    Self::compare(&one, answer, judge)
+                };
+                each.flat_map(compare).collect()
+            }
+            (Ok(bundle), Err(error)) if error.starts_with("panic: ") => {
+                let input = Value::from(case.requests.first().unwrap().clone());
+                match Ours::of(&bundle, &input) {
+                    Ours::Value(ours) if ours_allows(&ours) => {
+                        all(&Outcome::Unexplained(format!("ours permits where OPA fails: {error}")))
+                    }
+                    _ => all(&Outcome::Construct("OPA panics".to_owned())),
+                }
             }
             (Ok(_), Err(_)) if is_accepted_without_unneeded(case, judge) => all(&Outcome::Construct(
                 "only OPA refuses: what no decision needs".to_owned(),
