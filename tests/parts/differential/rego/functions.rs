@@ -58,7 +58,7 @@ const ENDS: &[&str] = &[
     "7",
     "count(input.groups)",
     "(input.replicas % 50)",
-    "(to_number(input.user) / 2)",
+    "((to_number(input.user) % 99) / 2)",
     "input.user",
 ];
 const UNITS: &[&str] = &[
