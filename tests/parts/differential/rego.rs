@@ -5,7 +5,7 @@
 //! Against strict errors nothing may differ. Against the default we may only deny more. A policy that
 //! the gateway refuses at load, and what it denies more, are counted by construct.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use regorus::Value;
 use serde::{Deserialize, Serialize};
@@ -121,31 +121,47 @@ impl Case {
     /// Without the rules that no decision can need, by the names in the text. OPA refuses some of what
     /// they do, and the gateway not always.
     fn without_unneeded(&self) -> Self {
-        let mut needed: BTreeSet<&str> = BTreeSet::from(["allow"]);
-        needed.extend(self.reported.iter().flat_map(|path| words(path)));
         let texts: Vec<String> = self.policy.iter().map(Rule::text).collect();
-        let names: Vec<&str> = self.policy.iter().map(Rule::name).collect();
+        let from_elsewhere = self.imports.iter().filter(|(file, _)| *file != File::Library);
+        let imports_library = from_elsewhere
+            .map(|(_, path)| path)
+            .any(|path| path.starts_with("data.lib"));
+        let is_needed_by = |rule: &Rule, from: &str, text: &str| {
+            let (package, name) = (rule.file.package(), rule.name());
+            let path = format!("data.{package}.{name}");
+            let has = |whole: &str| text.contains(whole);
+            (from == package && words(text).any(|word| word == name))
+                || (package == "lib" && imports_library)
+                || [path, "in data;".to_owned(), format!("in data.{package};")]
+                    .iter()
+                    .any(|whole| has(whole))
+        };
+        let reported = self.reported.join(" ") + " allow";
+        let mut needed: Vec<bool> = self
+            .policy
+            .iter()
+            .map(|rule| is_needed_by(rule, "example", &reported))
+            .collect();
         loop {
-            let before = needed.len();
-            for (name, text) in names.iter().zip(&texts) {
-                if needed.contains(name) {
-                    needed.extend(words(text));
-                    let whole = |package: &str| {
-                        ["data;".to_owned(), format!("data.{package};")]
-                            .iter()
-                            .any(|held| text.contains(&format!("in {held}")))
-                    };
-                    let of_packages = self.policy.iter().filter(|rule| whole(rule.file.package()));
-                    needed.extend(of_packages.map(Rule::name));
-                }
-            }
-            if needed.len() == before {
+            let next = |(rule, is_needed): (&Rule, &bool)| {
+                let by = self
+                    .policy
+                    .iter()
+                    .zip(&texts)
+                    .zip(&needed)
+                    .filter(|(_, is_needed)| **is_needed);
+                let mut by = by.map(|(by, _)| by);
+                *is_needed || by.any(|(other, text)| is_needed_by(rule, other.file.package(), text))
+            };
+            let all: Vec<bool> = self.policy.iter().zip(&needed).map(next).collect();
+            if all == needed {
                 break;
             }
+            needed = all;
         }
-        let policy = self.policy.iter().filter(|rule| needed.contains(rule.name()));
+        let policy = self.policy.iter().zip(&needed).filter(|(_, is_needed)| **is_needed);
         Self {
-            policy: policy.cloned().collect(),
+            policy: policy.map(|(rule, _)| rule.clone()).collect(),
             ..self.clone()
         }
     }

@@ -222,6 +222,12 @@ impl<'a> Checker<'a> {
                 bind(argument, &mut arguments);
                 self.pattern(argument);
             });
+            // A function without a value in its head is true for the engine where that of an `else` is undefined.
+            for body in bodies.iter().filter(|body| body.is_else && value.is_none()) {
+                if let Some(assigned) = &body.assign {
+                    self.value_before_else(&assigned.value, &body.query, &arguments);
+                }
+            }
             for (body, next) in bodies.iter().zip(bodies.iter().skip(1)) {
                 let assigned = body.assign.as_ref().map(|assign| &*assign.value);
                 let given = if body.is_else { assigned } else { value };

@@ -384,7 +384,11 @@ impl Scope<'_> {
             for _ in 0..self.random.below(2) {
                 self.variables.truncate(own);
                 let body = self.body_of_rule();
-                rule.otherwise.push((self.expr(declared.gives, 2), body));
+                let value = match self.is_unusual && self.random.chance(30) {
+                    true => self.pick(&["input.missing", "data.limits[input.verb]", "input.labels.team"]),
+                    false => self.expr(declared.gives, 2),
+                };
+                rule.otherwise.push((value, body));
             }
             if rule.body.is_empty() {
                 rule.otherwise.clear();

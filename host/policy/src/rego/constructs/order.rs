@@ -217,6 +217,8 @@ impl Order<'_> {
 
         let mut inner = scope.clone();
         inner.declared.extend(declared(statements));
+        let given = mentions.iter().filter(|mention| mention.gives());
+        inner.declared.extend(given.map(Mention::name));
         let is_here = |mention: &&Mention<'a>| mention.kind != Kind::Nested && own.contains(mention.name());
         inner.outer.extend(mentions.iter().filter(is_here).map(Mention::name));
         for statement in statements {
@@ -312,6 +314,15 @@ impl Order<'_> {
             let mut patterns = mentions.iter().filter(|mention| mention.kind == Kind::Pattern);
             patterns.any(|pattern| pattern.statement == statement)
         };
+        let is_bound_beside = |index: &&&Mention<'_>| {
+            let mut bound = mentions.iter().filter(|mention| mention.kind == Kind::Bind);
+            index.kind == Kind::Index && bound.any(|bound| bound.statement == index.statement)
+        };
+        if let Some(mention) = mentions.iter().find(is_bound_beside) {
+            let message = format!("`{name}` is an index in the statement that gives it a value");
+            let hint = "write `==` to compare, or give it a value in a statement before";
+            return self.refuse(mention.at, message, hint);
+        }
         let mut others = mentions.iter().filter(|mention| mention.kind != Kind::Pattern);
         if let Some(mention) = others.find(|mention| is_pattern_in(mention.statement)) {
             let message = format!("`{name}` is used in the statement that takes its value out of an array or object");

@@ -511,6 +511,17 @@ fn what_the_engine_would_lose_is_refused() {
         ("k = lower(k)", "", part),
         ("some k\n\tX[k] == v + 1\n\t[0, k] = v", "", part),
         ("some k\n\tX[k] != [y | y := data.names.by_number[k]]\n\tX[k]", "", part),
+        (
+            "some k\n\tX[k] = k",
+            "",
+            "is an index in the statement that gives it a value",
+        ),
+        ("[count] = X\n\tcount(count) == 1", "", "a variable has its name"),
+        (
+            "not f(1)",
+            "f(x) if { x == 2 } else := X",
+            "the value of a function with `else`",
+        ),
         ("some contains\n\tX[contains] == 1", "", "is a keyword"),
         ("every y, y in X { y == 1 }", "", "is declared twice in `every`"),
         ("v := X[v]\n\tv == 1", "", "is used in the value that `:=` gives it"),
