@@ -222,17 +222,12 @@ impl<'a> Checker<'a> {
                 bind(argument, &mut arguments);
                 self.pattern(argument);
             });
-            // A function without a value in its head is true for the engine where that of an `else` is undefined.
-            for body in bodies.iter().filter(|body| body.is_else && value.is_none()) {
-                if let Some(assigned) = &body.assign {
-                    self.value_before_else(&assigned.value, &body.query, &arguments);
-                }
-            }
-            for (body, next) in bodies.iter().zip(bodies.iter().skip(1)) {
-                let assigned = body.assign.as_ref().map(|assign| &*assign.value);
-                let given = if body.is_else { assigned } else { value };
-                if let Some(given) = given.filter(|_| next.is_else) {
-                    self.value_before_else(given, &body.query, &arguments);
+            for (at, body) in bodies.iter().enumerate() {
+                let is_before_else = bodies.get(at + 1).is_some_and(|next| next.is_else);
+                // Without a value in its head, the function is true for the engine where that of an `else` is undefined.
+                let is_true_without = body.is_else && value.is_none();
+                if let Some(given) = syntax::value_of(body, value).filter(|_| is_before_else || is_true_without) {
+                    self.value_with_else(given, &body.query, &arguments);
                 }
             }
         }
@@ -264,7 +259,7 @@ impl<'a> Checker<'a> {
     }
 
     /// A function whose value is undefined has no value for the engine, and goes on with `else` in OPA.
-    fn value_before_else(&mut self, value: &'a Expr, query: &'a Query, arguments: &Bound<'a>) {
+    fn value_with_else(&mut self, value: &'a Expr, query: &'a Query, arguments: &Bound<'a>) {
         if self.is_defined(value, &self.bound_by(query, arguments)) {
             return;
         }
@@ -330,7 +325,7 @@ impl<'a> Checker<'a> {
                 Literal::NotExpr { expr, .. } => {
                     let findings = self.found.len();
                     // The body of a comprehension that is `not true` is true for OPA if its value has a reference.
-                    if is_scalar(expr) {
+                    if operators::is_literal(expr) {
                         self.refuse(expr, "`not` of a literal", "leave the statement out, or write `false`");
                     }
                     self.result(own_result(expr));
@@ -419,28 +414,16 @@ impl<'a> Checker<'a> {
         if is_new(one) || is_new(other) {
             return;
         }
-        match (one, other) {
-            (Expr::Array { items: one, .. }, Expr::Array { items: other, .. }) if one.len() == other.len() => {
-                one.iter()
-                    .zip(other)
-                    .for_each(|(one, other)| self.unification((one, other), false, bound));
-            }
-            (Expr::Object { fields: first, .. }, Expr::Object { fields: second, .. }) if have_same_keys(one, other) => {
-                for (_, key, value) in first {
-                    let same = second.iter().find(|(_, other, _)| key_text(other) == key_text(key));
-                    if let Some((_, _, other)) = same {
-                        self.unification((value, other), false, bound);
-                    }
-                }
-            }
-            // What binds nothing is compared as a whole, and what has a name is checked for its keys.
-            _ => {
-                for (side, other) in [(one, other), (other, one)] {
-                    let is_exact = is_whole && operators::is_reference(other) && can_be_exact(side);
-                    if self.binds(side) && !is_exact {
-                        self.pattern(side);
-                    }
-                }
+        if let Some(parts) = matching_parts(one, other) {
+            return parts
+                .into_iter()
+                .for_each(|parts| self.unification(parts, false, bound));
+        }
+        // What binds nothing is compared as a whole, and what has a name is checked for its keys.
+        for (side, other) in [(one, other), (other, one)] {
+            let is_exact = is_whole && operators::is_reference(other) && can_be_exact(side);
+            if self.binds(side) && !is_exact {
+                self.pattern(side);
             }
         }
     }
@@ -485,7 +468,7 @@ impl<'a> Checker<'a> {
                     self.expr(index, Position::Value, bound);
                 }
                 let base = syntax::base(expr);
-                if is_scalar(base) {
+                if operators::is_literal(base) {
                     self.refuse(
                         base,
                         "a literal that is no collection has no parts",
@@ -858,13 +841,27 @@ fn can_be_exact(pattern: &Expr) -> bool {
     operators::template(pattern).is_some() && !(is_twice && operators::has_object(pattern))
 }
 
-/// Whether two object literals have the same keys, all of them literals.
-fn have_same_keys(one: &Expr, other: &Expr) -> bool {
-    let keys = |object: &Expr| match object {
-        Expr::Object { fields, .. } => fields.iter().map(|(_, key, _)| key_text(key)).collect(),
-        _ => BTreeSet::new(),
-    };
-    !operators::has_computed_keys(one) && !operators::has_computed_keys(other) && keys(one) == keys(other)
+/// The parts of two literals that `=` compares one by one: the items of arrays of one length, and the values of objects
+/// with the same keys.
+fn matching_parts<'a>(one: &'a Expr, other: &'a Expr) -> Option<Vec<(&'a Expr, &'a Expr)>> {
+    if let (Expr::Array { items: one, .. }, Expr::Array { items: other, .. }) = (one, other) {
+        let items = one.iter().zip(other).map(|(one, other)| (&**one, &**other));
+        return (one.len() == other.len()).then(|| items.collect());
+    }
+    let (one, other) = (entries(one)?, entries(other)?);
+    one.keys()
+        .eq(other.keys())
+        .then(|| one.into_values().zip(other.into_values()).collect())
+}
+
+/// The values of an object literal that cannot have one key twice, by key.
+fn entries(object: &Expr) -> Option<BTreeMap<String, &Expr>> {
+    match object {
+        Expr::Object { fields, .. } if !operators::has_computed_keys(object) => {
+            Some(fields.iter().map(|(_, key, value)| (key_text(key), &**value)).collect())
+        }
+        _ => None,
+    }
 }
 
 /// Whether the arguments of a function follow its name directly. OPA takes nothing else for a call.
@@ -968,14 +965,6 @@ fn negated_operand(operand: &Expr) -> Diagnostic {
     let message = "a part of what is negated may have no value, and then OPA does not negate";
     let hint = "give the part a name before, with `:=`, or make the condition a rule or function and negate that";
     Diagnostic::error(start_of(operand), message).with_hint(hint)
-}
-
-/// Whether an expression is a literal without items.
-fn is_scalar(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::String { .. } | Expr::RawString { .. } | Expr::Number { .. } | Expr::Bool { .. } | Expr::Null { .. }
-    )
 }
 
 /// Whether an expression has a value whatever variables, references and calls have.

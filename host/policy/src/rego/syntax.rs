@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use regorus::unstable::{Expr, ExprRef, Import, Literal, Module, Query, Rule, RuleHead, Span};
+use regorus::unstable::{Expr, ExprRef, Import, Literal, Module, Query, Rule, RuleBody, RuleHead, Span};
 
 use tollgate_core::diagnostic::Location;
 
@@ -165,6 +165,14 @@ pub(super) fn head_parts(head: &RuleHead) -> (&Expr, &[ExprRef], Option<&Expr>) 
         RuleHead::Func { refr, args, assign, .. } => (refr, &**args, assign.as_ref().map(|assign| &assign.value)),
     };
     (refr, args, value.map(|value| &**value))
+}
+
+/// The value that a body gives: that of its `else`, or of the head.
+pub(super) fn value_of<'a>(body: &'a RuleBody, head: Option<&'a Expr>) -> Option<&'a Expr> {
+    match body.is_else {
+        true => body.assign.as_ref().map(|assign| &*assign.value),
+        false => head,
+    }
 }
 
 pub(super) fn head_of(rule: &Rule) -> &Expr {

@@ -124,9 +124,8 @@ impl<'a> Checker<'a> {
         }
         for body in bodies {
             let bound = self.bound_by(&body.query, arguments);
-            let assigned = body.assign.iter().map(|assign| &*assign.value);
-            let value = value.into_iter().filter(|_| !body.is_else);
-            let heads: Vec<&'a Expr> = value.chain(assigned).chain(indices(refr)).collect();
+            let given = syntax::value_of(body, value);
+            let heads: Vec<&'a Expr> = given.into_iter().chain(indices(refr)).collect();
             if !repeats(&body.query, &heads) {
                 continue;
             }

@@ -10,7 +10,7 @@ use regorus::unstable::{AssignOp, Expr, Literal, LiteralStmt, Query, Rule, Span}
 
 use super::super::operators;
 use super::super::syntax::{self, start_of};
-use super::{indices, is_scalar, names, own_result, safety, variables};
+use super::{indices, names, own_result, safety, variables};
 use tollgate_core::diagnostic::Diagnostic;
 
 /// What the engine takes for names and OPA does not.
@@ -41,11 +41,7 @@ pub(super) fn check<'a>(
         order.query(&[], &heads(value), &scope);
     }
     for body in bodies {
-        let given = match body.is_else {
-            true => body.assign.as_ref().map(|assign| &*assign.value),
-            false => value,
-        };
-        order.query(&body.query.stmts, &heads(given), &scope);
+        order.query(&body.query.stmts, &heads(syntax::value_of(body, value)), &scope);
     }
 }
 
@@ -393,7 +389,7 @@ impl Order<'_> {
                     let sides = [(lhs, rhs), (rhs, lhs)];
                     let never = sides
                         .into_iter()
-                        .find(|(one, other)| is_collection(one) && is_scalar(other));
+                        .find(|(one, other)| is_collection(one) && operators::is_literal(other));
                     if let Some((pattern, _)) = never {
                         let message = "an array, set or object does not equal a literal of another type".to_owned();
                         self.refuse(pattern, message, "compare values of the same type");
@@ -602,9 +598,7 @@ fn is_collection(expr: &Expr) -> bool {
 /// Whether an expression is the same wherever it is.
 fn is_literal(expr: &Expr) -> bool {
     match expr {
-        Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => {
-            syntax::parts(expr).exprs.into_iter().all(is_literal)
-        }
+        _ if is_collection(expr) => syntax::parts(expr).exprs.into_iter().all(is_literal),
         _ => operators::is_literal(expr),
     }
 }

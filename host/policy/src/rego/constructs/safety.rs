@@ -9,7 +9,7 @@ use regorus::unstable::{AssignOp, Expr, Literal, LiteralStmt};
 
 use super::super::syntax;
 use super::order::{free, free_in_every, free_in_query};
-use super::{have_same_keys, key_text, names};
+use super::{matching_parts, names};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Variable<'a> {
@@ -265,34 +265,21 @@ impl<'a> Nodes<'a, '_> {
 
     /// Adds the two sides of `=` or `:=`.
     fn equal(&mut self, (one, other): (&'a Expr, &'a Expr), op: &AssignOp, node: &mut Node<'a>) {
-        match (one, other) {
-            (Expr::Array { items: one, .. }, Expr::Array { items: other, .. }) if one.len() == other.len() => {
-                let items = one.iter().zip(other);
-                items.for_each(|(one, other)| self.equal((one, other), op, node));
-            }
-            (Expr::Object { fields: first, .. }, Expr::Object { fields: second, .. }) if have_same_keys(one, other) => {
-                for (_, key, value) in first {
-                    let same = second.iter().find(|(_, other, _)| key_text(other) == key_text(key));
-                    if let Some((_, _, other)) = same {
-                        self.equal((value, other), op, node);
-                    }
-                }
-            }
-            _ => {
-                let sides = [(one, true), (other, matches!(op, AssignOp::Eq))].map(|(side, can_take)| {
-                    let mut part = Node::default();
-                    self.operand(side, &mut part);
-                    node.uses.extend(&part.uses);
-                    node.gives.extend(&part.gives);
-                    let takes = match can_take {
-                        true => self.named(names(side)),
-                        false => Variables::new(),
-                    };
-                    let uses = part.uses;
-                    Side { uses, takes }
-                });
-                node.pairs.push(sides);
-            }
+        if let Some(parts) = matching_parts(one, other) {
+            return parts.into_iter().for_each(|parts| self.equal(parts, op, node));
         }
+        let sides = [(one, true), (other, matches!(op, AssignOp::Eq))].map(|(side, can_take)| {
+            let mut part = Node::default();
+            self.operand(side, &mut part);
+            node.uses.extend(&part.uses);
+            node.gives.extend(&part.gives);
+            let takes = match can_take {
+                true => self.named(names(side)),
+                false => Variables::new(),
+            };
+            let uses = part.uses;
+            Side { uses, takes }
+        });
+        node.pairs.push(sides);
     }
 }
