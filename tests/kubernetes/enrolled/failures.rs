@@ -177,9 +177,13 @@ async fn a_sync_survives_that_its_gateway_is_killed_or_replaced() {
     fixture.world.gateway.kill().await;
     let written = fixture.written();
     assert!(written < OBJECTS, "the sync had ended");
+    // On a busy machine a gateway is back before Argo CD sends its next request.
+    eventually("the sync fails for want of its gateway", async || {
+        fixture.world.operation(MANY).await["retryCount"].as_u64()
+    })
+    .await;
     fixture.world.gateway.restart().await;
-    let state = fixture.ends("1").await;
-    assert!(state["retryCount"].as_u64() >= Some(1), "nothing failed: {state}");
+    fixture.ends("1").await;
 
     // One of two replicas stops, as in a rollout: it gets no new connections first.
     let (first, second) = (fixture.world.gateway.address(), fixture.replica.address());
