@@ -257,6 +257,16 @@ fn example_settings_are_valid() {
     assert_eq!(config.authentication.issuers.len(), 1);
     assert!(config.plugins.grants.contains_key("tenant-router"));
     assert_eq!(config.limits.requests_per_person, 100);
+    // Editors check the file by the schema.
+    let schema = jsonschema::validator_for(raw::schema().as_value()).unwrap();
+    let mut settings: Value = serde_saphyr::from_str(&text).unwrap();
+    // What is below it has an example each, and stays commented out.
+    assert_eq!(settings["kubernetes"]["users"].take(), Value::Null);
+    settings["kubernetes"].as_object_mut().unwrap().remove("users");
+    let errors: Vec<_> = schema.iter_errors(&settings).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    settings["limits"]["requestsPerPersn"] = 1.into();
+    assert!(!schema.is_valid(&settings));
 }
 
 /// Whether a comment is a setting that is commented out, `key:` or a list item, and not a sentence.

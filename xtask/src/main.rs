@@ -25,6 +25,7 @@ mod nightly;
 mod plugins;
 mod setup;
 mod soak;
+mod surface;
 mod test;
 mod world;
 mod write_manifests;
@@ -63,6 +64,8 @@ enum Task {
     Compare(compare::Compare),
     /// Run a gateway at the size of a large installation, and check its bounds.
     Soak(soak::Soak),
+    /// Write what other programs rely on into a folder: settings, commands, schemas, metrics.
+    Surface(surface::Surface),
     /// Run the fuzz targets under libFuzzer.
     Fuzz(fuzz::Fuzz),
     /// Check formatting, lints, documentation, licenses and sources.
@@ -122,6 +125,7 @@ async fn perform() -> Result<()> {
         Task::Differential(task) => task.run(&root),
         Task::Compare(task) => task.run(&root).await,
         Task::Soak(task) => task.run(&root).await,
+        Task::Surface(task) => task.run(&root),
         Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),
         Task::Setup => setup::all(&root),

@@ -30,6 +30,9 @@ pub(crate) struct CheckArgs {
     /// Exit with 1 on warnings too
     #[arg(long)]
     deny_warnings: bool,
+    /// Check nothing, and print the JSON Schema of the settings file, for editors
+    #[arg(long)]
+    schema: bool,
 }
 
 impl CheckArgs {
@@ -41,6 +44,10 @@ impl CheckArgs {
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+        if self.schema {
+            writeln!(out, "{:#}", raw::schema().as_value())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let (found, inventory) = self.checked()?;
         out.write_all(render(&found, &inventory, self.output)?.as_bytes())?;
         Ok(exit_code(&found, self.deny_warnings))
@@ -74,6 +81,7 @@ pub(crate) fn run_on(settings: &Path, out: &mut dyn Write) -> Result<ExitCode, F
         },
         output: ReportFormat::Table,
         deny_warnings: false,
+        schema: false,
     };
     check.write(out)
 }

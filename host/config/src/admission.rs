@@ -51,7 +51,7 @@ pub struct ManagedCertificate {
 }
 
 /// Whether the webhook refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AdmissionMode {
     /// It does.

@@ -33,7 +33,7 @@ pub struct ApplicationSets {
 }
 
 /// What happens to keys that no field has. A cluster drops them without a word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnknownFields {
     /// The object is refused.
@@ -44,7 +44,7 @@ pub enum UnknownFields {
 }
 
 /// What is checked when a set is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ApplicationSetChecks {
     /// The set, what it reads, and every Application that it owns or generates. The generated
@@ -57,7 +57,7 @@ pub enum ApplicationSetChecks {
 }
 
 /// Where the permissions on a set come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ApplicationSetPermissions {
     /// From its own RBAC object, resource `applicationsets`.

@@ -51,7 +51,7 @@ pub struct RedisTls {
 }
 
 /// What happens to tokens that may be on a list of revoked tokens while that list cannot be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WhenUnavailable {
     /// They are refused, and what they opened ends.

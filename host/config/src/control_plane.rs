@@ -14,7 +14,7 @@ pub struct ControlPlane {
 }
 
 /// What happens to a write of Argo CD that fits no Application.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ControlPlaneMode {
     /// It is refused.
@@ -26,7 +26,7 @@ pub enum ControlPlaneMode {
 }
 
 /// A credential of Argo CD's components.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlPlaneCaller {
     /// `iss` of its tokens: `argocd` for an account of Argo CD, or an issuer of the settings.

@@ -6,9 +6,10 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 
 /// An entry as an operator writes it: a text or an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 // The derived function reads the object.
 #[serde(remote = "Self", deny_unknown_fields)]
+#[schemars(transform = accept_text)]
 pub struct EgressEntry {
     /// A host name, `*.` with a suffix, or an address; `:port` may follow.
     pub host: String,
@@ -22,6 +23,11 @@ pub struct EgressEntry {
     pub loopback: bool,
     /// PEM text, or a path to it: the only authorities trusted for this entry.
     pub ca: Option<String>,
+}
+
+fn accept_text(schema: &mut schemars::Schema) {
+    let object = std::mem::take(schema);
+    *schema = schemars::json_schema!({"anyOf": [{"type": "string"}, object]});
 }
 
 impl<'de> Deserialize<'de> for EgressEntry {

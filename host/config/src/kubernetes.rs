@@ -107,7 +107,7 @@ pub struct KubernetesIssuer {
 }
 
 /// How tokens of one issuer map to people in the directory.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UserClaimMapping {
     /// `iss` of the tokens; `argocd` for local accounts.
@@ -152,7 +152,7 @@ pub(crate) fn subject() -> String {
 }
 
 /// The key by which a person is found in the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UserLookupKey {
     /// The number.
@@ -162,7 +162,7 @@ pub enum UserLookupKey {
 }
 
 /// `SameSite` of a cookie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SameSite {
     /// Sent only with requests from the same site.

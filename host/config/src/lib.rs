@@ -134,7 +134,7 @@ pub struct Applications {
 }
 
 /// Whether the gateway accesses clusters for Applications with its own identity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum GatewayIdentity {
     /// It does not: such requests are refused.
@@ -161,7 +161,7 @@ pub enum ImpersonationMode {
 }
 
 /// How `destinationServiceAccounts` are read where Argo CD is surprising.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAccountSemantics {
     /// Servers are compared without trailing slashes, and by cluster name too. Accounts must be
@@ -195,7 +195,7 @@ pub struct DecisionLog {
 }
 
 /// A certificate chain and its key, as PEM files.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tls {
     /// PEM certificate chain, leaf first.
@@ -205,7 +205,7 @@ pub struct Tls {
 }
 
 /// How `policy.csv` is evaluated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RbacSemantics {
     /// Exactly as Argo CD does.
@@ -217,7 +217,7 @@ pub enum RbacSemantics {
 }
 
 /// How far the extension front follows Argo CD where it is surprising.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Compatibility {
     /// 401 without a valid credential, 403 when denied. The application's namespace is part of the

@@ -34,7 +34,7 @@ mod syntax;
 mod telemetry;
 mod typed;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawConfig {
     #[serde(default = "default_listen")]
@@ -76,53 +76,53 @@ struct RawConfig {
     drain: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAdmin {
     listen: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPolicies {
     directory: PathBuf,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRbac {
     semantics: RbacSemantics,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawExtensions {
     compat: Option<Compatibility>,
     assertion: Option<RawAssertion>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawApplications {
     compat: Option<ServiceAccountSemantics>,
     gateway_identity: GatewayIdentity,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClusters {
     forward: bool,
     renew_after: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAssertion {
     issuer: String,
     key: Option<PathBuf>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLimits {
     header_bytes: Option<usize>,
@@ -134,7 +134,7 @@ struct RawLimits {
     requests_per_person: Option<usize>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawDecisions {
     keep: Option<usize>,
@@ -161,6 +161,13 @@ pub fn load(path: &Path) -> Loaded<Config> {
             Loaded::refused(vec![finding.with_hint("name it with `--config FILE`")])
         }
     }
+}
+
+/// JSON Schema (draft 2020-12) of `tollgate.yaml`: keys, types and defaults. The checks of [`parse`]
+/// go further.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(RawConfig)
 }
 
 /// Checks the text of a settings file; `base` is where relative paths start.

@@ -37,6 +37,7 @@ pub mod port;
 pub mod postgres;
 #[cfg(feature = "gateway")]
 pub mod providers;
+pub mod record;
 pub mod redis;
 pub mod relay;
 pub mod token;

@@ -11,6 +11,7 @@ use tollgate_console::Console;
 use tollgate_gateway::running::RunningGateway;
 use tollgate_policy::rego::Checker;
 
+use super::record::assert_record;
 use super::token;
 
 /// The key that signs the sessions of test gateways.
@@ -173,7 +174,9 @@ impl World {
             .to_str()
             .expect("an id")
             .to_owned();
-        serde_json::from_str(&self.admin(&format!("/decisions/{id}")).await).expect("a record")
+        let record = serde_json::from_str(&self.admin(&format!("/decisions/{id}")).await).expect("a record");
+        assert_record(&record);
+        record
     }
 
     /// A GET of the extension `echo` as `user`, about the application `cart`.

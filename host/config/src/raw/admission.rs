@@ -11,7 +11,7 @@ use crate::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCer
 use tollgate_core::dns;
 use tollgate_core::glob::Pattern;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAdmission {
     listen: String,
@@ -26,7 +26,7 @@ pub(super) struct RawAdmission {
 }
 
 /// The files, or the Secret with the names that go with it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawTls {
     certificate: Option<PathBuf>,
@@ -36,7 +36,7 @@ struct RawTls {
     webhook_configuration: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawWriters {
     gateway: Option<String>,

@@ -7,7 +7,7 @@ use url::Url;
 use super::SettingsValidator;
 use crate::{AgentSettings, PeerSettings};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAgents {
     peers: Option<RawPeers>,
@@ -17,7 +17,7 @@ pub(super) struct RawAgents {
     accept_unbound: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPeers {
     listen: String,

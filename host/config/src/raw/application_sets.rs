@@ -12,7 +12,7 @@ use crate::{
     UnknownFields,
 };
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawApplicationSets {
     compat: Option<ApplicationSetChecks>,
@@ -27,7 +27,7 @@ pub(super) struct RawApplicationSets {
     unknown_fields: Option<UnknownFields>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLimits {
     applications: Option<u64>,
@@ -37,7 +37,7 @@ struct RawLimits {
     time: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawGit {
     time: Option<String>,

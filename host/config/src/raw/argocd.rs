@@ -14,7 +14,7 @@ use crate::{ArgocdRedis, ArgocdServer};
 
 mod redis;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawArgocd {
     server: Option<String>,

@@ -29,7 +29,7 @@ const MAX_ISSUERS: usize = 64;
 /// The algorithm Kubernetes accepts where none is named.
 const DEFAULT_ALGORITHM: &str = "RS256";
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawAuthentication {
     argocd_sessions: bool,
@@ -38,7 +38,7 @@ pub(super) struct RawAuthentication {
     anonymous: bool,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawIssuerEntry {
     issuer: RawIssuer,
@@ -57,7 +57,7 @@ pub(super) struct RawIssuerEntry {
     client: Option<RawClient>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawIssuer {
     url: String,
@@ -69,7 +69,7 @@ struct RawIssuer {
     certificate_authority: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClaimRule {
     claim: Option<String>,
@@ -79,7 +79,7 @@ struct RawClaimRule {
     message: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawClaimMappings {
     username: RawPrefixedClaim,
@@ -89,7 +89,7 @@ struct RawClaimMappings {
     extra: Vec<RawExtra>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawPrefixedClaim {
     claim: Option<String>,
@@ -99,21 +99,21 @@ struct RawPrefixedClaim {
     expression: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClaim {
     claim: Option<String>,
     expression: Option<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawExtra {
     key: String,
     value_expression: String,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawUserRule {
     expression: String,

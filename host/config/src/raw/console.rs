@@ -23,7 +23,7 @@ const MAX_CONTACT: usize = 200;
 /// Longest name of a client, in bytes.
 const MAX_NAME_BYTES: usize = 63;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawConsole {
     url: String,
@@ -36,14 +36,14 @@ pub(super) struct RawConsole {
     login: RawLogin,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLogin {
     lifetime: Option<String>,
     device: Option<bool>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawClient {
     id: String,

@@ -7,7 +7,7 @@ use super::SettingsValidator;
 use crate::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount, StateSource};
 use tollgate_core::dns::{is_label, is_subdomain};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawControlPlane {
     #[serde(default)]

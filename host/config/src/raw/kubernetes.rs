@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use strum::VariantArray;
 use url::Url;
 
 use super::SettingsValidator;
@@ -27,7 +28,7 @@ const AGENT_CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
 const DAY: u64 = 24 * 60 * 60;
 const YEAR: u64 = 365 * DAY;
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawKubernetes {
     authorizer: RawAuthorizer,
@@ -46,7 +47,7 @@ pub(super) struct RawKubernetes {
     audit: RawAudit,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuthorizer {
     #[default]
@@ -60,7 +61,7 @@ enum RawAuthorizer {
     },
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawMembership {
     issuer: String,
@@ -68,7 +69,12 @@ struct RawMembership {
     project: Option<String>,
     group: Option<String>,
     id: Option<i64>,
+    #[schemars(schema_with = "role_names")]
     role: Role,
+}
+
+fn role_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"enum": Role::VARIANTS.iter().map(AsRef::as_ref).collect::<Vec<&str>>()})
 }
 
 impl RawMembership {
@@ -99,21 +105,21 @@ impl RawMembership {
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCookie {
     lifetime: Option<String>,
     same_site: Option<SameSite>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCache {
     success: Option<String>,
     refusal: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAudit {
     bucket: Option<String>,
@@ -121,13 +127,14 @@ struct RawAudit {
     export: Option<RawAuditExport>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuditExport {
     File(PathBuf),
     #[serde(rename_all = "camelCase")]
     Webhook {
         // It may have a secret in its path.
+        #[schemars(with = "String")]
         url: SecretString,
         token_file: Option<PathBuf>,
         ca: Option<PathBuf>,
@@ -162,9 +169,10 @@ impl RawAuditExport {
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawStore {
+    #[schemars(with = "Option<String>")]
     url: Option<SecretString>,
     url_file: Option<PathBuf>,
     grace_period: Option<String>,

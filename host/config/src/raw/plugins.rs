@@ -18,7 +18,7 @@ const MAX_CALL_TIME: Duration = Duration::from_secs(10);
 const MIN_MEMORY_BYTES: u64 = 64 << 10;
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawPlugins {
     directory: Option<PathBuf>,
@@ -29,13 +29,13 @@ pub(super) struct RawPlugins {
 }
 
 /// `plugins.ambient`. [`pod`] adds what a pod finds in its environment.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawAmbient {
     service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawGrant {
     sha256: Option<String>,

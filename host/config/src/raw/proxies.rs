@@ -10,7 +10,7 @@ use crate::{ProxyProtocol, TrustedProxies};
 /// Most networks; each request is compared with all of them.
 const MAX_NETWORKS: usize = 64;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub(super) struct RawTrustedProxies(Vec<String>);
 

@@ -13,7 +13,7 @@ use tollgate_core::dns::is_label;
 /// Most namespaces that may be listed: each needs a watch.
 const MAX_NAMESPACES: usize = 100;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawState {
     directory: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(super) struct RawState {
     pub(super) namespace: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawKubernetesState {
     kubeconfig: Option<PathBuf>,

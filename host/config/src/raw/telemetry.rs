@@ -10,7 +10,7 @@ use super::SettingsValidator;
 use super::kubernetes::bounded_duration;
 use crate::Telemetry;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawTelemetry {
     endpoint: String,

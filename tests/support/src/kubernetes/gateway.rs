@@ -13,6 +13,7 @@ use crate::kubernetes::kubectl::Kubectl;
 use crate::kubernetes::network::Network;
 use crate::kubernetes::pod::Pod;
 use crate::kubernetes::{PATIENCE, eventually};
+use crate::record::assert_record;
 
 /// The key that signs the control plane's sessions.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
@@ -382,10 +383,12 @@ impl Gateway {
 
     /// Waits for a decision record. It may be written after its answer was read; the latest counts.
     pub async fn decision(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        eventually(&format!("the record of {what}"), async || {
+        let record = eventually(&format!("the record of {what}"), async || {
             self.decisions().into_iter().rev().find(&wanted)
         })
-        .await
+        .await;
+        assert_record(&record);
+        record
     }
 
     /// Waits until it has ended this many exchanges for a reason. Returns when it ended the last of them,

@@ -15,7 +15,7 @@ use crate::{ArgocdRedis, RedisTls, WhenUnavailable};
 /// The port of Redis, with and without TLS.
 const DEFAULT_PORT: u16 = 6379;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRedis {
     server: String,
