@@ -18,14 +18,14 @@ use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Location;
+use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_gateway::snapshot::{CurrentSnapshot, Loader};
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, CredentialCache};
+use tollgate_objects::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
-use tollgate_state::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 
 const PROJECTS: usize = 500;
 const APPLICATIONS: usize = 10_000;

@@ -23,12 +23,12 @@ use tollgate_applicationset::{
 };
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
+use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_gateway::applicationsets::permit::{Operation, ResolvedInputs, SetAuthorizer, SetRequest};
 use tollgate_gateway::caller::Caller;
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 

@@ -10,9 +10,9 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::Text;
 use tollgate_policy::rbac::{Builtin, MatchMode, PolicySource, Rbac, RbacRequest};
 use tollgate_policy::rego::{Bundle, Checker, Front};
-use tollgate_state::Text;
 
 #[path = "support/rows.rs"]
 mod rows;

@@ -19,13 +19,13 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tollgate_config::EgressEntry;
 use tollgate_config::{PluginGrant, Plugins};
-use tollgate_plugin::credential::cache::clock::SystemClock;
-use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
-use tollgate_plugin::credential::cache::{CredentialCache, Settings};
-use tollgate_plugin::credential::{Mint as _, MintReason, MintRequest};
+use tollgate_credential::cache::clock::SystemClock;
+use tollgate_credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
+use tollgate_credential::cache::{CredentialCache, Settings};
+use tollgate_credential::{Mint as _, MintReason, MintRequest};
+use tollgate_objects::extensions::AssertionSpec;
 use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 use tollgate_proxy::assertion::{AssertionClaims, Signer};
-use tollgate_state::extensions::AssertionSpec;
 
 /// Number of clusters in the cold start.
 const CLUSTERS: usize = 500;

@@ -8,8 +8,8 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::Text;
 use tollgate_policy::rbac::{PolicySource, Rbac, RbacRequest};
-use tollgate_state::Text;
 
 /// Rows of the policy in benches that do not vary the number.
 const ROWS: usize = 10_000;

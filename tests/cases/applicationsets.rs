@@ -7,7 +7,7 @@ use tollgate_applicationset::template::{ApplicationTemplate, CompiledTemplate};
 use tollgate_applicationset::{ApplicationSet, GenerationBudget, Params, TemplateEngine};
 use tollgate_config::GenerationLimits;
 use tollgate_gateway::applicationsets::permit::generated_errors;
-use tollgate_state::{Cluster, Project, Resources};
+use tollgate_objects::{Cluster, Project, Resources};
 
 use crate::suite::{Case, Suite, Table, same};
 

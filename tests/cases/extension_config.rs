@@ -6,8 +6,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::extensions::{self, ErrorClass, secrets};
-use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
+use tollgate_objects::extensions::{self, ErrorClass, secrets};
+use tollgate_objects::{Cluster, ConfigMap, Resources, Secret, Text};
 
 use crate::suite::{Case, Suite, Table};
 

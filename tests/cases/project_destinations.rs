@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::destination::{Error, permitted_with};
-use tollgate_state::{Cluster, Destination, Project};
+use tollgate_objects::destination::{Error, permitted_with};
+use tollgate_objects::{Cluster, Destination, Project};
 
 use crate::suite::{Case, Suite, Table};
 

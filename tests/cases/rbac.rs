@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::Text;
 use tollgate_policy::rbac;
-use tollgate_state::Text;
 
 use crate::suite::{Case, Suite, Table, same};
 

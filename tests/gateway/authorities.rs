@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use test_support::authority::Authority;
 use test_support::client::{Answer, Client};
 use test_support::world::{Setup, World};
-use tollgate_state::followed;
+use tollgate_runtime::followed;
 
 /// A server of TLS that answers every request with 200, one on each connection. It stands for argocd-server
 /// and for an OpenTelemetry collector.

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use tollgate_config::Compatibility;
-use tollgate_state::directory;
-use tollgate_state::extensions::{ErrorClass, parse_with};
+use tollgate_objects::decode;
+use tollgate_objects::extensions::{ErrorClass, parse_with};
 
 use test_support::backend::{Backend, Reply, Seen};
 use test_support::client::{Answer, Client};
@@ -72,7 +72,7 @@ fn single(text: &str) -> [(&str, &str); 1] {
 /// The classes of a configuration's mistakes.
 fn classes(keys: &[(&str, &str)], compatibility: Compatibility) -> Vec<ErrorClass> {
     let map = object("v1", "ConfigMap", "argocd-cm", "argocd", json!({"data": map(keys)}));
-    let resources = directory::load_text(&map.to_string(), "argocd-cm", "argocd")
+    let resources = decode::load_text(&map.to_string(), "argocd-cm", "argocd")
         .value
         .unwrap();
     parse_with(&resources, compatibility).classes

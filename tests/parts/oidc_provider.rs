@@ -10,7 +10,7 @@ use tollgate_config::{Authentication, raw};
 use tollgate_core::diagnostic::Location;
 use tollgate_core::principal::Kind;
 use tollgate_identity::authenticate::{Authenticator, Error, InvalidTokenReason, Principal, Safety};
-use tollgate_state::{Resources, Secret, Text};
+use tollgate_objects::{Resources, Secret, Text};
 
 fn settings_of(provider: &Provider, audiences: &str) -> Authentication {
     let yaml = format!(

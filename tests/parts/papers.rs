@@ -1,7 +1,7 @@
 //! Compares the documentation with the program: every setting is documented, and every command,
 //! link and source file that a document names exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
@@ -9,9 +9,9 @@ use serde_json::Value;
 use strum::VariantArray;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_objects::decode;
+use tollgate_objects::extensions;
 use tollgate_policy::rego::Front;
-use tollgate_state::directory;
-use tollgate_state::extensions;
 
 /// A key that no mapping knows.
 const PROBE: &str = "probeOfTheTest";
@@ -136,7 +136,7 @@ fn known_extension_keys(value: &str) -> Vec<String> {
         "metadata": {"name": "argocd-cm", "namespace": "argocd"},
         "data": {"extension.config": value},
     });
-    let loaded = directory::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
+    let loaded = decode::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
     let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let findings = extensions::parse(&resources).diagnostics;
     let about = |finding: &&Diagnostic| finding.message.contains(&format!("unknown key `{PROBE}`"));
@@ -437,8 +437,10 @@ fn slug(heading: &str) -> String {
 #[derive(Debug)]
 struct Row {
     name: String,
-    /// Crates it must not depend on.
-    forbidden: BTreeSet<String>,
+    /// Packages that it must not link, through however many others.
+    unlinked: BTreeSet<String>,
+    /// Packages that it must not use itself.
+    unused: BTreeSet<String>,
 }
 
 /// The rows of the section `Crates`, lowest crate first.
@@ -451,92 +453,128 @@ fn crates_of_architecture() -> Vec<Row> {
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     rows.map(|line| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let names = |cell: &str| quoted(cell).into_iter().map(str::to_owned).collect();
         Row {
             name: cells[1].split_whitespace().next().unwrap().trim_matches('`').to_owned(),
-            forbidden: quoted(cells[3]).into_iter().map(str::to_owned).collect(),
+            unlinked: names(cells[3]),
+            unused: names(cells[4]),
         }
     })
     .collect()
 }
 
-/// The dependencies outside of tests of each package of the gateway: those below `host`, and the
+/// The packages of the build, and on which ones each depends outside of tests.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// What Cargo resolves for Linux, and the names of the gateway's own packages: those below `host`, and the
 /// binary's.
-fn packages() -> BTreeMap<String, BTreeSet<String>> {
+fn packages() -> (Graph, BTreeSet<String>) {
     let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(root())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap().iter();
-    packages
-        .filter(|package| {
-            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
-            manifest.starts_with(root().join("host")) || manifest == root().join("Cargo.toml")
-        })
-        .map(|package| {
-            let name = package["name"].as_str().unwrap().to_owned();
-            let dependencies = package["dependencies"].as_array().unwrap().iter();
-            let dependencies = dependencies
-                .filter(|dependency| dependency["kind"] != "dev")
-                .map(|dependency| dependency["name"].as_str().unwrap().to_owned());
-            (name, dependencies.collect())
-        })
-        .collect()
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap();
+    let names: BTreeMap<String, String> = packages
+        .iter()
+        .map(|package| (text(&package["id"]), text(&package["name"])))
+        .collect();
+    let own = packages.iter().filter(|package| {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        manifest.starts_with(root().join("host")) || manifest == root().join("Cargo.toml")
+    });
+    let own = own.map(|package| text(&package["name"])).collect();
+    let mut graph = Graph::new();
+    for node in metadata["resolve"]["nodes"].as_array().unwrap() {
+        let used = node["deps"].as_array().unwrap().iter().filter(|dependency| {
+            let kinds = dependency["dep_kinds"].as_array().unwrap();
+            kinds.iter().any(|kind| kind["kind"].is_null())
+        });
+        // Two versions of a package are one here: neither may be linked.
+        let used = used.map(|dependency| names[dependency["pkg"].as_str().unwrap()].clone());
+        graph
+            .entry(names[node["id"].as_str().unwrap()].clone())
+            .or_default()
+            .extend(used);
+    }
+    (graph, own)
 }
 
-/// The ways in which `packages` contradict `rows`. A crate may depend only on crates above it in
+/// The shortest way from a package to another.
+fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
+    let mut before: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut waiting = VecDeque::from([from]);
+    while let Some(at) = waiting.pop_front() {
+        if at == to {
+            let mut way = vec![to.to_owned()];
+            while let Some(step) = before.get(way[way.len() - 1].as_str()) {
+                way.push((*step).to_owned());
+            }
+            way.reverse();
+            return Some(way);
+        }
+        for next in graph.get(at).into_iter().flatten() {
+            if next != from && !before.contains_key(next.as_str()) {
+                before.insert(next, at);
+                waiting.push_back(next);
+            }
+        }
+    }
+    None
+}
+
+/// The ways in which the packages contradict `rows`. A crate may depend only on crates above it in
 /// the table.
-fn contradictions(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+fn contradictions(rows: &[Row], graph: &Graph, own: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let listed: BTreeSet<&String> = rows.iter().map(|row| &row.name).collect();
-    wrong.extend(
-        packages
-            .keys()
-            .filter(|name| !listed.contains(name))
-            .map(|name| format!("`{name}` is not in ARCHITECTURE.md")),
-    );
+    let unlisted = own.iter().filter(|name| !listed.contains(name));
+    wrong.extend(unlisted.map(|name| format!("`{name}` is not in ARCHITECTURE.md")));
     for (at, row) in rows.iter().enumerate() {
-        let Some(dependencies) = packages.get(&row.name) else {
+        if !own.contains(&row.name) {
             wrong.push(format!(
                 "ARCHITECTURE.md has `{}`, but the workspace does not",
                 row.name
             ));
             continue;
-        };
-        let below: BTreeSet<&String> = rows[..at].iter().map(|row| &row.name).collect();
-        for dependency in dependencies {
-            if listed.contains(dependency) && !below.contains(dependency) {
-                wrong.push(format!(
-                    "`{}` depends on `{dependency}`, which is below it in ARCHITECTURE.md",
-                    row.name
-                ));
+        }
+        let above: BTreeSet<&String> = rows[..at].iter().map(|row| &row.name).collect();
+        for dependency in &graph[&row.name] {
+            if listed.contains(dependency) && !above.contains(dependency) {
+                wrong.push(format!("`{}` depends on `{dependency}`, which is below it", row.name));
             }
-            if row.forbidden.contains(dependency) {
-                wrong.push(format!(
-                    "`{}` depends on `{dependency}`, which ARCHITECTURE.md forbids",
-                    row.name
-                ));
+            if row.unused.contains(dependency) {
+                wrong.push(format!("`{}` uses `{dependency}` itself", row.name));
             }
         }
+        let ways = row.unlinked.iter().filter_map(|name| way(graph, &row.name, name));
+        wrong.extend(ways.map(|way| format!("a forbidden dependency: {}", way.join(" -> "))));
     }
     wrong
 }
 
 #[test]
 fn crates_depend_on_each_other_as_architecture_says() {
-    let (rows, packages) = (crates_of_architecture(), packages());
-    assert_eq!(contradictions(&rows, &packages), Vec::<String>::new());
-    // A dependency on a crate below and a forbidden dependency are found.
+    let (rows, (graph, own)) = (crates_of_architecture(), packages());
+    assert_eq!(contradictions(&rows, &graph, &own), Vec::<String>::new());
+    // A dependency on a crate below, a package that is forbidden, and one through another are found.
+    let with = |of: &str, more: &str| {
+        let mut graph = graph.clone();
+        graph.get_mut(of).unwrap().insert(more.to_owned());
+        contradictions(&rows, &graph, &own)
+    };
     let (first, last) = (&rows[0].name, &rows[rows.len() - 1].name);
-    let mut reversed = packages.clone();
-    reversed.get_mut(first).unwrap().insert(last.clone());
-    assert_eq!(contradictions(&rows, &reversed).len(), 1);
-    let mut forbidding = packages;
-    let forbidden = rows[0].forbidden.first().unwrap().clone();
-    forbidding.get_mut(first).unwrap().insert(forbidden);
-    assert_eq!(contradictions(&rows, &forbidding).len(), 1);
+    assert!(with(first, last).iter().any(|wrong| wrong.ends_with("is below it")));
+    let direct = rows.iter().find(|row| !row.unused.is_empty()).unwrap();
+    let found = with(&direct.name, direct.unused.first().unwrap());
+    assert!(found.iter().any(|wrong| wrong.ends_with("itself")), "{found:?}");
+    let found = with("tollgate-core", "tokio");
+    let far = |wrong: &String| wrong.contains("tollgate-policy -> ") && wrong.ends_with(" -> tokio");
+    assert!(found.iter().any(far), "{found:?}");
 }
 
 /// Folders with Rust code.

@@ -59,7 +59,7 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "it lives as long as an upgraded connection",
     ),
     ("proxy/src/server.rs", 1, "it lives as long as a connection"),
-    ("state/src/tasks.rs", 1, "it reports its end"),
+    ("runtime/src/tasks.rs", 1, "it reports its end"),
     ("state/src/watch.rs", 2, "who waits for changes notices the end"),
     ("state/src/write/batch.rs", 1, "one write, which is awaited"),
 ];

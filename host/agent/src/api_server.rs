@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 use crate::body::Content;
 use crate::file::ReadError;
 use crate::settings::ApiServerSettings;
-use tollgate_plugin::certificates::{self, roots_from_pem, system_roots};
+use tollgate_runtime::certificates::{self, roots_from_pem, system_roots};
 
 /// How long a token that was read is used. The kubelet renews it long before it expires, and client-go reads
 /// it as often.

@@ -9,7 +9,7 @@ use super::{
     ApplicationSet, ApplicationsSync, Generator, MissingKey, PreservedFields, Spec, SyncPolicy, TemplateEngine,
 };
 use crate::keys;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 pub(super) mod entry;
 pub(super) mod fields;

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use strum::VariantArray;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 pub mod budget;
 pub mod decode;
@@ -34,6 +34,7 @@ pub use inputs::{
     RepositoryFile,
 };
 pub use plan::Plan;
+pub use tollgate_objects::GeneratorKind;
 
 /// One set of parameters, made by a generator.
 pub type Params = serde_json::Map<String, Value>;
@@ -81,33 +82,6 @@ impl Generator {
         let all = GeneratorKind::VARIANTS.iter().copied();
         all.filter_map(|kind| Some((kind, self.raw.get(kind.as_ref())?)))
     }
-}
-
-/// Argo CD's kinds of generators, in the order in which it runs those of one entry. The text is
-/// the key in an entry of `generators`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "camelCase")]
-pub enum GeneratorKind {
-    /// `list`.
-    List,
-    /// `clusters`.
-    Clusters,
-    /// `git`.
-    Git,
-    /// `scmProvider`, provided by a plugin.
-    ScmProvider,
-    /// `clusterDecisionResource`, provided by a plugin.
-    ClusterDecisionResource,
-    /// `pullRequest`, provided by a plugin.
-    PullRequest,
-    /// `matrix`.
-    Matrix,
-    /// `merge`.
-    Merge,
-    /// `plugin`, provided by a plugin.
-    Plugin,
 }
 
 /// How `{{…}}` is interpreted.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::heap_size::count;
 use super::{ApplicationSet, ApplicationsSync};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::batch::Propagation;
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 

@@ -14,11 +14,12 @@ use super::list_output::{aligned, render_flush};
 use tollgate_config::{ImpersonationMode, raw};
 use tollgate_core::diagnostic::{Diagnostic, one_line, with_causes};
 use tollgate_core::glob::redact_credentials;
+use tollgate_objects::ObjectName;
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
     AccountSource, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
 };
-use tollgate_state::{ObjectName, source};
+use tollgate_state::source;
 
 const EXIT_REFUSED: u8 = 1;
 /// Longest text of a table cell, in bytes.

@@ -20,9 +20,10 @@ use crate::client::Failure;
 use crate::kubeconfig::merge;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_objects::Resources;
+use tollgate_state::directory;
 use tollgate_state::kubernetes::{self, FIRST_LOAD_TIMEOUT, KubernetesSource};
 use tollgate_state::source::Source as _;
-use tollgate_state::{Resources, directory};
 
 mod certificate;
 mod found;

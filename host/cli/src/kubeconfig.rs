@@ -22,7 +22,7 @@ use super::token::{self, NewToken};
 use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
 use tollgate_gateway::clusters::exec::erase;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 mod application;
 mod file;

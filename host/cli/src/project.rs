@@ -13,7 +13,7 @@ use super::client::Failure;
 use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
-use tollgate_state::DestinationServiceAccount;
+use tollgate_objects::DestinationServiceAccount;
 
 mod project_client;
 

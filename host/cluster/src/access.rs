@@ -15,17 +15,17 @@ use tollgate_agent::{AgentClient, Connections};
 use tollgate_config::Ambient;
 use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
-use tollgate_plugin::credential::cache::health::Health;
-use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
-use tollgate_plugin::credential::cache::{self, Lease};
-use tollgate_plugin::credential::source::{
+use tollgate_credential::cache::health::Health;
+use tollgate_credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
+use tollgate_credential::cache::{self, Lease};
+use tollgate_credential::{MintError, MintErrorClass};
+use tollgate_objects::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
+use tollgate_plugin::credential_source::{
     CredentialSource, CredentialSourceFactory, MintedCredential, SourceResolution, unusable_source,
 };
-use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_plugin::{ProviderMint, block_on_new_thread};
 use tollgate_proxy::forward::ClusterBackend;
-use tollgate_state::certificate;
-use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
+use tollgate_runtime::certificates;
 
 mod in_secret;
 
@@ -403,7 +403,7 @@ impl ClusterAccess {
         };
         let certificate_end = match (unchanged, &config.auth) {
             (Some(unchanged), _) => unchanged.certificate_end,
-            (None, ClusterAuth::ClientCertificate { chain_pem, .. }) => certificate::end_of_pem(chain_pem.as_bytes()),
+            (None, ClusterAuth::ClientCertificate { chain_pem, .. }) => certificates::end_of_pem(chain_pem.as_bytes()),
             (None, _) => None,
         };
         Self {

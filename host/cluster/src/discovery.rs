@@ -19,8 +19,8 @@ use moka::sync::Cache;
 use rustc_hash::FxBuildHasher;
 
 use crate::access::ClusterAccess;
+use tollgate_credential::cache::key::CredentialKey;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::key::CredentialKey;
 
 mod answer;
 mod cluster_discovery;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::access::{self, ClusterAccess};
 use tollgate_core::diagnostic::with_causes;
-use tollgate_plugin::credential::cache::Lease;
+use tollgate_credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::server::Client;

@@ -20,8 +20,8 @@ use crate::access::{ClusterAccess, ClusterLookup, Clusters, after};
 use tollgate_config::Config;
 use tollgate_core::agent::AgentId;
 use tollgate_identity::access::{Agents, ConfigurationStatus};
+use tollgate_objects::Resources;
 use tollgate_proxy::metrics::Metrics;
-use tollgate_state::Resources;
 
 pub mod accounts;
 pub(crate) mod applications;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 mod json;
 mod parse;
 
-pub use json::from_json;
+pub use json::{from_json, to_json};
 pub use parse::parse;
 
 /// What one text contains.

@@ -29,16 +29,17 @@ use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check::CheckResults;
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_credential::cache::CredentialCache;
+use tollgate_credential::cache::health::Health;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
-use tollgate_plugin::credential::cache::CredentialCache;
-use tollgate_plugin::credential::cache::health::Health;
+use tollgate_objects::ClusterAuth;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Certificates, Client, Handler};
+use tollgate_runtime::followed;
 use tollgate_state::source::Source;
-use tollgate_state::{ClusterAuth, followed};
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {

@@ -40,7 +40,7 @@ use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Certificates, Client, Handler, HandshakeFailure, Limits};
-use tollgate_state::followed;
+use tollgate_runtime::followed;
 use tollgate_state::source::Source;
 
 mod author;

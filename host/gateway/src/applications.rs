@@ -27,10 +27,11 @@ use tollgate_cluster::discovery::{Discovery, ResourceKind};
 use tollgate_cluster::self_check::extras::ExtraGrants;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
+use tollgate_credential::cache::key::CredentialKey;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
-use tollgate_plugin::credential::cache::key::CredentialKey;
+use tollgate_objects::{Cluster, ObjectName};
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -38,7 +39,6 @@ use tollgate_policy::applications::Tracking;
 use tollgate_proxy::forward::{Body, BufferedBody, LimitPermit};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{KubernetesNote, OpenRecord, Stage};
-use tollgate_state::{Cluster, ObjectName};
 
 mod audit_mode;
 mod identity;

@@ -33,10 +33,10 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, schema};
 use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource, UnknownFields};
 use tollgate_core::dns;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::{Application, ApplicationSetStatuses, ObjectName, Resources};
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
-use tollgate_state::{Application, ApplicationSetStatuses, ObjectName, Resources};
 
 pub(crate) mod answer;
 pub(crate) mod apply;

@@ -29,7 +29,7 @@ use tollgate_proxy::headers::{self, ClientFields};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 mod api_request;
 mod children;

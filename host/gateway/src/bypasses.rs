@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use tollgate_config::Config;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rbac::Rbac;
-use tollgate_state::Resources;
-use tollgate_state::network::{
+use tollgate_objects::Resources;
+use tollgate_objects::network::{
     IngressRule, LabelSelector, NetworkPeer, NetworkPolicy, Selection, Service, ServiceExposure,
 };
+use tollgate_policy::rbac::Rbac;
 
 /// The label by which Argo CD's and Tollgate's manifests select pods.
 const NAME_LABEL: &str = "app.kubernetes.io/name";

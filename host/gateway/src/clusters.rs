@@ -24,13 +24,13 @@ use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
 use tollgate_core::agent::AgentKey;
 use tollgate_core::attributes::Attributes;
+use tollgate_credential::cache::key::CredentialKey;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::store::Actor;
-use tollgate_plugin::credential::cache::key::CredentialKey;
+use tollgate_objects::ClusterAuth;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
-use tollgate_state::ClusterAuth;
 
 pub mod exec;
 pub mod permit;

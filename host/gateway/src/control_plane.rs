@@ -26,14 +26,14 @@ use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::rejection::{Rejection, control_plane_reason};
 use crate::snapshot::Snapshot;
 use tollgate_core::upgrade::Protocol;
+use tollgate_credential::cache::key::CredentialKey;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
-use tollgate_plugin::credential::cache::key::CredentialKey;
+use tollgate_objects::ObjectName;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::{KubernetesNote, Stage};
-use tollgate_state::ObjectName;
 
 mod object;
 pub mod permit;

@@ -19,6 +19,7 @@ use tollgate_cluster::access::ClusterLookup;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
+use tollgate_credential::cache::key::CredentialKey;
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
 use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
@@ -26,7 +27,6 @@ use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, Presented
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
-use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};

@@ -38,13 +38,13 @@ use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
+use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
-use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
 /// Pieces of work that [`Gateway::run_blocking`] runs at once.

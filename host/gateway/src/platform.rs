@@ -34,10 +34,10 @@ use tollgate_core::user::User;
 use tollgate_identity::access::{Agents, Member};
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter, Login};
+use tollgate_objects::people::PersonState;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_proxy::server::Client;
-use tollgate_state::people::PersonState;
 
 use crate::kubernetes::KubernetesFrontState;
 
@@ -396,7 +396,7 @@ fn find_user(
     found.map(unblocked).transpose()
 }
 
-fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
+fn unblocked(person: &tollgate_objects::people::Person) -> Result<User, Error> {
     match person.state {
         PersonState::Active => Ok(person.user.clone()),
         PersonState::Blocked => Err(Error::Blocked(person.user.username.clone())),

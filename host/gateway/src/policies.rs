@@ -17,11 +17,11 @@ use tollgate_core::user::Identity;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_identity::authenticate::{AuthorKey, Principal};
+use tollgate_objects::Resources;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{Bundle, Front};
-use tollgate_state::Resources;
 
 /// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
 /// name, so a bound on the number of targets would let them fill the memory with copies of one

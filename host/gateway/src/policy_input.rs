@@ -41,11 +41,11 @@ mod tests {
     use tollgate_core::session::AccessType;
     use tollgate_core::upgrade::Protocol;
     use tollgate_core::user::{AccessAs, Role};
+    use tollgate_objects::extensions::Scope;
     use tollgate_policy::application_request::{ActingIdentity, ObjectOperation, ReadOrWrite};
     use tollgate_policy::impersonate::service_account::AccountSource;
     use tollgate_policy::rbac::Effect;
     use tollgate_policy::rego::{ApplicationSetStage, Front};
-    use tollgate_state::extensions::Scope;
 
     fn texts<T: VariantArray>(text: impl Fn(&'static T) -> &'static str) -> Vec<&'static str> {
         let mut texts: Vec<&str> = T::VARIANTS.iter().map(text).collect();

@@ -19,9 +19,9 @@ use crate::projects::route::ProjectRoute;
 use crate::projects::summary::{SummaryFilter, SummaryPage};
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
+use tollgate_objects::ObjectName;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::Stage;
-use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
 pub(crate) mod permit;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use tollgate_config::RequestLimits;
 use tollgate_core::address::client_network;
+use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_proxy::forward::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 use tollgate_proxy::server::Client;
-use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
 /// Requests about sign-in that are open at once, of all clients and of one. In IPv6 a client is a /64.
 const SIGN_INS: (u32, u32) = (256, 16);

@@ -27,7 +27,7 @@ use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
-use tollgate_state::tasks::Tasks;
+use tollgate_runtime::tasks::Tasks;
 
 mod buckets;
 pub mod export;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, Response};
 use tollgate_core::diagnostic::with_causes;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 /// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

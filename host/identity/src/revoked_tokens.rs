@@ -22,7 +22,7 @@ use crate::authenticate::Principal;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use tollgate_config::{ArgocdRedis, WhenUnavailable};
-use tollgate_state::tasks::Tasks;
+use tollgate_runtime::tasks::Tasks;
 
 mod connection;
 mod follow;

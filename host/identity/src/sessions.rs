@@ -25,7 +25,7 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
-use tollgate_state::tasks::Tasks;
+use tollgate_runtime::tasks::Tasks;
 
 mod list;
 mod signal;

@@ -20,7 +20,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use crate::metrics::Metrics;
-use tollgate_state::tasks::Tasks;
+use tollgate_runtime::tasks::Tasks;
 
 pub use self::agents::{JoinOutcome, StoredAgentKey, StoredConnection, StoredReplica};
 use self::change::Change;

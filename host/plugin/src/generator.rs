@@ -17,9 +17,8 @@ use super::guest::Guest;
 use super::manifest::Manifest;
 use super::provider::{CallState, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues};
 use super::sandbox::Sandbox;
-use crate::credential::{MintError, MintErrorClass};
-use tollgate_applicationset::GeneratorKind;
-use tollgate_state::ObjectName;
+use tollgate_credential::{MintError, MintErrorClass};
+use tollgate_objects::{GeneratorKind, ObjectName};
 
 /// A loaded plugin of the world `generator`.
 pub type Generator = Guest<GeneratorParts>;

@@ -16,9 +16,8 @@ use tollgate_core::plugin::{Import, World};
 
 mod bindings;
 mod budget;
-pub mod certificates;
 mod compilation_cache;
-pub mod credential;
+pub mod credential_source;
 mod edits;
 pub mod egress;
 mod engine;
@@ -233,7 +232,7 @@ impl PluginSet {
     }
 
     /// The plugin that provides generators of `kind`. If there are several, the first by name.
-    pub fn generator(&self, kind: tollgate_applicationset::GeneratorKind) -> Option<&Arc<Generator>> {
+    pub fn generator(&self, kind: tollgate_objects::GeneratorKind) -> Option<&Arc<Generator>> {
         self.entries.values().find_map(|entry| match &entry.plugin {
             load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
             load::Plugin::Generator(_) | load::Plugin::HeaderFilter(_) | load::Plugin::CredentialProvider(_) => None,

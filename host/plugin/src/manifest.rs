@@ -11,10 +11,10 @@ use serde::de::value::StrDeserializer;
 use serde_saphyr::Spanned;
 
 use super::provider::ProviderPermissions;
-use tollgate_applicationset::GeneratorKind;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::plugin::Import;
+use tollgate_objects::GeneratorKind;
 
 mod provider;
 

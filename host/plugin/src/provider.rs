@@ -50,7 +50,7 @@ use super::error::{CallError, TrapCause};
 use super::guest::Guest;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
-use crate::credential::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest};
+use tollgate_credential::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest};
 
 /// The environment that all providers of a gateway share.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl CredentialProvider {
     ) -> ProviderMint {
         ProviderMint {
             permissions: Arc::new(ResolvedPermissions::new(&self.manifest().provider, config)),
-            config: Arc::from(crate::credential::cache::key::canonical_json(config).to_string()),
+            config: Arc::from(tollgate_credential::cache::key::canonical_json(config).to_string()),
             schema: self.manifest().config_violations(config),
             provider: Arc::clone(self),
             cluster,

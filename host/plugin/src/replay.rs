@@ -30,12 +30,12 @@ use super::egress::{EgressClient, address_of};
 use super::provider::{CredentialProvider, EgressRecord, ProviderEnvironment, webapi_public_values};
 use super::{Allocation, Ambient, Runtime, SecretValues, WallClock};
 use super::{manifest, manifest::Manifest};
-use crate::credential::MintRequest;
 use fakes::CaseEnvironment;
 use labels::SecretLabels;
 use tollgate_config::EgressEntry;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::World as Kind;
+use tollgate_credential::MintRequest;
 
 /// Why cases cannot be replayed.
 #[derive(Debug, thiserror::Error)]

@@ -17,9 +17,9 @@ use super::error::{CallError, TrapCause};
 use super::manifest::Manifest;
 use super::provider::{CallState, plugin_failed};
 use super::{imports, imports::GrantedImports, imports::PluginLog};
-use crate::credential::MintError;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::{Import, World};
+use tollgate_credential::MintError;
 
 pub(super) struct Sandbox {
     host: Arc<PluginEngine>,

@@ -18,8 +18,8 @@ use crate::sync_windows::{ApplicableWindows, SyncWindows};
 use tollgate_config::{GatewayIdentity, ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::source_permitted;
-use tollgate_state::destination::{self, CompiledDestinations};
-use tollgate_state::{Application, Cluster, ObjectName, Project, ScopedObjects};
+use tollgate_objects::destination::{self, CompiledDestinations};
+use tollgate_objects::{Application, Cluster, ObjectName, Project, ScopedObjects};
 
 mod accounts;
 mod build;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::{Project, Text};
+use tollgate_objects::{Project, Text};
 
 mod can;
 mod compile;

@@ -19,7 +19,7 @@ use chrono_tz::Tz;
 use tollgate_config::duration;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
 use tollgate_core::glob::{self, Pattern};
-use tollgate_state::{Application, SyncWindow};
+use tollgate_objects::{Application, SyncWindow};
 
 mod schedule;
 #[cfg(test)]

@@ -17,8 +17,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
-use tollgate_state::extensions::AssertionSpec;
-use tollgate_state::followed::FollowedFile;
+use tollgate_objects::extensions::AssertionSpec;
+use tollgate_runtime::followed::FollowedFile;
 
 /// Longest lifetime of an assertion.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(300);

@@ -17,9 +17,8 @@ use crate::log;
 use crate::record::Record;
 use crate::server::ConnectionCounters;
 use tollgate_identity::metrics as identity;
-use tollgate_plugin::credential;
-use tollgate_state::InvalidObject;
-use tollgate_state::extensions::ExtensionSpec;
+use tollgate_objects::InvalidObject;
+use tollgate_objects::extensions::ExtensionSpec;
 
 mod busy;
 mod load;
@@ -64,7 +63,7 @@ pub struct Metrics {
     policy_stuck: Family<FixedLabels<1>, Gauge>,
     invalid_objects: Family<FixedLabels<1>, Gauge>,
     /// Mints and expiry of cluster credentials.
-    pub credentials: Arc<credential::Metrics>,
+    pub credentials: Arc<tollgate_credential::Metrics>,
     /// Streams, revocations, audit and store.
     pub identity: Arc<identity::Metrics>,
     impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>,
@@ -116,7 +115,7 @@ impl Default for Metrics {
         Self {
             process: ProcessMetrics::register(all),
             load: LoadMetrics::register(all),
-            credentials: Arc::new(credential::Metrics::register(all)),
+            credentials: Arc::new(tollgate_credential::Metrics::register(all)),
             identity: Arc::new(identity::Metrics::register(all)),
             application_grants: register(
                 all,
@@ -145,7 +144,8 @@ impl Default for Metrics {
                 "Requests handed to an extension's backend",
             ),
             duration: {
-                let duration: Family<_, _, fn() -> _> = Family::new_with_constructor(credential::duration_histogram);
+                let duration: Family<_, _, fn() -> _> =
+                    Family::new_with_constructor(tollgate_credential::duration_histogram);
                 all.register_with_unit(
                     "argocd_proxy_extension_request_duration",
                     "Time of a request to an extension's backend, until the response or the tunnel has ended",

@@ -24,8 +24,8 @@ use tollgate_core::diagnostic::shortened;
 use tollgate_core::session::AccessType;
 use tollgate_core::user::User;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::ObjectName;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_state::ObjectName;
 
 mod file;
 mod log_limit;
@@ -218,7 +218,7 @@ pub struct Record {
     pub project: Option<String>,
     /// Cluster the request was for, with name and server.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "render::destination")]
-    pub destination: Option<Arc<tollgate_state::Cluster>>,
+    pub destination: Option<Arc<tollgate_objects::Cluster>>,
     /// The credential with which the request entered the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<CredentialNote>,

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Volume};
 use kube::api::{Api, ListParams};
 use kube::{Client, Config, ResourceExt as _};
 
+use crate::kubernetes;
 use crate::write::cluster_secret::{Error, bounded};
-use crate::{ClusterTls, TlsVerification, kubernetes};
 use tollgate_config::KubernetesState;
+use tollgate_objects::{ClusterTls, TlsVerification};
 
 /// The components that enter clusters, by the label `app.kubernetes.io/name` of Argo CD's manifests.
 const COMPONENTS: &str = "app.kubernetes.io/name in (argocd-application-controller,argocd-server)";
@@ -169,8 +170,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{api_server_host, authority_source, endpoint};
-    use crate::TlsVerification;
-    use crate::cluster::are_certificates;
+    use tollgate_objects::TlsVerification;
+    use tollgate_objects::are_certificates;
 
     fn pod(container: &Value, volume: &Value) -> Pod {
         let spec = json!({"containers": [container, {"name": "other"}], "volumes": [volume]});

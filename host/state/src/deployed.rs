@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::ObjectName;
 use crate::write::{Error, WritableKind, Writer};
+use tollgate_objects::ObjectName;
 
 /// A kind of objects that an Application has deployed to a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,8 +62,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{DeployedKind, deployed_kinds};
-    use crate::ObjectName;
     use crate::write::{FolderWriter, Writer};
+    use tollgate_objects::ObjectName;
 
     const APPLICATIONS: &str = "apiVersion: argoproj.io/v1alpha1
 kind: Application

@@ -8,17 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 
-use super::Resources;
-use super::application_set_status::ApplicationSetStatuses;
-use super::decode::last_known_good::DecodedInput;
-use super::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, configuration};
-use super::decode::{LoadMemo, collect, configured_agent};
-use super::fields::SourceMap;
 use super::source::Source;
 use super::watch::{FileEvents, Timing, Watch, watch};
-use super::write::{Error, FolderWriter, Writer, file_version, lock_for_load, set_version};
+use super::write::{Error, FolderWriter, Writer, lock_for_load};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_core::yaml::{self, Content, Node, Style};
+use tollgate_objects::decode::configured_agent;
+use tollgate_objects::{ApplicationSetStatuses, Resources};
 
 mod cache;
 mod walk;
@@ -129,64 +124,6 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     };
     files.retain(is_object);
     files
-}
-
-/// Reads objects from one text, as [`load`] does from one file; `name` is used as its path.
-pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
-    let input = DecodedInput {
-        file: None,
-        items: read(text, (Arc::from(name), name), namespace).into(),
-    };
-    let (resources, findings) = collect(&[input], namespace, &mut LoadMemo::default());
-    Loaded::new(resources, findings)
-}
-
-/// Decodes one file; `inside` is its path in the folder.
-fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<DecodedItem> {
-    let source = SourceMap::file(name);
-    let parsed = yaml::parse(text);
-    if let Some(items) = configuration(inside, &parsed, &source) {
-        return items;
-    }
-    let decoder = ObjectDecoder::new(namespace);
-    for problem in parsed.problems {
-        let location = source.location_at(problem.line, problem.column);
-        decoder.report(Diagnostic::error(location, problem.message));
-    }
-    let last = parsed.documents.last().filter(|_| !text.ends_with('\n'));
-    if let Some(last) = last.and_then(|node| last_scalar(node)) {
-        let message = "the file ends inside this text, without a line break";
-        let hint = "a file cut short looks like this; end it with a line break";
-        decoder.report(Diagnostic::warning(source.location_of(last), message).with_hint(hint));
-    }
-    for document in &parsed.documents {
-        decoder.document(document, &source);
-    }
-    let mut items = decoder.finish();
-    add_versions(&mut items, text);
-    items
-}
-
-fn add_versions(items: &mut [DecodedItem], text: &str) {
-    let mut version = None;
-    for item in items {
-        let DecodedItem::Object(decoded) = item else { continue };
-        let ObjectContent::ApplicationSet(set) = &mut decoded.content else {
-            continue;
-        };
-        let version = version.get_or_insert_with(|| file_version(text.as_bytes()));
-        if let Some(set) = Arc::get_mut(set) {
-            set_version(set, version);
-        }
-    }
-}
-
-fn last_scalar(node: &Node) -> Option<&Node> {
-    match &node.content {
-        Content::Scalar(scalar) => (scalar.style == Style::Block).then_some(node),
-        Content::Sequence(items) => items.last().and_then(|last| last_scalar(last)),
-        Content::Mapping(entries) => entries.last().and_then(|last| last_scalar(&last.value)),
-    }
 }
 
 #[cfg(test)]

@@ -15,15 +15,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Resources;
-use super::application_set_status::ApplicationSetStatuses;
-use super::decode::last_known_good::DecodedInput;
-use super::decode::load::LoadHistory;
-use super::source::{Source, WatchAge};
+use super::source::Source;
 use super::watch::{Timing, Watch, watch_counter};
 use super::write::{ClusterWriter, Error, Writer};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_objects::decode::last_known_good::DecodedInput;
+use tollgate_objects::decode::load::LoadHistory;
+use tollgate_objects::{ApplicationSetStatuses, Resources, WatchAge};
 
 mod connect;
 mod error_text;

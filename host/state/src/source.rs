@@ -6,19 +6,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::Resources;
-use super::application_set_status::ApplicationSetStatuses;
 use super::directory::DirectorySource;
 use super::kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
 use super::watch::Watch;
 use super::write::{self, Writer};
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_objects::{ApplicationSetStatuses, Resources, WatchAge};
 
 /// A source of the Kubernetes objects.
 pub trait Source: fmt::Debug + Send + Sync {
@@ -68,19 +66,6 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`write::Error::NotConnected`] until the cluster was reached for the first time.
     fn writer(&self) -> Result<Writer, write::Error>;
-}
-
-/// How old what a watch knows is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchAge {
-    /// The resource, such as `applications.argoproj.io`.
-    pub resource: String,
-    /// Whether the watch is broken, so that what is known may be out of date.
-    pub is_broken: bool,
-    /// Time since the last event; `None` if there was none yet.
-    pub since_event: Option<Duration>,
-    /// Time since the last list was complete; `None` if none was yet.
-    pub since_list: Option<Duration>,
 }
 
 /// Opens the source that the settings name. It starts at once and ends when the last `Arc` is

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::decode::read::ObjectKind;
-use super::{ObjectName, kubernetes};
+use super::kubernetes;
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::dns;
 use tollgate_core::yaml;
+use tollgate_objects::ObjectName;
+use tollgate_objects::decode::read::ObjectKind;
 
 pub mod batch;
 mod cluster;
 pub mod cluster_secret;
 mod edit;
-pub mod equivalence;
 mod folder;
 mod syntax;
 mod value;
@@ -30,9 +30,7 @@ pub use cluster::ClusterWriter;
 pub use cluster::cluster_error;
 pub use folder::FolderWriter;
 pub(crate) use folder::lock_for_load;
-pub(crate) use folder::version as file_version;
 pub use json_patch::merge;
-pub(crate) use value::json as value_of;
 pub use value::merge_patch;
 use value::{Quotes, TextTransform, YamlEmitter};
 
@@ -405,7 +403,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let parsed = yaml::parse(text);
     match parsed.problems.first() {
         Some(problem) => Err(format!("line {}: {}", problem.line, problem.message)),
-        None => Ok(parsed.documents.iter().map(|node| value_of(node)).collect()),
+        None => Ok(parsed.documents.iter().map(|node| yaml::to_json(node)).collect()),
     }
 }
 
@@ -484,7 +482,7 @@ fn strip_server_metadata(object: &mut Value) {
 mod tests {
     use super::batch::Write;
     use super::{Error, FolderWriter, ObjectKey, WritableKind, Writer};
-    use crate::ObjectName;
+    use tollgate_objects::ObjectName;
 
     /// SECURITY: names become parts of paths, in folders and at an API server.
     #[tokio::test]

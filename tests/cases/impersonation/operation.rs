@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
+use tollgate_objects::destination;
 use tollgate_policy::applications::ENFORCED_KEY;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
-use tollgate_state::destination;
 
 use super::scenario::Scenario;
 use super::{contains, controller_message, gateway};

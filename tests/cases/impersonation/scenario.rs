@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::{Application, Cluster, DestinationServiceAccount, ObjectName, Project, Resources, Text};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
     DeployTarget, DestinationServiceAccounts, Error, Fallback, ImpersonationRules, PatternMatch,
 };
-use tollgate_state::{Application, Cluster, DestinationServiceAccount, ObjectName, Project, Resources, Text};
 
 /// The project of every Application.
 pub(super) const PROJECT: &str = "case";
@@ -116,8 +116,8 @@ impl Destination {
         json
     }
 
-    fn state(&self) -> tollgate_state::Destination {
-        tollgate_state::Destination {
+    fn state(&self) -> tollgate_objects::Destination {
+        tollgate_objects::Destination {
             name: self.name.clone(),
             server: self.server.clone(),
             namespace: self.namespace.clone(),

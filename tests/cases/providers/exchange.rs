@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tollgate_credential::{Credential, MintError};
 use tollgate_plugin::ProviderCluster;
-use tollgate_plugin::credential::{Credential, MintError};
 
 use super::compare::{self, ExpectedRequest};
 use super::plugin_host::{MintInput, PluginHost};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
+use tollgate_credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::{EgressRecord, PluginSet, ProviderCluster, SecretValues, webapi_public_values};
 
 use test_support::providers::{Script, World, guests};

@@ -91,7 +91,7 @@ fn rendered_hosts(table: &Table) -> Result<BTreeSet<String>, String> {
 
 fn refused(
     expected: &Outcome,
-    minted: &Result<tollgate_plugin::credential::Credential, tollgate_plugin::credential::MintError>,
+    minted: &Result<tollgate_credential::Credential, tollgate_credential::MintError>,
     requests: usize,
 ) -> Result<(), String> {
     let class = expected.error_class.as_deref().ok_or("the case expects nothing")?;
@@ -185,7 +185,7 @@ impl Verdict {
             return Self::NoToken;
         };
         let text = path.select(&document).and_then(Value::as_str).unwrap_or_default();
-        match tollgate_plugin::credential::Token::parse(text.to_owned()) {
+        match tollgate_credential::Token::parse(text.to_owned()) {
             Ok(token) => Self::Token(token.expose().to_owned()),
             Err(_) => Self::NoToken,
         }

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::{Project, ProjectRole, RoleToken, Text};
 use tollgate_policy::rbac::{
     Advice, Builtin, CanQuery, MatchMode, Outcome, PolicySource, Rbac, RbacRequest, TokenIssuer, resolve_resource,
     validate_request, validate_text,
 };
-use tollgate_state::{Project, ProjectRole, RoleToken, Text};
 
 use crate::suite::{Case, Table, same};
 

@@ -14,14 +14,16 @@ use super::chart;
 use test_support::checkout;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::Location;
+use tollgate_credential::cache::health::{Health, LastError, SlotStatus, Totals};
+use tollgate_credential::{MintError, MintErrorClass};
 use tollgate_identity::access::ConfigurationStatus;
-use tollgate_plugin::credential::cache::health::{Health, LastError, SlotStatus, Totals};
-use tollgate_plugin::credential::{MintError, MintErrorClass};
+use tollgate_objects::WatchAge;
+use tollgate_objects::decode;
+use tollgate_objects::{InvalidObject, ObjectName, extensions};
 use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::{Recorder, Stage};
 use tollgate_proxy::server::HandshakeFailure;
-use tollgate_state::source::WatchAge;
-use tollgate_state::{InvalidObject, ObjectName, directory, extensions, followed};
+use tollgate_runtime::followed;
 use xtask::cache;
 
 /// Type and names of labels of a metric.
@@ -73,7 +75,7 @@ fn filled() -> Arc<Metrics> {
         "metadata": {"name": "argocd-cm", "namespace": "argocd"},
         "data": {"extension.config.echo": "{services: [{url: 'http://echo'}]}"},
     });
-    let resources = directory::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
+    let resources = decode::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
     let resources = resources.value.unwrap_or_else(|| panic!("{:?}", resources.diagnostics));
     let extension = &extensions::parse(&resources).value.unwrap()[0];
     metrics.count_forwarded(extension, 200);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_state::Resources;
+use tollgate_objects::Resources;
 use tollgate_state::source::{Source, open};
 use tollgate_state::watch::Watch;
 

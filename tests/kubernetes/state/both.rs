@@ -11,9 +11,9 @@ use tollgate_applicationset::{
 };
 use tollgate_config::GenerationLimits;
 use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_objects::{Application, ObjectName, Project, Resources, SyncWindow};
 use tollgate_state::write::batch::Write;
 use tollgate_state::write::{self, ObjectKey, WritableKind};
-use tollgate_state::{Application, ObjectName, Project, Resources, SyncWindow};
 
 use crate::state::backend::{
     ARGO, Folder, Namespace, Reader, StateBackend, application, cluster_secret, config_map, fill, object, project,
@@ -422,7 +422,7 @@ async fn mistakes_are_reported_in_a_cluster() {
 async fn extensions_are_objects(backend: &impl StateBackend) {
     fill(backend).await;
     let mut reader = Reader::of(&backend.config()).await;
-    let parse = |resources: &Resources| tollgate_state::extensions::parse(resources);
+    let parse = |resources: &Resources| tollgate_objects::extensions::parse(resources);
     let specs = parse(&*reader.good().await).value.unwrap();
     assert_eq!(specs.len(), 1);
     assert_eq!(specs[0].name, "metrics");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_state::Resources;
+use tollgate_objects::Resources;
 use tollgate_state::kubernetes::KubernetesSource;
 use tollgate_state::source::Source;
 use tollgate_state::write::Writer;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_objects::{Resources, Text};
 use tollgate_policy::rbac::{Builtin, Effect, PolicySource, Rbac, RbacRequest};
-use tollgate_state::{Resources, Text};
 
 use crate::differential::corpus;
 use crate::differential::exception::Exception;

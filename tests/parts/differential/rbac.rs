@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tollgate_core::diagnostic::Location;
 use tollgate_core::glob::Pattern;
+use tollgate_objects::{Project, ProjectRole, Resources};
 use tollgate_policy::rbac::{MatchMode, Rbac, RbacRequest};
-use tollgate_state::{Project, ProjectRole, Resources};
 
 use crate::differential::exception::Exception;
 use crate::differential::glob::explain;

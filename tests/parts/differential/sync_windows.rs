@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::{Application, ObjectName, SyncWindow};
 use tollgate_policy::sync_windows::{Closed, SyncWindows};
-use tollgate_state::{Application, ObjectName, SyncWindow};
 
 use crate::differential::exception::Exception;
 use crate::differential::harness::{Kind, Outcome, Verdict, run};
@@ -109,7 +109,7 @@ fn check(case: &Case, windows: &[Window]) -> Result<(), Closed> {
             name: case.application.clone(),
         },
         project: "shop".to_owned(),
-        destination: tollgate_state::Destination {
+        destination: tollgate_objects::Destination {
             name: case.destination.name.clone(),
             server: case.destination.server.clone(),
             namespace: case.destination.namespace.clone(),

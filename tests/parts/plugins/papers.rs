@@ -7,8 +7,8 @@ use std::path::Path;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tollgate_config::{Plugins, raw};
+use tollgate_objects::decode;
 use tollgate_plugin::{ProviderCluster, ProviderMint, Runtime, SecretValues, webapi_public_values};
-use tollgate_state::directory;
 
 use crate::plugins::support::guests;
 
@@ -40,7 +40,7 @@ struct DocumentedSecret {
 }
 
 fn documented_secret(text: &str) -> DocumentedSecret {
-    let loaded = directory::load_text(text, "secret.yaml", "argocd");
+    let loaded = decode::load_text(text, "secret.yaml", "argocd");
     // The page shows only what concerns clusters, so other diagnostics do not matter.
     let about = loaded
         .diagnostics

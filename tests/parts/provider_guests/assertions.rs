@@ -7,7 +7,7 @@ use rcgen::PublicKeyData as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, MintReason};
+use tollgate_credential::{MintErrorClass, MintReason};
 
 use crate::provider_guests::fixture::{Fixture, RSA_KEY, form, mint, token, unbase64url};
 

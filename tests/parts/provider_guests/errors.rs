@@ -1,7 +1,7 @@
 //! The error class and code of responses without a credential.
 
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, MintReason};
+use tollgate_credential::{MintErrorClass, MintReason};
 
 use crate::provider_guests::fixture::{Fixture, mint, token};
 use test_support::providers::Reply;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
+use tollgate_credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use test_support::providers::{Reply, Script, Seen, World, guests};

@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Mint as _, MintErrorClass, MintReason};
+use tollgate_credential::{Mint as _, MintErrorClass, MintReason};
 
 use crate::provider_guests::fixture::{Fixture, end, field, mint, token};
 

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, MintReason};
+use tollgate_credential::{MintErrorClass, MintReason};
 
 use crate::provider_guests::fixture::{Fixture, NOW, end, field, form, mint, token, unbase64url};
 use test_support::providers::{Reply, Seen};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tollgate_applicationset::GeneratorKind;
-use tollgate_plugin::credential::{MintError, MintErrorClass};
+use tollgate_credential::{MintError, MintErrorClass};
+use tollgate_objects::ObjectName;
 use tollgate_plugin::{Generator, PluginSet, SecretValues};
-use tollgate_state::ObjectName;
 
 use test_support::providers::{Reply, Script, World, guests};
 

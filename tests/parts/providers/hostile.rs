@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintErrorClass, MintReason, MintRequest};
+use tollgate_credential::{Credential, MintError, MintErrorClass, MintReason, MintRequest};
 use tollgate_plugin::{CredentialProvider, EgressRecord, PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use test_support::providers::{Reply, Script, Seen, World, guests};

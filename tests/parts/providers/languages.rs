@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Credential, Mint as _, MintError, MintErrorClass, MintReason, MintRequest};
+use tollgate_credential::{Credential, Mint as _, MintError, MintErrorClass, MintReason, MintRequest};
 use tollgate_plugin::{Allocation, PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use test_support::providers::{Reply, Script, Seen, World, guests};

@@ -8,7 +8,7 @@ use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{GenerationBudget, Repositories as _};
 use tollgate_config::GenerationLimits;
 use tollgate_config::{GitCache, GitLimits};
-use tollgate_state::Resources;
+use tollgate_objects::Resources;
 
 use gix::hash::{Kind, hasher};
 use gix::odb::pack::data::entry::Header;

@@ -1,7 +1,7 @@
 //! Repositories in local folders.
 
 use tollgate_applicationset::{GitTree, Repositories as _, RepositoryFile};
-use tollgate_state::Resources;
+use tollgate_objects::Resources;
 
 use crate::repository::support::{Origin, budget, git, limits, store};
 

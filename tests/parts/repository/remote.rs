@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use tollgate_applicationset::Repositories as _;
 use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::GitLimits;
-use tollgate_state::{RepositoryAuth, Resources};
+use tollgate_objects::{RepositoryAuth, Resources};
 
 use crate::repository::support::{Behavior, Origin, Server, budget, limits, secret, store};
 

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tollgate_applicationset::GenerationBudget;
 use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::{GenerationLimits, GitCache, GitLimits};
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
+use tollgate_objects::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 /// Runs git without the configuration of the machine.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {

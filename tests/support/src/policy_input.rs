@@ -12,20 +12,20 @@ pub fn principal(groups: &[String]) -> PrincipalFacts {
 
 pub fn prepared(permitted: bool) -> ExtensionFacts {
     let place = Location::new("state/objects.yaml", 1);
-    let destination = tollgate_state::Destination {
+    let destination = tollgate_objects::Destination {
         name: "in-cluster".into(),
         server: String::new(),
         namespace: "checkout".into(),
     };
-    let project = tollgate_state::Project {
+    let project = tollgate_objects::Project {
         name: "payments".into(),
         destinations: vec![destination.clone()],
         source_namespaces: vec!["argocd".into()],
         location: place.clone(),
-        ..tollgate_state::Project::default()
+        ..tollgate_objects::Project::default()
     };
-    let application = tollgate_state::Application {
-        name: tollgate_state::ObjectName {
+    let application = tollgate_objects::Application {
+        name: tollgate_objects::ObjectName {
             namespace: "argocd".into(),
             name: "checkout".into(),
         },
@@ -36,7 +36,7 @@ pub fn prepared(permitted: bool) -> ExtensionFacts {
         labels: [("team".to_owned(), "payments".to_owned())].into(),
         location: place,
     };
-    let cluster = tollgate_state::Cluster {
+    let cluster = tollgate_objects::Cluster {
         name: "in-cluster".into(),
         server: "https://kubernetes.default.svc".into(),
         project: String::new(),

@@ -3,7 +3,7 @@
 //! Security: of a Secret's data, only the cluster's name, server and project are used.
 
 use super::{ClusterInput, Metadata};
-use tollgate_state::{Cluster, Resources};
+use tollgate_objects::{Cluster, Resources};
 
 impl ClusterInput {
     /// The clusters of a control plane: first those with a Secret, in their order, then the own
@@ -34,7 +34,7 @@ impl ClusterInput {
 #[cfg(test)]
 mod tests {
     use super::{ClusterInput, Metadata};
-    use tollgate_state::directory::load_text;
+    use tollgate_objects::decode::load_text;
 
     const CM: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n---\n";
 

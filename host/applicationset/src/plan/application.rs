@@ -8,7 +8,7 @@ use super::{
     Action, Owner, PlannedChange, finalizers_of, may_delete, metadata_map, put_map, put_or_remove, with_owner_reference,
 };
 use crate::{ApplicationSet, ApplicationsSync};
-use tollgate_state::write::equivalence::APPLICATION;
+use tollgate_objects::equivalence::APPLICATION;
 
 /// Annotations that the controllers keep for themselves.
 ///

@@ -11,7 +11,7 @@
 use serde_json::{Map, Value};
 
 use super::PlanProblem;
-use tollgate_state::write::equivalence::APPLICATION;
+use tollgate_objects::equivalence::APPLICATION;
 use tollgate_state::write::{merge, merge_patch};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{
     metadata_map, put_map, put_or_remove,
 };
 use crate::transient_annotations;
-use tollgate_state::write::equivalence::EquivalenceRules;
+use tollgate_objects::equivalence::EquivalenceRules;
 
 /// Metadata that only the store sets; values that are sent are ignored.
 const SERVER_SET_METADATA: [&str; 5] = [

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Action, PROJECTS_ANNOTATION, Plan, StoredState, is_equivalent, replaced, upserted};
 use crate::{ApplicationSet, ApplicationsSync, PreservedFields, Spec, SyncPolicy, TemplateEngine};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::batch::Propagation;
 
 mod generated;

@@ -7,7 +7,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use tollgate_core::address::SpecialPurposeRange;
-use tollgate_state::name_lookup;
+use tollgate_runtime::name_lookup;
 
 /// The kind of special address this is; `None` for addresses where a repository may be without an
 /// entry naming them. Private networks are not special, because people keep repositories there.

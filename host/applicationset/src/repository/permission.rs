@@ -18,7 +18,7 @@ use super::location::{Location, without_user};
 use super::spelling::{self, others};
 use super::{Error, address};
 use tollgate_core::glob::{Pattern, normalize_repository, source_permitted};
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
+use tollgate_objects::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 /// A repository the gateway may read.
 #[derive(Clone, Debug)]

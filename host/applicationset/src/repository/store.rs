@@ -22,7 +22,7 @@ use super::{Error, MAX_PATH_BYTES, MAX_UNPACKING_BYTES, fetch, local};
 use crate::inputs::InputError;
 use crate::{Exceeded, GenerationBudget, GitTree, Repositories};
 use tollgate_config::{GitCache, GitLimits};
-use tollgate_state::Resources;
+use tollgate_objects::Resources;
 
 /// How often a waiting request checks whether its client still waits, without which the fetch
 /// itself goes on, and a fetch whether there is memory to unpack it.
@@ -278,7 +278,7 @@ mod tests {
     use crate::GenerationBudget;
     use tollgate_config::GenerationLimits;
     use tollgate_config::{GitCache, GitLimits};
-    use tollgate_state::Resources;
+    use tollgate_objects::Resources;
 
     const URL: &str = "https://git.example/app";
 

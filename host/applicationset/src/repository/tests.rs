@@ -8,7 +8,7 @@ use super::location::{Location, shown};
 use super::permission::allowed_repository;
 use super::{AllowedRepository, Error, address};
 use tollgate_core::diagnostic::Location as Place;
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
+use tollgate_objects::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 const URL: &str = "https://git.example/team/app";
 

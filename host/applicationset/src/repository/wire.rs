@@ -31,7 +31,7 @@ use super::error::sanitized;
 use super::fetch_context::{FetchContext, with_causes};
 use super::permission::AllowedRepository;
 use tollgate_core::glob::normalize_repository;
-use tollgate_state::{RepositoryAuth, TlsVerification};
+use tollgate_objects::{RepositoryAuth, TlsVerification};
 
 pub(super) const AGENT: &str = concat!("git/tollgate-", env!("CARGO_PKG_VERSION"));
 

@@ -12,9 +12,9 @@ use tollgate_cluster::self_check::enrollment::check_accounts;
 use tollgate_cluster::self_check::reader::{WatchFilter, readers_of_secrets, unreadable_kinds};
 use tollgate_config::ReaderAccount;
 use tollgate_core::diagnostic::with_causes;
+use tollgate_objects::{Cluster, ClusterConfig, ConfigMap};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, IndexedApplication};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
-use tollgate_state::{Cluster, ClusterConfig, ConfigMap};
 
 /// Most names that a message lists. The others are counted.
 const MAX_NAMED: usize = 5;

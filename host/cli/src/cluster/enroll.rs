@@ -21,10 +21,11 @@ use crate::client::{Failure, print, runtime};
 use crate::credential::local::require_loaded;
 use tollgate_cluster::access::ClusterEndpoint;
 use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
+use tollgate_objects::{Cluster, ClusterConfig, Resources};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
+use tollgate_state::source;
 use tollgate_state::write::cluster_secret::ClusterSecret;
-use tollgate_state::{Cluster, ClusterConfig, Resources, source};
 
 #[derive(Debug, Args)]
 pub(crate) struct Enroll {

@@ -6,9 +6,9 @@ use url::Url;
 
 use crate::client::Failure;
 use tollgate_cluster::access::authority_and_path;
-use tollgate_state::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
+use tollgate_objects::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
+use tollgate_objects::{ClusterAuth, ClusterConfig};
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, in_cluster_secret};
-use tollgate_state::{ClusterAuth, ClusterConfig};
 
 /// The annotation by which Argo CD marks what an Application deploys.
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";

@@ -9,8 +9,8 @@ use super::{PAGE, secret_failure, warn};
 use crate::client::Failure;
 use tollgate_cluster::access::{ClusterEndpoint, authority_and_path};
 use tollgate_config::KubernetesState;
+use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_state::argocd_cluster::{ArgocdCluster, ComponentPod};
-use tollgate_state::destination::IN_CLUSTER_SERVER;
 
 /// The host of the API server for Argo CD's pods. Their tunnel is for this host and port 443, by which the
 /// gateway knows the cluster.

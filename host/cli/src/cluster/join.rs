@@ -23,7 +23,7 @@ use crate::input::confirm;
 use tollgate_agent::token;
 use tollgate_config::{Config, StateSource};
 use tollgate_core::dns::is_label;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::cluster_secret::{ClusterSecret, ClusterSecrets, SecretOwner, own_secret};
 
 mod manifests;

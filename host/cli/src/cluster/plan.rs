@@ -13,8 +13,8 @@ use super::PAGE;
 use super::find::{ambiguous, gateway_secrets, has_agent};
 use super::gateway::Route;
 use crate::client::Failure;
+use tollgate_objects::{ClusterAuth, ClusterConfig, ObjectName};
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
-use tollgate_state::{ClusterAuth, ClusterConfig, ObjectName};
 
 /// Marks a Secret whose credential is only for the gateway: Argo CD could not deploy with it.
 const CREDENTIAL_FOR: &str = "tollgate.dev/credential-for";

@@ -12,7 +12,7 @@ use super::diff;
 use super::find::{argocd_secret, check_managers, check_server, management_warnings};
 use super::gateway::Route;
 use super::plan::{ArgocdChange, OwnToken, Return, agent_config, gateway_config, plan_enrollment, plan_return};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
 
 const SERVER: &str = "https://prod.example:6443";

@@ -15,10 +15,10 @@ use super::{Explain, Failure};
 use crate::exit_code;
 use crate::list_output::{aligned, render_flush};
 use tollgate_cluster::access::ClusterAccess;
+use tollgate_credential::cache::lifetime::RenewalWindow;
+use tollgate_credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::EgressRecord;
-use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
-use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};
-use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
+use tollgate_plugin::credential_source::{CredentialSource, MintedCredential};
 
 /// Time limit of the mint, as in the gateway.
 const BUDGET: Duration = Duration::from_secs(10);

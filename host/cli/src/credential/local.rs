@@ -14,10 +14,10 @@ use crate::client::{Failure, runtime};
 use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 

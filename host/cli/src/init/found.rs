@@ -7,7 +7,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::client::Failure;
-use tollgate_state::{ClusterAuth, Resources};
+use tollgate_objects::{ClusterAuth, Resources};
 
 /// Name of the Secret with argocd-server's own certificate.
 const ARGOCD_SECRET: &str = "argocd-secret";

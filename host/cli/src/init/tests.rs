@@ -5,7 +5,7 @@ use url::Url;
 
 use super::found::Found;
 use super::{objects, require_new, settings};
-use tollgate_state::directory;
+use tollgate_objects::decode;
 
 const ARGOCD: &str = r#"
 apiVersion: v1
@@ -39,7 +39,7 @@ stringData:
 "#;
 
 fn found(server: Option<&str>) -> Found {
-    let loaded = directory::load_text(ARGOCD, "argocd.yaml", "argocd");
+    let loaded = decode::load_text(ARGOCD, "argocd.yaml", "argocd");
     let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let server = server.map(|url| Url::parse(url).unwrap());
     Found::of(&resources, "argocd", server.as_ref()).unwrap()
@@ -66,7 +66,7 @@ fn only_accounts_that_can_sign_in_become_people() {
     let found = found(None);
     assert_eq!(found.accounts, ["admin", "alice"]);
     let objects = objects::agents(&found).unwrap();
-    let state = directory::load_text(&format!("{ARGOCD}---\n{objects}"), "all.yaml", "argocd");
+    let state = decode::load_text(&format!("{ARGOCD}---\n{objects}"), "all.yaml", "argocd");
     let state = state.value.unwrap_or_else(|| panic!("{:?}", state.diagnostics));
     assert!(state.agents.contains_key("prod--eu"), "{:?}", state.agents.keys());
     let people = state.people.group("people").unwrap();
@@ -99,7 +99,7 @@ spec:
 #[test]
 fn what_is_there_keeps_its_names_and_numbers() {
     let load = |text: &str| {
-        let loaded = directory::load_text(text, "all.yaml", "argocd");
+        let loaded = decode::load_text(text, "all.yaml", "argocd");
         assert!(
             !loaded
                 .diagnostics
@@ -177,7 +177,7 @@ fn a_gateway_for_others_needs_a_console_of_a_real_name() {
 
 #[test]
 fn without_argocd_nothing_is_written() {
-    let resources = directory::load_text("", "empty.yaml", "argocd").value.unwrap();
+    let resources = decode::load_text("", "empty.yaml", "argocd").value.unwrap();
     let failure = Found::of(&resources, "argo", None).err().unwrap().to_string();
     assert_eq!(
         failure,

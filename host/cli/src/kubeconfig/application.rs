@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{content, first_line, wrong_file};
 use crate::client::{Failure, base_url, wrong_url};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 /// Characters to encode in a path segment: all but those of Kubernetes names. The gateway refuses
 /// encoded dots.

@@ -15,11 +15,11 @@ use tollgate_cluster::self_check::manifest::Subject;
 use tollgate_cluster::self_check::manifest::applications::{ExistenceCheck, classic};
 use tollgate_cluster::self_check::manifest::deployers::{deployer, grants_rights};
 use tollgate_config::{Config, ControlPlaneMode, ReaderAccount};
+use tollgate_objects::destination::IN_CLUSTER_SERVER;
+use tollgate_objects::{Cluster, ObjectName, Resources};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, ENFORCED_KEY, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{AccountSource, ServiceAccountName};
 use tollgate_state::deployed::DeployedKind;
-use tollgate_state::destination::IN_CLUSTER_SERVER;
-use tollgate_state::{Cluster, ObjectName, Resources};
 
 /// Everything that a report is made of.
 pub(super) struct Sources<'a> {

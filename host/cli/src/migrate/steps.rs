@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::report::{ClusterReport, ImpersonationState, Route};
 use tollgate_config::ControlPlaneMode;
+use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_policy::applications::{ENABLED_KEY, ENFORCED_KEY};
-use tollgate_state::destination::IN_CLUSTER_SERVER;
 
 const IN_CLUSTER_PODS: &str = "have Argo CD's pods trust Tollgate, as docs/behind-argocd.md shows";
 

@@ -13,7 +13,7 @@ use crate::format::Format;
 use crate::print_error;
 use tollgate_config::{Config, raw};
 use tollgate_gateway::projects::update::{self, change};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::{self, ObjectKey, ResourceVersion, WritableKind, Writer};
 
 /// Reason code of a write that is based on an older version.

@@ -10,8 +10,9 @@ use crate::answer::{Error, SettingsArgs, require_loaded};
 use crate::input::read_text;
 use tollgate_config::{Config, RbacSemantics, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
+use tollgate_objects::Text;
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
-use tollgate_state::{Text, directory, source};
+use tollgate_state::{directory, source};
 
 /// Longest policy file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -165,7 +166,7 @@ impl PolicyArgs {
             return Ok(Loaded::new(source, Vec::new()));
         }
         let namespace = &self.namespace;
-        let loaded = directory::load_text(&text, &name, namespace);
+        let loaded = tollgate_objects::decode::load_text(&text, &name, namespace);
         let resources = loaded.value.as_ref();
         if resources.is_some_and(|resources| resources.rbac_cm.data.is_empty()) {
             let what = format!("no ConfigMap `argocd-rbac-cm` with data in namespace `{namespace}`");

@@ -17,9 +17,10 @@ use tollgate_cluster::self_check::manifest::{
     ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
 };
 use tollgate_config::raw;
+use tollgate_objects::Resources;
+use tollgate_objects::agent::{AgentBinding, AgentObject};
 use tollgate_policy::impersonate::ImpersonationMapping;
-use tollgate_state::agent::{AgentBinding, AgentObject};
-use tollgate_state::{Resources, source};
+use tollgate_state::source;
 
 mod applications;
 

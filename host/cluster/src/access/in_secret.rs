@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{ClusterAccess, ClusterEndpoint};
-use tollgate_plugin::credential::source::source_in_secret;
-use tollgate_state::{Cluster, ClusterConfig};
+use tollgate_objects::{Cluster, ClusterConfig};
+use tollgate_plugin::credential_source::source_in_secret;
 
 impl ClusterAccess {
     /// The access to a cluster as a gateway would have it with these settings. `None` if they hold no

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ClusterAccess, Clusters, endpoint, unusable_source};
 use tollgate_config::{Ambient, KubernetesApi};
-use tollgate_state::{ClusterAuth, ClusterConfig};
+use tollgate_objects::{ClusterAuth, ClusterConfig};
 
 /// A cluster that Argo CD reaches through the gateway.
 fn enrolled(server: &str, has_own_secret: bool) -> ClusterAccess {

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use tollgate_config::Authorizer;
+use tollgate_objects::agent::{AccessMode, AgentObject, Sharing};
 use tollgate_policy::impersonate::ImpersonationMapping;
-use tollgate_state::agent::{AccessMode, AgentObject, Sharing};
 
 /// A kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,9 +20,9 @@ use crate::access::ClusterAccess;
 use crate::query::{ClusterClient, ClusterQuery};
 use tollgate_core::glob::Pattern;
 use tollgate_core::user::Identity;
+use tollgate_objects::ConfigMap;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
-use tollgate_state::ConfigMap;
 use tollgate_state::write::documents;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -284,7 +284,7 @@ mod tests {
 
     use super::{WatchFilter, WatchableKind, watchable};
     use tollgate_core::diagnostic::Location;
-    use tollgate_state::{ConfigMap, Text};
+    use tollgate_objects::{ConfigMap, Text};
 
     const SERVER: &str = "https://a";
 

@@ -1,11 +1,12 @@
 //! Converts JSON values that an API server sent into the same trees, without writing YAML text in
-//! between. The nodes have no positions, except for the lines inside multi-line texts.
+//! between, and trees into JSON values. Nodes made of JSON have no positions, except for the lines inside multi-line
+//! texts.
 
 use std::rc::Rc;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-use super::{Content, Entry, Node, Style};
+use super::{Content, Entry, Node, Scalar, ScalarType, Style};
 
 /// The value as a tree. Its depth is bounded by the JSON parser's.
 pub fn from_json(value: &Value) -> Rc<Node> {
@@ -32,4 +33,40 @@ pub fn from_json(value: &Value) -> Rc<Node> {
         text_line,
         ..Node::new(content, (0, 0))
     })
+}
+
+/// The tree as a value. Numbers without a JSON form (`.inf`) become text.
+pub fn to_json(node: &Node) -> Value {
+    match &node.content {
+        Content::Scalar(scalar) => match scalar.scalar_type() {
+            ScalarType::Null => Value::Null,
+            ScalarType::Boolean(value) => Value::Bool(value),
+            ScalarType::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),
+            ScalarType::Text => Value::String(scalar.text.to_string()),
+        },
+        Content::Sequence(items) => Value::Array(items.iter().map(|item| to_json(item)).collect()),
+        Content::Mapping(entries) => {
+            let entries = entries
+                .iter()
+                .map(|entry| (entry.key.to_string(), to_json(&entry.value)));
+            Value::Object(entries.collect())
+        }
+    }
+}
+
+fn number(scalar: &Scalar) -> Option<Number> {
+    let text = &*scalar.text;
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let whole = match (digits.strip_prefix("0x"), digits.strip_prefix("0o")) {
+        (Some(digits), _) => i64::from_str_radix(digits, 16).ok(),
+        (_, Some(digits)) => i64::from_str_radix(digits, 8).ok(),
+        (None, None) => digits.parse().ok(),
+    };
+    let large = || digits.parse::<u64>().ok().filter(|_| sign > 0);
+    let whole = whole.map(|whole| Number::from(sign * whole));
+    let whole = whole.or_else(|| large().map(Number::from));
+    whole.or_else(|| Number::from_f64(text.parse().ok()?))
 }

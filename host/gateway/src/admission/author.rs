@@ -16,7 +16,7 @@ use crate::admission::review::{WrittenObject, statement};
 use crate::policies::Policies;
 use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
 use tollgate_identity::authenticate::{AuthoredSet, DeployedBy, Principal};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::WritableKind;
 
 /// What the mutating webhook does with a set.

@@ -26,7 +26,7 @@ use secret::SharedSecret;
 use tollgate_config::ManagedCertificate;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::server::{Certificates, TlsError};
-use tollgate_state::followed;
+use tollgate_runtime::followed;
 use tollgate_state::source::Source;
 use tollgate_state::write::{self, Writer};
 use webhooks::Webhooks;

@@ -39,9 +39,9 @@ use tollgate_applicationset::plan::Owner;
 use tollgate_applicationset::{ApplicationSet, schema};
 use tollgate_config::{Admission, AdmissionMode, UnknownFields};
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::ObjectName;
 use tollgate_policy::applications::{IndexedApplication, Tracking};
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
-use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
 mod parent;

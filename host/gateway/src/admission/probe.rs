@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 
 /// Annotation of the Application that is refused. Its value is a word that the refusal repeats.

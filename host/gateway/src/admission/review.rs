@@ -6,8 +6,8 @@ use kube::core::admission::{AdmissionRequest, Operation};
 use serde_json::Value;
 
 use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
+use tollgate_objects::ObjectName;
 use tollgate_policy::applications::{ResourceKey, TrackedBy, Tracking};
-use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
 pub(super) const GROUP: &str = "argoproj.io";

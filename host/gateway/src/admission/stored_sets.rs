@@ -19,7 +19,7 @@ use crate::admission::review::{parent_statement, statement};
 use crate::applicationsets::apply;
 use crate::snapshot::CurrentSnapshot;
 use tollgate_identity::authenticate::{DeployedBy, Principal};
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::source::Source;
 use tollgate_state::write::{self, WritableKind};
 

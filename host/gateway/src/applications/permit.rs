@@ -31,6 +31,7 @@ use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Loaded, one_line};
+use tollgate_objects::{Cluster, ObjectName, Project};
 use tollgate_policy::application_request::{
     ActingIdentity, ExtraPermission, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -39,7 +40,6 @@ use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationInput, Bundle, Checker, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
-use tollgate_state::{Cluster, ObjectName, Project};
 
 mod error;
 mod evaluator;

@@ -18,8 +18,8 @@ use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
+use tollgate_objects::ObjectName;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
-use tollgate_state::ObjectName;
 use tollgate_state::write::{self, WritableKind};
 
 /// Most attempts of an upsert when other writes come in between.

@@ -24,9 +24,9 @@ use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, InputError, Inputs, budget};
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
+use tollgate_objects::ObjectName;
+use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_proxy::forward::{LimitPermit, Limiter};
-use tollgate_state::ObjectName;
-use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
 use crate::applicationsets::watch::{ComparisonScheduler, EndedWatches};
 

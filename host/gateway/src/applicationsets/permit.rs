@@ -23,11 +23,11 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::{ObjectName, Resources};
 
 mod application;
 mod argocd;
@@ -140,7 +140,7 @@ pub struct SetAuthorizer<'a> {
 /// Its fields are private and only [`SetAuthorizer::authorize_operation`] makes it:
 ///
 /// ```compile_fail,E0451
-/// fn forge(name: tollgate_state::ObjectName) {
+/// fn forge(name: tollgate_objects::ObjectName) {
 ///     let _ = tollgate_gateway::applicationsets::permit::SetPermit { name, ..unreachable!() };
 /// }
 /// ```

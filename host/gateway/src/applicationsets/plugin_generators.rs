@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use tollgate_applicationset::{GenerationBudget, GeneratorKind, InputError, Params, PluginGenerators};
+use tollgate_objects::{ObjectName, Secret};
 use tollgate_plugin::SecretValues;
-use tollgate_state::{ObjectName, Secret};
 
 #[derive(Debug)]
 pub(super) struct WasmGenerators<'a> {

@@ -16,8 +16,8 @@ use crate::rejection::Rejection;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::selector::Selector;
 use tollgate_config::ApplicationSetChecks;
+use tollgate_objects::ObjectName;
 use tollgate_proxy::record::Stage;
-use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
 impl ApplicationSetHandler<'_, '_> {

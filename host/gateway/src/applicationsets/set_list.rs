@@ -11,7 +11,7 @@ use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 
 use crate::applicationsets::permit::OwnedApplication;
-use tollgate_state::{ObjectName, Project, Resources};
+use tollgate_objects::{ObjectName, Project, Resources};
 
 /// The ApplicationSets of a snapshot.
 #[derive(Debug, Default)]

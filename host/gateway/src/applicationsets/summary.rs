@@ -20,7 +20,7 @@ use crate::platform::api::query::{
 };
 use crate::platform::pages::visible_page;
 use crate::policies::Policies;
-use tollgate_state::{ApplicationSetStatuses, ObjectName};
+use tollgate_objects::{ApplicationSetStatuses, ObjectName};
 
 /// Sets of one answer if the caller does not say how many.
 const DEFAULT_SETS: u16 = 100;

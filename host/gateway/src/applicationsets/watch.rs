@@ -32,9 +32,9 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::Bundle;
-use tollgate_state::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 
 mod comparisons;
 mod statuses;

@@ -22,7 +22,7 @@ use crate::projects;
 use tollgate_applicationset::ApplicationSet;
 use tollgate_config::AdmissionMode;
 use tollgate_identity::authenticate::Principal;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 use tollgate_state::source::Source;
 use tollgate_state::write::{self, WritableKind};
 

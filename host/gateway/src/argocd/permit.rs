@@ -19,10 +19,10 @@ use crate::policies::Policies;
 use crate::policy_input::json;
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::{Application, ObjectName};
 use tollgate_policy::rego::{self, ArgocdInput, ArgocdRequest, Decision, Front, PrincipalFacts};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
-use tollgate_state::{Application, ObjectName};
 
 /// Field in which a caller says why.
 const REASON: &str = "tollgate-reason";

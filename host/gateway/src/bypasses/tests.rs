@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::findings;
 use tollgate_config::{RbacSemantics, raw};
+use tollgate_objects::decode;
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_state::directory;
 
 const BOTH: &str = "argocd: {server: 'https://argocd-server.argocd.svc'}\napplicationSets: {}";
 
@@ -14,7 +14,7 @@ fn messages(settings: &str, objects: &[Value]) -> Vec<String> {
         .value
         .unwrap();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let loaded = directory::load_text(&list.to_string(), "objects.yaml", "argocd");
+    let loaded = decode::load_text(&list.to_string(), "objects.yaml", "argocd");
     let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let source = PolicySource::from_resources(&resources, RbacSemantics::Argocd)
         .value

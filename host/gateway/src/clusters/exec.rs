@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use tollgate_cluster::access::ClusterAccess;
-use tollgate_plugin::credential::Credential;
-use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
+use tollgate_credential::Credential;
+use tollgate_credential::cache::Lease;
+use tollgate_credential::cache::lifetime::RenewalWindow;
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
@@ -101,7 +101,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{ExecCredentialVersion, exec_credential};
-    use tollgate_plugin::credential::{BasicAuth, ClientCertificate, Credential, Token};
+    use tollgate_credential::{BasicAuth, ClientCertificate, Credential, Token};
 
     fn token() -> Credential {
         Credential::from_token(Token::parse("t0ken".to_owned()).unwrap())

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use tollgate_cluster::access::ClusterAccess;
-use tollgate_plugin::credential::cache::health::Health;
-use tollgate_plugin::credential::source::CredentialSource;
+use tollgate_credential::cache::health::Health;
+use tollgate_plugin::credential_source::CredentialSource;
 
 /// A cluster as the API shows it to those who may see it.
 #[derive(Clone, Debug, Serialize)]

@@ -42,12 +42,12 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::header_names::is_impersonation;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::Principal;
+use tollgate_objects::Cluster;
 use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
 use tollgate_policy::applications::{ActingAccount, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rego::{self, ControlPlaneInput, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
-use tollgate_state::Cluster;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 

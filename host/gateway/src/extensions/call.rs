@@ -12,9 +12,9 @@ use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::ExtensionPath;
 use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_objects::ObjectName;
+use tollgate_objects::extensions::Scope;
 use tollgate_policy::rego::ExtensionRequest;
-use tollgate_state::ObjectName;
-use tollgate_state::extensions::Scope;
 
 /// One call of an extension, as it was sent.
 #[derive(Clone, Debug)]

@@ -10,6 +10,8 @@ use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::policies::Policies;
 use tollgate_config::Compatibility;
+use tollgate_objects::extensions::Scope;
+use tollgate_objects::{Application, Cluster, Destination, ObjectName, Project, destination};
 use tollgate_policy::rbac::{self, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
     ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
@@ -17,8 +19,6 @@ use tollgate_policy::rego::{
 };
 use tollgate_proxy::headers;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::extensions::Scope;
-use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, destination};
 
 /// A permission and RBAC's verdict.
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use crate::extensions::evaluation::ExtensionEvaluation;
 use crate::extensions::policy_input;
 use crate::extensions::registry::{Extension, Registry};
 use crate::policies::{Policies, time_if_read};
+use tollgate_objects::Cluster;
 use tollgate_policy::rego;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::OpenRecord;
-use tollgate_state::Cluster;
 
 /// Proof that the policy allowed one call.
 ///

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_objects::extensions::ExtensionSpec;
+use tollgate_objects::{Cluster, Destination};
 use tollgate_proxy::forward::{Backend, Limiter};
-use tollgate_state::certificate;
-use tollgate_state::extensions::ExtensionSpec;
-use tollgate_state::{Cluster, Destination};
+use tollgate_runtime::certificates;
 
 /// One registered extension.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Extension {
         };
         let certificate = spec.tls.client_certificate_pem.as_deref();
         Ok(Self {
-            certificate_end: certificate.and_then(|pem| certificate::end_of_pem(pem.as_bytes())),
+            certificate_end: certificate.and_then(|pem| certificates::end_of_pem(pem.as_bytes())),
             name: Arc::from(spec.name.as_str()),
             limiter,
             backends,

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use tollgate_core::diagnostic::Loaded;
 use tollgate_fuzz::{Target, files, inputs, strings, text};
-use tollgate_state::Resources;
-use tollgate_state::directory::load_text;
+use tollgate_objects::Resources;
+use tollgate_objects::decode::load_text;
 
 pub(super) const TARGETS: &[Target] = &[
     Target {

@@ -8,9 +8,9 @@ use tollgate_core::diagnostic::Location;
 use tollgate_core::glob::{Negation, Pattern, matches_negatable, normalize_repository, quote_meta, source_permitted};
 use tollgate_core::json_path::SingularPath;
 use tollgate_fuzz::{Target, first_line, inputs, strings, text};
+use tollgate_objects::{Application, Destination, ObjectName, SyncWindow, Text};
 use tollgate_policy::rbac::{MatchMode, PolicySource, Rbac, RbacRequest};
 use tollgate_policy::sync_windows::{Closed, SyncWindows};
-use tollgate_state::{Application, Destination, ObjectName, SyncWindow, Text};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {

@@ -13,10 +13,10 @@ use crate::platform::answer;
 use crate::platform::api::Error;
 use crate::platform::api::query::{PARAMETER_BYTES, bounded, for_each_parameter};
 use crate::platform::permit::GET_SYSTEM;
+use tollgate_objects::extensions::{ExtensionSpec, ServiceSpec};
 use tollgate_policy::rbac::RbacRequest;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{Outcome, Record};
-use tollgate_state::extensions::{ExtensionSpec, ServiceSpec};
 
 /// Failures that are counted.
 const MAX_FAILURES: usize = 1_000;

@@ -17,10 +17,10 @@ use crate::projects::preview::{Acting, visible_applications};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;
+use tollgate_objects::ObjectName;
 use tollgate_policy::applications::IndexedApplication;
 use tollgate_policy::rbac::RbacIdentity;
 use tollgate_proxy::forward::{Body, LimitPermit};
-use tollgate_state::ObjectName;
 
 /// Applications of one answer if the caller does not say how many.
 const DEFAULT_APPLICATIONS: u16 = 100;

@@ -13,7 +13,7 @@ use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::user::{Membership, User};
 use tollgate_identity::access::AgentShare;
 use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Login, Token};
-use tollgate_state::agent::AccessMode;
+use tollgate_objects::agent::AccessMode;
 
 pub(crate) mod content;
 pub(crate) mod cookie;

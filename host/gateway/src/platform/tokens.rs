@@ -21,9 +21,9 @@ use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_identity::access::secret;
 use tollgate_identity::store::{CreationCursor, Page, SecretHash, SessionOwner, Token};
+use tollgate_objects::agent::AccessMode;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::agent::AccessMode;
 
 const SCOPE: &str = "k8s_proxy";
 

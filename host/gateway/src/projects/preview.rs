@@ -12,10 +12,10 @@ use crate::projects::update::Error;
 use crate::projects::update::change;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_objects::{Application, DestinationServiceAccount, ObjectName};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{AccountSource, DestinationServiceAccounts};
 use tollgate_policy::rbac::{RbacIdentity, object_name};
-use tollgate_state::{Application, DestinationServiceAccount, ObjectName};
 
 /// Most Applications of an answer. Those that change come first.
 const MAX_APPLICATIONS: usize = 500;

@@ -14,7 +14,7 @@ use crate::platform::api::query::{
 use crate::platform::pages::visible_page;
 use crate::policies::Policies;
 use crate::projects::permit::visible;
-use tollgate_state::Project;
+use tollgate_objects::Project;
 
 /// Projects of one answer if the caller does not say how many.
 const DEFAULT_PROJECTS: u16 = 100;

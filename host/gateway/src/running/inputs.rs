@@ -28,7 +28,7 @@ use tollgate_identity::revoked_tokens;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::server::{Certificates, TlsError};
-use tollgate_state::certificate;
+use tollgate_runtime::certificates;
 
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -227,13 +227,13 @@ fn certificates(
 /// When the first certificate of a chain ends; `None` if it cannot be read.
 pub(super) fn certificate_end(tls: &Tls) -> Option<Timestamp> {
     let chain = Certificates::load(tls.clone(), None).ok()?.chain();
-    let seconds = certificate::end(chain.first()?)?;
+    let seconds = certificates::end(chain.first()?)?;
     Timestamp::from_second(seconds.try_into().ok()?).ok()
 }
 
 /// What is wrong with a certificate's validity at a time; another error if nothing is.
 fn verified_at(one: &CertificateDer<'_>, time: Timestamp) -> Option<CertificateError> {
-    certificate::verify_at(one, time.as_second().try_into().unwrap_or(0))
+    certificates::verify_at(one, time.as_second().try_into().unwrap_or(0))
 }
 
 /// The warning if the certificate has expired, is not valid yet or expires soon.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use tollgate_config::Telemetry;
 use tollgate_proxy::record::Tracing;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 pub(super) use metrics::{MetricsExporter, MetricsPush};
 use spans::BoundedProcessor;

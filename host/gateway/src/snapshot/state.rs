@@ -10,10 +10,10 @@ use crate::extensions::registry::Registry;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::{Authenticator, Registries};
+use tollgate_objects::extensions::secrets::is_referable;
+use tollgate_objects::{Project, Resources, RoleToken, Secret, extensions};
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_state::extensions::secrets::is_referable;
 use tollgate_state::source::Source;
-use tollgate_state::{Project, Resources, RoleToken, Secret, extensions};
 
 /// The parts of a snapshot made from objects, all together or not at all.
 #[derive(Clone, Debug)]

@@ -22,9 +22,9 @@ use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::{AccessAs, Identity, Membership, User};
-use tollgate_state::Resources;
-use tollgate_state::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
-use tollgate_state::people::{Person, PersonState, UserDirectory};
+use tollgate_objects::Resources;
+use tollgate_objects::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
+use tollgate_objects::people::{Person, PersonState, UserDirectory};
 
 const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";

@@ -11,8 +11,8 @@ use strum::VariantArray;
 use tollgate_config::{GroupMembership, NamespaceKind};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::user::{Membership, Role};
-use tollgate_state::agent::UserAccess;
-use tollgate_state::people::{GitLabNamespace, Members, UserDirectory};
+use tollgate_objects::agent::UserAccess;
+use tollgate_objects::people::{GitLabNamespace, Members, UserDirectory};
 
 /// The projects and groups of one `user_access` that exist in the directory.
 #[derive(Debug)]

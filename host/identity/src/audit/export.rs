@@ -29,7 +29,7 @@ use crate::store::{self, AuditEvent, Store};
 use tollgate_config::AuditExport;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::with_causes;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 mod ocsf;
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::error::RevocationReason;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_state::{Resources, Secret};
+use tollgate_objects::{Resources, Secret};
 
 const ADMIN: &str = "admin";
 

@@ -21,7 +21,7 @@ use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
-use tollgate_state::{Project, Resources};
+use tollgate_objects::{Project, Resources};
 
 /// The issuer of identities that Argo CD itself vouches for.
 pub const ISSUER: &str = "argocd";

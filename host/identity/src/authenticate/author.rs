@@ -28,7 +28,7 @@ use super::principal::{CredentialTransport, Principal, VerifiedIdentity};
 use crate::revoked_tokens::TokenIds;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
-use tollgate_state::{ObjectName, Resources};
+use tollgate_objects::{ObjectName, Resources};
 
 /// What a derived key is for (NIST SP 800-108, label).
 const AUTHOR: &[u8] = b"tollgate.dev/author";
@@ -278,7 +278,7 @@ pub(super) mod fuzz {
     use serde_json::Value;
 
     use super::{AUTHOR, AuthorError, AuthorKey, AuthoredSet, KeyPair, PARENT};
-    use tollgate_state::ObjectName;
+    use tollgate_objects::ObjectName;
 
     pub(in super::super) fn verify(statement: &str) -> Result<(), AuthorError> {
         let key = "a-key-of-the-fuzz-target";
@@ -308,7 +308,7 @@ mod tests {
     use crate::authenticate::tests::resources_with;
     use crate::authenticate::{CredentialTransport, Principal};
     use tollgate_core::principal::Kind;
-    use tollgate_state::ObjectName;
+    use tollgate_objects::ObjectName;
 
     const KEY: &str = "a-key-of-argocd-0123456789";
 

@@ -20,8 +20,8 @@ use tollgate_config::{ArgocdServer, ConsoleHost};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
+use tollgate_objects::Resources;
 use tollgate_policy::rbac::account_names;
-use tollgate_state::Resources;
 use url::Url;
 
 /// Path of the discovery document under an issuer (OpenID Connect Discovery,

@@ -14,8 +14,8 @@ use super::sso::OidcConfig;
 use crate::http_client::Authority;
 use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_state::followed::AuthorityFile;
-use tollgate_state::{Resources, Text};
+use tollgate_objects::{Resources, Text};
+use tollgate_runtime::followed::AuthorityFile;
 
 /// Path of Dex below Argo CD's URL; with it, the URL is the issuer (source: `common/common.go`).
 const PATH: &str = "/api/dex";

@@ -18,7 +18,7 @@ use super::keys::ServerAddress;
 use crate::http_client::{self, Authority, Versions};
 use tollgate_config::is_loopback;
 use tollgate_core::address::SpecialPurposeRange;
-use tollgate_state::name_lookup;
+use tollgate_runtime::name_lookup;
 
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
 /// An API server sends its keys as nothing but the second one.

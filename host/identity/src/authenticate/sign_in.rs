@@ -32,7 +32,7 @@ use super::{Authenticator, Error as TokenError, argocd_token, login};
 use crate::access::secret::{self, RandomError};
 use crate::http_client::Authority;
 use tollgate_config::{ArgocdServer, Issuer, OidcClient};
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 mod exchange;
 mod logout;

@@ -15,8 +15,8 @@ use super::keys::ServerAddress;
 use crate::http_client::Authority;
 use tollgate_config::ArgocdServer;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_state::extensions::secrets::is_referable;
-use tollgate_state::{Resources, Text};
+use tollgate_objects::extensions::secrets::is_referable;
+use tollgate_objects::{Resources, Text};
 
 /// How long groups from the userinfo endpoint are cached, at most.
 const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);

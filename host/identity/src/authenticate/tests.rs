@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Arc, Authenticator, Error, Principal, Safety};
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
+use tollgate_objects::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
 
 mod credentials;
 mod dex;

@@ -17,7 +17,7 @@ use super::Error;
 use super::audit::Batch;
 use super::change::{Change, ChangeOutcome};
 use super::database::{Database, OPERATION_TIMEOUT, failed};
-use tollgate_state::tasks::Tasks;
+use tollgate_runtime::tasks::Tasks;
 
 /// Most changes in the queue; further callers wait until there is room.
 const QUEUE: usize = 1024;

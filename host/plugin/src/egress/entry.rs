@@ -14,7 +14,7 @@ use super::address::{self, AddressScope, address_of};
 use super::error::DenyCode;
 use super::tls;
 use tollgate_config::EgressEntry;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::followed::AuthorityFile;
 
 pub(super) const HTTPS_PORT: u16 = 443;
 /// Bytes of a host, RFC 1035 section 2.3.4.
@@ -48,7 +48,7 @@ pub(crate) enum EntryError {
     #[error("`{0}`: {1}")]
     File(String, String),
     #[error("`{0}`: `ca` cannot be used")]
-    Authority(String, #[source] crate::certificates::Error),
+    Authority(String, #[source] tollgate_runtime::certificates::Error),
 }
 
 /// A host pattern with a port, of an allow-list entry or of a manifest.

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::error::Error;
-use tollgate_state::name_lookup;
+use tollgate_runtime::name_lookup;
 
 /// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

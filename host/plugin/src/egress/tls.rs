@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::certificates::{Error, roots_from_pem, system_roots};
-use tollgate_state::followed::AuthorityFile;
+use tollgate_runtime::certificates::{Error, roots_from_pem, system_roots};
+use tollgate_runtime::followed::AuthorityFile;
 
 pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, Error> {
     with_roots(roots_from_pem(pem)?)

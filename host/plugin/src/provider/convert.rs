@@ -15,10 +15,10 @@ use super::call_state::{CallState, HostRefusal};
 use super::secret::{Handle, Secret};
 use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::bindings::provider::tollgate::plugin::provider_types as wit;
-use crate::credential::{
+use tollgate_core::header_names::is_host_owned;
+use tollgate_credential::{
     ClientCertificate, Credential, MAX_CODE_BYTES, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER, MintError, MintErrorClass, Token,
 };
-use tollgate_core::header_names::is_host_owned;
 
 const MAX_WARNINGS: usize = 8;
 /// Fields of one credential, and bytes of all their values.

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::jwt::ExpectedJwt;
 use super::{DEFAULT_CASE_BUDGET, Error, TIMEOUT_CASE_BUDGET};
-use crate::credential::MintReason;
 use crate::provider::ProviderCluster;
+use tollgate_credential::MintReason;
 
 /// One case of a transcript. Its `Debug` shows no secret.
 #[derive(Deserialize, derive_more::Debug)]

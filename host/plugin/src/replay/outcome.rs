@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::case::Expected;
 use super::labels::SecretLabels;
-use crate::credential::{Credential, MintError};
+use tollgate_credential::{Credential, MintError};
 
 /// The credential or error of a case, without secrets.
 #[derive(Clone, Debug, Serialize)]

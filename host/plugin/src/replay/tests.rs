@@ -3,7 +3,7 @@ use serde_json::json;
 use super::case::TransportFailure;
 use super::fakes::Attempt;
 use super::*;
-use crate::credential::{Credential, MintError};
+use tollgate_credential::{Credential, MintError};
 
 fn single_case(yaml: &str) -> Case {
     let mut cases = parse(yaml).unwrap();
@@ -263,7 +263,7 @@ fn outcome_differences(expect: &str, minted: &Result<Credential, MintError>, war
 
 #[test]
 fn credentials_are_compared_with_the_case() {
-    let token = crate::credential::Token::parse("token-of-the-test".to_owned()).unwrap();
+    let token = tollgate_credential::Token::parse("token-of-the-test".to_owned()).unwrap();
     let minted = Ok(Credential {
         expires_at: Some("2026-01-02T04:04:05Z".parse().unwrap()),
         ..Credential::from_token(token)
@@ -323,7 +323,7 @@ fn errors_are_compared_with_the_case() {
         retry_after: Some(Duration::from_secs(7)),
         correlation: Some("r-1".to_owned()),
         ..MintError::new(
-            crate::credential::MintErrorClass::Retryable,
+            tollgate_credential::MintErrorClass::Retryable,
             "broker.503",
             "the broker is busy",
         )

@@ -12,7 +12,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use super::IndexedApplication;
 use crate::impersonate::Impersonation;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 /// The accounts by the server of their cluster.
 pub(super) type AccountsByServer = HashMap<String, Arc<AccountsByUsername>, FxBuildHasher>;

@@ -19,8 +19,8 @@ use super::{
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use crate::sync_windows::SyncWindows;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
-use tollgate_state::destination::{self, ClustersByProject, CompiledDestinations};
-use tollgate_state::{Application, Cluster, Destination, Project, Resources, ScopedObjects};
+use tollgate_objects::destination::{self, ClustersByProject, CompiledDestinations};
+use tollgate_objects::{Application, Cluster, Destination, Project, Resources, ScopedObjects};
 
 impl ApplicationIndex {
     /// Determines project, cluster and account of each Application of `resources`.

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::rego::parse_yaml;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_state::{ConfigMap, Project, Resources};
+use tollgate_objects::{ConfigMap, Project, Resources};
 
 const KEY: &str = "globalProjects";
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tollgate_state::{Project, ResourceRule, ResourceRules};
+use tollgate_objects::{Project, ResourceRule, ResourceRules};
 
 /// Appends the lists of `globals` to those of the project. Source namespaces, roles and the
 /// restriction to the project's own clusters stay those of the project.

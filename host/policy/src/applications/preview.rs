@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ApplicationIndex;
 use crate::impersonate::service_account::ImpersonationRules;
-use tollgate_state::{DestinationServiceAccount, Project, Resources};
+use tollgate_objects::{DestinationServiceAccount, Project, Resources};
 
 impl ApplicationIndex {
     /// The Applications of a project as they would be with these entries, and no others. `None` if

@@ -12,7 +12,7 @@ use super::global::GlobalProjects;
 use super::merge;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_state::{Project, Resources, ScopedObjects};
+use tollgate_objects::{Project, Resources, ScopedObjects};
 
 /// Every project, by name.
 #[derive(Clone, Debug, Default)]

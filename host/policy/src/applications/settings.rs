@@ -7,7 +7,7 @@
 use crate::impersonate::service_account::Fallback;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
-use tollgate_state::{ConfigMap, Resources, Text};
+use tollgate_objects::{ConfigMap, Resources, Text};
 
 /// Argo CD's own key: enables impersonation of service accounts if it is exactly `true`. Exactly
 /// `audit`, which Argo CD reads as off, only records what they would refuse.

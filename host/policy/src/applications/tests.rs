@@ -8,7 +8,7 @@ use crate::impersonate::service_account::{Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_state::{
+use tollgate_objects::{
     Application, Cluster, Destination, DestinationServiceAccount, InvalidObject, ObjectName, Project, ResourceRule,
     Resources, Text,
 };

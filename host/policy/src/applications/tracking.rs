@@ -9,7 +9,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use tollgate_state::{ConfigMap, ObjectName};
+use tollgate_objects::{ConfigMap, ObjectName};
 
 /// Annotation with the Application and the object itself: `app:group/Kind:namespace/name`.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Impersonation;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::destination;
+use tollgate_objects::destination;
 
 mod account;
 mod lint;

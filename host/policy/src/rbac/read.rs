@@ -12,7 +12,7 @@ use super::names::{OWN_RESOURCES, RESOURCES, actions};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
-use tollgate_state::{Project, Resources, Text};
+use tollgate_objects::{Project, Resources, Text};
 
 #[derive(Clone, Debug)]
 pub(super) struct Row {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::Pattern;
-use tollgate_state::ProjectRole;
+use tollgate_objects::ProjectRole;
 
 mod answers;
 mod in_project;
@@ -303,7 +303,7 @@ fn settings_come_from_the_configmap() {
         value: value.into(),
         location: Location::new("cm.yaml", 3),
     };
-    let mut resources = tollgate_state::Resources::default();
+    let mut resources = tollgate_objects::Resources::default();
     for (key, text) in [
         ("policy.csv", "p, a, applications, get, */*, allow"),
         ("policy.b.csv", "g, b, a"),

@@ -122,7 +122,7 @@ mod tests {
     use crate::rbac::{PolicySource, Rbac, RbacRequest};
     use tollgate_config::RbacSemantics;
     use tollgate_core::diagnostic::Location;
-    use tollgate_state::Text;
+    use tollgate_objects::Text;
 
     fn who_can(policy: &str, default_role: &str, semantics: RbacSemantics) -> WhoCan {
         let source = PolicySource {

@@ -155,7 +155,7 @@ impl ExtensionFacts {
 
     /// Adds the project that exists under the name in the request.
     #[must_use]
-    pub fn with_project(mut self, project: &tollgate_state::Project) -> Self {
+    pub fn with_project(mut self, project: &tollgate_objects::Project) -> Self {
         let destinations: Vec<Value> = project.destinations.iter().map(destination).collect();
         let namespaces = project.source_namespaces.iter().map(String::as_str);
         self.project = reusable_value([
@@ -168,20 +168,20 @@ impl ExtensionFacts {
 
     /// Adds the application that the request is about.
     #[must_use]
-    pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
+    pub fn with_application(mut self, application: &tollgate_objects::Application) -> Self {
         self.application = existing_application(application);
         self
     }
 
     /// Adds the canonical destination, and whether the project permits it.
     #[must_use]
-    pub fn with_destination(mut self, cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Self {
+    pub fn with_destination(mut self, cluster: &tollgate_objects::Cluster, namespace: &str, permitted: bool) -> Self {
         self.destination = permitted_destination(cluster, namespace, permitted);
         self
     }
 }
 
-fn existing_application(application: &tollgate_state::Application) -> Value {
+fn existing_application(application: &tollgate_objects::Application) -> Value {
     reusable_value([
         ("namespace", application.name.namespace.as_str().into()),
         ("name", application.name.name.as_str().into()),
@@ -191,7 +191,7 @@ fn existing_application(application: &tollgate_state::Application) -> Value {
     ])
 }
 
-fn permitted_destination(cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Value {
+fn permitted_destination(cluster: &tollgate_objects::Cluster, namespace: &str, permitted: bool) -> Value {
     reusable_value([
         ("name", cluster.name.as_str().into()),
         ("server", cluster.server.as_str().into()),
@@ -200,7 +200,7 @@ fn permitted_destination(cluster: &tollgate_state::Cluster, namespace: &str, per
     ])
 }
 
-fn destination(destination: &tollgate_state::Destination) -> Value {
+fn destination(destination: &tollgate_objects::Destination) -> Value {
     reusable_value([
         ("name", destination.name.as_str().into()),
         ("server", destination.server.as_str().into()),

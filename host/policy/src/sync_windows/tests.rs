@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::SyncWindows;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::{Application, Destination, ObjectName, SyncWindow};
+use tollgate_objects::{Application, Destination, ObjectName, SyncWindow};
 
 fn window(kind: &str, schedule: &str, duration: &str) -> SyncWindow {
     SyncWindow {

@@ -1,6 +1,6 @@
 use jsonwebtoken::{DecodingKey, Validation};
 use serde_json::Value;
-use tollgate_state::followed::Reread as _;
+use tollgate_runtime::followed::Reread as _;
 
 use super::*;
 

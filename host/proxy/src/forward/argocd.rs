@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::backend::{Backend, BuildError, target};
 use super::tls;
 use crate::headers::{RequestHeader, Responder, Upstream};
-use tollgate_state::extensions::ConnectionSpec;
-use tollgate_state::followed::AuthorityFile;
+use tollgate_objects::extensions::ConnectionSpec;
+use tollgate_runtime::followed::AuthorityFile;
 
 /// Unused HTTP/1.1 connections that are kept. A browser's page alone takes several at once.
 const MAX_IDLE_CONNECTIONS: usize = 200;

@@ -26,8 +26,8 @@ use super::resolver::Resolver;
 use super::{Body, tls};
 use crate::headers::{HeldValue, RequestHeader, Responder, Upstream};
 use tollgate_agent::connections::{AgentClient, AgentSender, RequestError};
-use tollgate_plugin::certificates;
-use tollgate_state::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
+use tollgate_objects::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
+use tollgate_runtime::certificates;
 
 /// Bytes of one HTTP/2 stream a backend may send before the client reads them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;

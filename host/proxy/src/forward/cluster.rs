@@ -12,10 +12,10 @@ use super::backend::{Backend, BuildError, target};
 use super::tls;
 use crate::headers::{RequestHeader, Upstream};
 use tollgate_agent::AgentClient;
-use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::{ClientCertificate, Credential, same_certificate};
-use tollgate_state::ClusterTls;
-use tollgate_state::extensions::ConnectionSpec;
+use tollgate_credential::cache::Lease;
+use tollgate_credential::{ClientCertificate, Credential, same_certificate};
+use tollgate_objects::ClusterTls;
+use tollgate_objects::extensions::ConnectionSpec;
 
 /// Longest wait for a connection to a cluster, which may be far away.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -132,9 +132,9 @@ mod tests {
     use secrecy::SecretString;
 
     use super::ClusterBackend;
-    use tollgate_plugin::credential::cache::Lease;
-    use tollgate_plugin::credential::{ClientCertificate, Credential, Token};
-    use tollgate_state::{ClusterTls, TlsVerification};
+    use tollgate_credential::cache::Lease;
+    use tollgate_credential::{ClientCertificate, Credential, Token};
+    use tollgate_objects::{ClusterTls, TlsVerification};
 
     fn lease(generation: u64, certificate: Option<ClientCertificate>) -> Lease {
         let token = Token::parse("t0ken".to_owned()).unwrap();

@@ -94,7 +94,7 @@ mod tests {
     use super::super::backend::Backend;
     use super::{MAX_EXCHANGES_PER_CLIENT, Ordering};
     use crate::forward::ClusterBackend;
-    use tollgate_state::{ClusterTls, TlsVerification};
+    use tollgate_objects::{ClusterTls, TlsVerification};
 
     fn backend() -> std::sync::Arc<Backend> {
         let tls = ClusterTls {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use tollgate_state::extensions::LimitSpec;
+use tollgate_objects::extensions::LimitSpec;
 
 /// Tables of persons, so that few callers wait for the same lock.
 const SHARDS: usize = 16;

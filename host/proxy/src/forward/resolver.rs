@@ -28,7 +28,7 @@ impl Service<Name> for Resolver {
 
 #[cfg(not(test))]
 async fn lookup(host: &str) -> io::Result<Vec<SocketAddr>> {
-    tollgate_state::name_lookup::lookup(host, 0).await
+    tollgate_runtime::name_lookup::lookup(host, 0).await
 }
 
 /// In unit tests, every Service of a cluster is on this machine, and clocks may be paused.

@@ -143,7 +143,7 @@ async fn the_idle_timeout_before_the_head_is_408() {
 #[tokio::test]
 async fn the_total_timeout_before_the_head_is_504() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
-    let edit = |spec: &mut tollgate_state::extensions::ExtensionSpec| {
+    let edit = |spec: &mut tollgate_objects::extensions::ExtensionSpec| {
         spec.timeouts.idle = Some(Duration::from_secs(60));
         spec.timeouts.total = Some(SHORT);
     };
@@ -264,7 +264,7 @@ async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
 
 #[test]
 fn invalid_backend_settings_are_refused() {
-    let build = |url: &str, edit: &dyn Fn(&mut tollgate_state::extensions::ExtensionSpec)| {
+    let build = |url: &str, edit: &dyn Fn(&mut tollgate_objects::extensions::ExtensionSpec)| {
         let mut spec = spec("metrics", url);
         edit(&mut spec);
         Backend::build(&spec, &spec.services[0])

@@ -14,11 +14,11 @@ use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::backend::TlsIdentity;
-use tollgate_plugin::certificates::{Error, certificates, roots_from_pem, system_roots};
-use tollgate_plugin::credential::ClientCertificate;
-use tollgate_state::extensions::TlsSpec;
-use tollgate_state::followed::AuthorityFile;
-use tollgate_state::{ClusterTls, TlsVerification};
+use tollgate_credential::ClientCertificate;
+use tollgate_objects::extensions::TlsSpec;
+use tollgate_objects::{ClusterTls, TlsVerification};
+use tollgate_runtime::certificates::{Error, certificates, roots_from_pem, system_roots};
+use tollgate_runtime::followed::AuthorityFile;
 
 /// A client configuration without ALPN; the connector adds it.
 pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {

@@ -22,7 +22,7 @@ use crate::headers::{HeldValue, Upstream, clean_response};
 use crate::server::Client;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::{EndSignal, TunnelTraffic};
-use tollgate_state::extensions::TimeoutSpec;
+use tollgate_objects::extensions::TimeoutSpec;
 
 /// Longest life of a tunnel when none is configured.
 const LIFETIME: Duration = Duration::from_hours(24);

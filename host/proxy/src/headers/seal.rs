@@ -24,8 +24,8 @@ use super::{Error, kubernetes};
 use crate::server::Client;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::upgrade::Protocol;
+use tollgate_credential::{Credential, sensitive_header_value};
 use tollgate_identity::sessions::EndSignal;
-use tollgate_plugin::credential::{Credential, sensitive_header_value};
 use tollgate_policy::impersonate::Impersonation;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");

@@ -13,8 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
 use crate::record::Record;
 use crate::server::HandshakeFailure;
-use tollgate_state::source::WatchAge;
-use tollgate_state::{followed, name_lookup};
+use tollgate_objects::WatchAge;
+use tollgate_runtime::{followed, name_lookup};
 
 /// Bounds of times that should be short, in seconds.
 const SHORT: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::{CheckRecord, Outcome, Record};
 use tollgate_identity::authenticate::Principal;
-use tollgate_state::{Cluster, ObjectName};
+use tollgate_objects::{Cluster, ObjectName};
 
 impl Record {
     /// Returns the record for the caller, without what only operators may know.

@@ -9,8 +9,8 @@ use super::trace::trace_id;
 use super::{LeftOut, MAX_INPUT_BYTES, MAX_INPUTS, Outcome, PolicyInputError, PolicyInputSource, Recorder};
 use crate::metrics::Metrics;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_objects::Cluster;
 use tollgate_policy::rego::Front;
-use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
     Recorder::start(keep, None, Arc::new(Metrics::default()), None).unwrap()

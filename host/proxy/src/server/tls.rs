@@ -19,8 +19,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio_rustls::TlsAcceptor;
 
 use tollgate_core::diagnostic::with_causes;
-use tollgate_state::certificate;
-use tollgate_state::followed::Reread;
+use tollgate_runtime::certificates;
+use tollgate_runtime::followed::Reread;
 
 /// Why certificate files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -234,13 +234,13 @@ impl Certificates {
 
     /// The last second of validity of the certificate that clients see, since the Unix epoch.
     pub fn end(&self) -> Option<u64> {
-        certificate::end(self.current.0.load().cert.first()?)
+        certificates::end(self.current.0.load().cert.first()?)
     }
 
     /// As [`Certificates::end`], of the authority of clients that ends first.
     pub fn authority_end(&self) -> Option<u64> {
         let authorities = self.clients.as_ref()?.authorities.load();
-        authorities.iter().filter_map(certificate::end).min()
+        authorities.iter().filter_map(certificates::end).min()
     }
 
     pub(super) fn acceptor(&self) -> Arc<TlsAcceptor> {

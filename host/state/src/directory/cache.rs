@@ -15,11 +15,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::FileOverlay;
 use super::walk::{self, FoundFile};
-use crate::Resources;
-use crate::decode::last_known_good::DecodedInput;
-use crate::decode::load::LoadHistory;
-use crate::decode::read::{reuse_equal, unreadable};
 use tollgate_core::diagnostic::Loaded;
+use tollgate_objects::Resources;
+use tollgate_objects::decode::last_known_good::DecodedInput;
+use tollgate_objects::decode::load::LoadHistory;
+use tollgate_objects::decode::read::{reuse_equal, unreadable};
+use tollgate_objects::decode::read_file;
 
 /// A file written within this time before it was read may have been written again since, without a
 /// trace in its times: FAT has a resolution of two seconds.
@@ -111,7 +112,7 @@ impl FolderCache {
             let name = Arc::from(path.display().to_string());
             decoded.push(DecodedInput {
                 file: Some(Arc::from(*path)),
-                items: super::read(text, (name, &inside), namespace).into(),
+                items: read_file(text, (name, &inside), namespace).into(),
             });
         }
         self.files = files;
@@ -152,7 +153,7 @@ fn file(
             ..old.clone()
         });
     }
-    let mut items = super::read(&text, (name, &inside), namespace);
+    let mut items = read_file(&text, (name, &inside), namespace);
     if let Some(old) = &old {
         reuse_equal(&mut items, &old.decoded.items);
     }

@@ -4,8 +4,12 @@ use std::path::Path;
 
 use secrecy::ExposeSecret;
 
-use super::{load, load_text};
-use crate::{ObjectName, Resources, SyncWindow};
+use super::load;
+use tollgate_objects::decode::load_text;
+use tollgate_objects::{ObjectName, Resources, SyncWindow};
+
+mod agents;
+mod last_known_good;
 
 fn good(folder: &Path) -> Resources {
     let loaded = load(folder, "argocd");
@@ -570,4 +574,29 @@ fn a_project_of_exclusions_alone_is_warned_about() {
     ] {
         assert_eq!(of(spec), Vec::<String>::new(), "{spec}");
     }
+}
+
+#[test]
+fn the_sample_folder_configures_two_extensions_without_findings() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/state/good");
+    let resources = load(&folder, "argocd").value.unwrap();
+    let tollgate_core::diagnostic::Loaded { value, diagnostics } = tollgate_objects::extensions::parse(&resources);
+    assert!(diagnostics.is_empty(), "{diagnostics:#?}");
+    let specs = value.unwrap();
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, ["metrics", "rollouts"]);
+    assert_eq!(specs[0].services[0].headers[0].1, "s3cret");
+    assert_eq!(specs[0].services[0].url.path(), "/api");
+    assert!(specs[0].location.file.ends_with("argocd-cm.yaml"));
+    assert_eq!(specs[0].location.line, 12);
+    assert_eq!(specs[1].services[1].location.line, 35);
+    let prod = resources
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == "prod")
+        .unwrap();
+    assert_eq!(
+        specs[1].service_for(prod).unwrap().url.host_str(),
+        Some("rollouts.prod.example.com")
+    );
 }

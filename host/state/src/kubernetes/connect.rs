@@ -12,9 +12,9 @@ use kube::{Client, Config};
 
 use super::error_text::{describe_client_error, describe_kubeconfig_error, short};
 use super::kinds::WATCH_SECONDS;
-use crate::certificate;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::with_causes;
+use tollgate_runtime::certificates;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -83,7 +83,7 @@ pub(super) fn certificate_end(config: &Config) -> Option<u64> {
         (None, Some(file)) => std::fs::read(file).ok()?,
         (None, None) => return None,
     };
-    certificate::end_of_pem(&pem)
+    certificates::end_of_pem(&pem)
 }
 
 #[cfg(test)]

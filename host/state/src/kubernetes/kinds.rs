@@ -4,8 +4,8 @@
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 
-use crate::decode::read::ObjectKind;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
+use tollgate_objects::decode::read::ObjectKind;
 
 /// Seconds that one watch call lasts. A connection that died silently is noticed after at most this
 /// time, and resuming costs the server almost nothing.

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::decode::LAST_APPLIED;
+use tollgate_objects::decode::LAST_APPLIED;
 
 /// The deepest nesting that is read. An API server stores up to 10,000 levels where a definition
 /// preserves unknown fields, and `serde_json` fails at 128, of which a list takes two.

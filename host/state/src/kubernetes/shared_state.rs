@@ -15,12 +15,11 @@ use super::kinds::{WatchRequirement, WatchSpec, watch_specs};
 use super::object::Object;
 use super::watch_failure::WatchFailure;
 use super::watch_store::{WatchState, WatchStore, name_of};
-use crate::ObjectName;
-use crate::application_set_status::{ApplicationSetStatus, ApplicationSetStatuses};
-use crate::decode::read::{DecodedItem, ObjectKind};
-use crate::source::WatchAge;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_objects::decode::read::{DecodedItem, ObjectKind};
+use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses};
+use tollgate_objects::{ObjectName, WatchAge};
 
 pub(super) struct SharedState {
     namespace: String,
@@ -300,9 +299,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::SharedState;
-    use crate::decode::read::ObjectKind;
     use crate::kubernetes::object::Object;
     use tollgate_config::KubernetesState;
+    use tollgate_objects::decode::read::ObjectKind;
 
     fn set(name: &str, version: &str, status: &Value) -> Object<true> {
         let object = json!({
@@ -326,9 +325,10 @@ mod tests {
             let changed = (statuses.has_changed().unwrap(), count.has_changed().unwrap());
             count.mark_unchanged();
             let now = statuses.borrow_and_update().clone();
-            let of = |(name, one): (&crate::ObjectName, &std::sync::Arc<super::ApplicationSetStatus>)| {
-                (name.name.clone(), one.resource_version.clone(), one.status.clone())
-            };
+            let of = |(name, one): (
+                &tollgate_objects::ObjectName,
+                &std::sync::Arc<super::ApplicationSetStatus>,
+            )| { (name.name.clone(), one.resource_version.clone(), one.status.clone()) };
             (changed, now.iter().map(of).collect::<Vec<_>>())
         };
         let one = |version: &str, status: Value| ("a".to_owned(), version.to_owned(), status);

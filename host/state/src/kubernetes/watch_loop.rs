@@ -24,9 +24,9 @@ use super::kinds::WatchSpec;
 use super::object::Object;
 use super::shared_state::SharedState;
 use super::watch_failure::WatchFailure;
-use crate::decode::read::ObjectKind;
 use crate::watch::{FileEvents, Timing, Watch, watch};
 use tollgate_config::KubernetesState;
+use tollgate_objects::decode::read::ObjectKind;
 
 /// Time between two attempts to read the settings' files.
 const CONNECT_RETRY: Duration = Duration::from_secs(2);

@@ -7,16 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kube::runtime::watcher::Event;
-use serde_json::{Map, Value};
 
 use super::kinds::{WatchRequirement, WatchSpec};
 use super::object::{MAX_DEPTH, Object};
 use super::watch_failure::{FailureClass, WatchFailure};
-use crate::ObjectName;
-use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
-use crate::fields::{Fields, Findings, SourceMap};
-use crate::source::WatchAge;
-use tollgate_core::yaml;
+use tollgate_objects::decode::read::{DecodedItem, ObjectKind, is_unchanged, read_object, reuse_equal};
+use tollgate_objects::{ObjectName, WatchAge};
 
 #[derive(Debug)]
 pub(super) struct WatchStore {
@@ -185,69 +181,12 @@ pub(super) fn name_of<const WHOLE: bool>(object: &Object<WHOLE>) -> ObjectName {
     }
 }
 
-/// Whether an Application, an ApplicationSet, a project or a Secret decoded to the same as before. Argo CD
-/// writes the status of Applications and ApplicationSets all the time, and the status does not
-/// matter here.
-fn is_unchanged(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
-    let ([DecodedItem::Object(new)], [DecodedItem::Object(old)]) = (new, old) else {
-        return false;
-    };
-    let same = match (&new.content, &old.content) {
-        (ObjectContent::Application(new), ObjectContent::Application(old)) => Arc::ptr_eq(new, old),
-        (ObjectContent::Project(new), ObjectContent::Project(old)) => Arc::ptr_eq(new, old),
-        (ObjectContent::ApplicationSet(new), ObjectContent::ApplicationSet(old)) => is_same_set(new, old),
-        // What a Secret says of a cluster or repository includes its annotations and its version.
-        (
-            ObjectContent::Secret {
-                secret: new,
-                cluster: None,
-                repository: None,
-            },
-            ObjectContent::Secret {
-                secret: old,
-                cluster: None,
-                repository: None,
-            },
-        ) => Arc::ptr_eq(new, old),
-        (ObjectContent::Unused, ObjectContent::Unused) => true,
-        _ => false,
-    };
-    same && new.findings == old.findings
-}
-
-/// Whether two states of an ApplicationSet differ at most in what a write of its status changes.
-fn is_same_set(new: &Value, old: &Value) -> bool {
-    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
-        return new == old;
-    };
-    compared_fields(new).eq(compared_fields(old)) && compared_metadata(new).eq(compared_metadata(old))
-}
-
-fn compared_fields(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    set.iter()
-        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
-}
-
-fn compared_metadata(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    let metadata = set.get("metadata").and_then(Value::as_object);
-    let members = metadata.into_iter().flatten();
-    members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
-}
-
 fn read<const WHOLE: bool>(kind: ObjectKind, object: &Object<WHOLE>, namespace: &str) -> Vec<DecodedItem> {
     let name = name_of(object);
     let file = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
-    let source = SourceMap::file(Arc::from(file.as_str()));
-    let node = yaml::from_json(&object.value);
-    let decoder = ObjectDecoder::new(namespace);
-    let findings = Findings::default();
-    if let Some(fields) = Fields::open(&node, &source, &findings) {
-        let too_deep = || format!("it is nested too deeply, at most {MAX_DEPTH} levels are read");
-        let defect = object.is_truncated.then(too_deep);
-        decoder.decode_object(&fields, kind, defect.as_deref());
-    }
-    findings.take().into_iter().for_each(|finding| decoder.report(finding));
-    decoder.finish()
+    let too_deep = || format!("it is nested too deeply, at most {MAX_DEPTH} levels are read");
+    let defect = object.is_truncated.then(too_deep);
+    read_object(kind, &object.value, Arc::from(file), namespace, defect.as_deref())
 }
 
 #[cfg(test)]

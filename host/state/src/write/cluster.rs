@@ -21,8 +21,8 @@ use super::{
     Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer, name_and_owners, set_version,
     strip_server_metadata,
 };
-use crate::ObjectName;
 use tollgate_core::diagnostic::one_line;
+use tollgate_objects::ObjectName;
 
 mod batch;
 

@@ -19,11 +19,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use super::cluster::MANAGER;
-use crate::decode::{CREDENTIAL_LABEL, CREDENTIAL_TYPE, LAST_APPLIED, TYPE_LABEL};
-use crate::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
-use crate::{ObjectName, kubernetes};
+use crate::kubernetes;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::one_line;
+use tollgate_objects::ObjectName;
+use tollgate_objects::decode::{CREDENTIAL_LABEL, CREDENTIAL_TYPE, LAST_APPLIED, TYPE_LABEL};
+use tollgate_objects::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::batch::Write;
 use super::edit::{self, ObjectPosition};
@@ -18,8 +17,9 @@ use super::{
     Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, documents, set_version, strip_server_metadata,
 };
 use crate::directory::{self, FileOverlay};
-use crate::{InvalidObject, ObjectName};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_objects::decode::version_of;
+use tollgate_objects::{InvalidObject, ObjectName};
 
 mod batch;
 mod journal;
@@ -295,9 +295,7 @@ fn unversioned(wanted: &Value, found: &LocatedObject) -> Result<Value, Error> {
 
 /// The version of a file's text: a digest of its bytes.
 pub(crate) fn version(bytes: &[u8]) -> ResourceVersion {
-    let digest = Sha256::digest(bytes);
-    let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    ResourceVersion::new(&text)
+    ResourceVersion::new(&version_of(bytes))
 }
 
 /// SECURITY: a link leads out of the folder, or to a file that is replaced together with its whole

@@ -1,46 +1,10 @@
-//! Converts YAML trees to JSON, compares JSON values, and writes JSON as YAML.
+//! Compares JSON values, and writes JSON as YAML.
 //!
 //! Invariant: the YAML that is written is read back as the same value.
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Number, Value};
-
-use tollgate_core::yaml::{Content, Node, Scalar, ScalarType};
-
-pub(crate) fn json(node: &Node) -> Value {
-    match &node.content {
-        Content::Scalar(scalar) => match scalar.scalar_type() {
-            ScalarType::Null => Value::Null,
-            ScalarType::Boolean(value) => Value::Bool(value),
-            ScalarType::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),
-            ScalarType::Text => Value::String(scalar.text.to_string()),
-        },
-        Content::Sequence(items) => Value::Array(items.iter().map(|item| json(item)).collect()),
-        Content::Mapping(entries) => {
-            let entries = entries.iter().map(|entry| (entry.key.to_string(), json(&entry.value)));
-            Value::Object(entries.collect())
-        }
-    }
-}
-
-/// A scalar as a JSON number. Numbers without a JSON form (`.inf`) stay text.
-fn number(scalar: &Scalar) -> Option<Number> {
-    let text = &*scalar.text;
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let whole = match (digits.strip_prefix("0x"), digits.strip_prefix("0o")) {
-        (Some(digits), _) => i64::from_str_radix(digits, 16).ok(),
-        (_, Some(digits)) => i64::from_str_radix(digits, 8).ok(),
-        (None, None) => digits.parse().ok(),
-    };
-    let large = || digits.parse::<u64>().ok().filter(|_| sign > 0);
-    let whole = whole.map(|whole| Number::from(sign * whole));
-    let whole = whole.or_else(|| large().map(Number::from));
-    whole.or_else(|| Number::from_f64(text.parse().ok()?))
-}
+use serde_json::{Map, Value};
 
 /// The JSON merge patch that turns `old` into `new`; lists are replaced whole. `None` when they are
 /// equal.
@@ -227,8 +191,9 @@ fn is_plain(text: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Quotes, YamlEmitter, json as meaning, merge_patch};
+    use super::{Quotes, YamlEmitter, merge_patch};
     use tollgate_core::yaml;
+    use tollgate_core::yaml::to_json as meaning;
 
     fn read(text: &str) -> Value {
         let parsed = yaml::parse(text);

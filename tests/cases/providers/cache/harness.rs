@@ -11,11 +11,11 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tollgate_plugin::credential::cache::backoff::Jitter;
-use tollgate_plugin::credential::cache::clock::{Clock, Moment};
-use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
-use tollgate_plugin::credential::cache::{CredentialCache, Settings, Slot};
-use tollgate_plugin::credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
+use tollgate_credential::cache::backoff::Jitter;
+use tollgate_credential::cache::clock::{Clock, Moment};
+use tollgate_credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
+use tollgate_credential::cache::{CredentialCache, Settings, Slot};
+use tollgate_credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 
 /// Result of the provider's next mint.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
+use tollgate_credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 
 use super::harness::{Harness, MintResult};
 use crate::suite::same;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tollgate_plugin::credential::cache::Slot;
-use tollgate_plugin::credential::is_unauthorized;
+use tollgate_credential::cache::Slot;
+use tollgate_credential::is_unauthorized;
 
 use super::harness::{Harness, MintResult, later, parse_result, settle};
 use crate::suite::same;

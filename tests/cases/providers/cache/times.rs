@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use tollgate_plugin::credential::MintErrorClass;
-use tollgate_plugin::credential::cache::{Error, Slot};
+use tollgate_credential::MintErrorClass;
+use tollgate_credential::cache::{Error, Slot};
 
 use super::harness::{Harness, MintResult, later, parse_result, settle};
 use super::keys::Inputs;

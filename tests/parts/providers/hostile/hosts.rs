@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::json;
-use tollgate_plugin::credential::MintErrorClass::Config;
+use tollgate_credential::MintErrorClass::Config;
 
 use super::{Fixture, always, answers, case, check, observed};
 use test_support::providers::{PUBLIC, Reply, Script};

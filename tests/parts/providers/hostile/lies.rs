@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use tollgate_plugin::credential::MintErrorClass::{Config, Permanent, Retryable};
+use tollgate_credential::MintErrorClass::{Config, Permanent, Retryable};
 
 use super::{Fixture, always, case, check, observed};
 

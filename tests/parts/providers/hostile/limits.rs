@@ -1,7 +1,7 @@
 //! Attempts to use more than a call's budget.
 
 use serde_json::json;
-use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
+use tollgate_credential::MintErrorClass::{Config, Permanent};
 
 use super::{Fixture, case, check, observed};
 
@@ -80,8 +80,8 @@ async fn a_call_is_stopped_at_its_budget() {
 async fn an_attack_does_not_affect_concurrent_mints() {
     let fixture = Fixture::new().await;
     let looping = fixture.source("loops", &json!({"attack": "exhaust-loop"}));
-    let request = tollgate_plugin::credential::MintRequest {
-        reason: tollgate_plugin::credential::MintReason::Initial,
+    let request = tollgate_credential::MintRequest {
+        reason: tollgate_credential::MintReason::Initial,
         previous_expiry: None,
         budget: std::time::Duration::from_secs(10),
     };

@@ -2,8 +2,8 @@
 
 use secrecy::SecretString;
 use serde_json::json;
-use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
-use tollgate_plugin::credential::{Mint as _, MintReason};
+use tollgate_credential::MintErrorClass::{Config, Permanent};
+use tollgate_credential::{Mint as _, MintReason};
 
 use super::{BOUND, Fixture, always, case, check, observed};
 

@@ -1,7 +1,7 @@
 //! Attempts to send secrets to other hosts, to read them, and to return them as credentials.
 
 use serde_json::{Value, json};
-use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
+use tollgate_credential::MintErrorClass::{Config, Permanent};
 
 use super::{BOUND, DIGITS, Fixture, MINTED, SHARED, always, answers, case, check, observed};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate_plugin::credential::MintErrorClass;
+use tollgate_credential::MintErrorClass;
 
 use super::{BOTH, Fixture, answer, granted, json_answer};
 use test_support::providers::Reply;

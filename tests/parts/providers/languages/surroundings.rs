@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::json;
-use tollgate_plugin::credential::{Mint as _, MintErrorClass};
+use tollgate_credential::{Mint as _, MintErrorClass};
 
 use super::{Fixture, mint};
 

@@ -3,11 +3,11 @@ use std::sync::Arc;
 use super::{Deployments, check_impersonation, listed};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
+use tollgate_objects::{ConfigMap, Text};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::directory::DirectorySource;
 use tollgate_state::source::Source as _;
-use tollgate_state::{ConfigMap, Text};
 
 const SERVER: &str = "https://prod.example";
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Join;
 use tollgate_core::agent::parse_hex;
-use tollgate_state::ClusterConfig;
+use tollgate_objects::ClusterConfig;
 
 #[derive(Debug, Parser)]
 struct Command {
@@ -52,7 +52,7 @@ fn the_gateway_gets_only_the_hash_of_the_token() {
     assert_eq!(parse_hex(sha256), Some(hash));
     assert!(matches!(
         ClusterConfig::parse(config).auth,
-        tollgate_state::ClusterAuth::Agent(_)
+        tollgate_objects::ClusterAuth::Agent(_)
     ));
     assert_eq!(secret["stringData"]["server"], "https://prod.clusters.invalid");
 }

@@ -14,9 +14,10 @@ use tollgate_cluster::self_check::accounts::{NeededAccounts, by_cluster};
 use tollgate_cluster::self_check::manifest::Subject;
 use tollgate_cluster::self_check::manifest::applications::{AccountsByNamespace, ExistenceCheck, classic, constrained};
 use tollgate_config::raw;
+use tollgate_objects::Cluster;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED_NAMESPACES, ServiceAccountName};
-use tollgate_state::{Cluster, source};
+use tollgate_state::source;
 
 const HEADER: &str = "\
 # Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the

@@ -13,12 +13,12 @@ use tokio::runtime::Handle;
 use super::super::{CLUSTER_WEIGHT, Discovery, LIMITS, Limits};
 use super::fake_cluster::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
 use super::{find, unavailable, unknown};
+use tollgate_credential::cache::clock::SystemClock;
+use tollgate_credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
+use tollgate_credential::cache::{CredentialCache, Settings};
+use tollgate_credential::{Credential, Mint, MintError, MintRequest, Token};
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::clock::SystemClock;
-use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
-use tollgate_plugin::credential::cache::{CredentialCache, Settings};
-use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};
-use tollgate_plugin::credential::{Credential, Mint, MintError, MintRequest, Token};
+use tollgate_plugin::credential_source::{CredentialSource, MintedCredential};
 
 const GROUPS: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[
   {"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}},
@@ -227,7 +227,7 @@ async fn an_unreachable_cluster_or_missing_credential_is_an_error() {
     );
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
     assert!(found.starts_with(&unavailable("it cannot be reached: ")), "{found}");
-    let error = MintError::new(tollgate_plugin::credential::MintErrorClass::Denied, "a", "b");
+    let error = MintError::new(tollgate_credential::MintErrorClass::Denied, "a", "b");
     let access = fake.access_with(CredentialSource::Unusable(error));
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
     assert!(

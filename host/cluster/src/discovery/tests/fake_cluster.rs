@@ -12,9 +12,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::ClusterAccess;
-use tollgate_plugin::credential::Credential;
-use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::source::CredentialSource;
+use tollgate_credential::Credential;
+use tollgate_credential::cache::Lease;
+use tollgate_plugin::credential_source::CredentialSource;
 
 pub(super) const AGGREGATED_APPS: &str = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
   {"metadata":{"name":"apps"},"versions":[{"version":"v1","freshness":"Current","resources":[

@@ -19,12 +19,12 @@ use crate::applicationsets::permit::{annotated_projects, is_templated, or_defaul
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;
 use tollgate_identity::authenticate::{DeployedBy, Principal};
+use tollgate_objects::Application;
+use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::AccountSource;
 use tollgate_proxy::record::OpenRecord;
-use tollgate_state::Application;
-use tollgate_state::destination::IN_CLUSTER_SERVER;
 use tollgate_state::write::WritableKind;
 
 /// How long an Application that is named, and not known yet, is waited for: a snapshot follows a write

@@ -2,10 +2,10 @@
 
 use crate::applications::permit::evaluator::DenyReason;
 use tollgate_core::diagnostic::one_line;
+use tollgate_objects::destination;
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account;
 use tollgate_policy::rego;
-use tollgate_state::destination;
 
 const GATEWAY_REFUSED: &str = "no service account acts for the application, and the gateway does not act in its own \
                                name (`applications.gatewayIdentity`)";

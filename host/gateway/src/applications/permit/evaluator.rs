@@ -15,6 +15,7 @@ use tollgate_config::{GatewayIdentity, ImpersonationMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::glob::redact_credentials;
 use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
+use tollgate_objects::{Cluster, ObjectName, Project, destination};
 use tollgate_policy::application_request::{ActingIdentity, ExtraPermission};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate;
@@ -23,7 +24,6 @@ use tollgate_policy::rbac::{Rbac, RbacRequest, object_name};
 use tollgate_policy::rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
 use tollgate_policy::sync_windows::ApplicableWindows;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 /// Size of the cache in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
+use tollgate_objects::{Cluster, Project, destination};
 use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
-use tollgate_state::{Cluster, Project, destination};
 
 mod cache;
 mod lists;

@@ -17,6 +17,8 @@ use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_objects::ObjectName;
+use tollgate_objects::decode;
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -25,7 +27,6 @@ use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
-use tollgate_state::{ObjectName, directory};
 
 mod decide;
 mod enters;
@@ -60,7 +61,7 @@ impl Fixture {
     }
 
     fn with_rules(mode: ImpersonationMode, rules: &str) -> Self {
-        let loaded = directory::load_text(STATE, "state.yaml", "argocd");
+        let loaded = decode::load_text(STATE, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         let source = PolicySource::from_resources(&resources, tollgate_config::RbacSemantics::Argocd);
         let rbac = Rbac::compile(&source.value.unwrap()).value.unwrap();

@@ -9,9 +9,10 @@ use tollgate_applicationset::plan::{
     Action, Owner, Plan, PlanProblem, PlannedChange, StoredState, with_owner_reference, without_owner_reference,
 };
 use tollgate_identity::clock::Clock;
+use tollgate_objects::ObjectName;
+use tollgate_state::directory;
 use tollgate_state::write::batch::Propagation;
 use tollgate_state::write::{self, FolderWriter, WritableKind, Writer};
-use tollgate_state::{ObjectName, directory};
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
 

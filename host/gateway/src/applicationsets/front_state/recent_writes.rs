@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::applicationsets::permit::OwnedApplication;
 use tollgate_applicationset::plan::is_equivalent;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 const MAX_RECENT_WRITES: usize = 64;
 
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::RecentWrites;
-    use tollgate_state::ObjectName;
+    use tollgate_objects::ObjectName;
 
     fn set(version: &str) -> Arc<Value> {
         Arc::new(json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": {"project": version}}}}))

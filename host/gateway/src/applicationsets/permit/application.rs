@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
+use tollgate_objects::{Destination, Resources};
 use tollgate_policy::applications::Projects;
-use tollgate_state::{Destination, Resources};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ApplicationFields<'a> {

@@ -12,8 +12,8 @@ use crate::applicationsets::permit::inherited::SELF_CONTAINED;
 use crate::applicationsets::permit::{LaterApplications, SetAuthorizer, SetRequest};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::template::{Nondeterminism, nondeterminism};
+use tollgate_objects::ObjectName;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::ObjectName;
 
 const PROJECT: &str = "spec.template.spec.project";
 

@@ -22,8 +22,8 @@ use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::placement::PlacementChecker;
 use tollgate_applicationset::DeniedResource;
 use tollgate_core::dns::is_subdomain;
+use tollgate_objects::ObjectName;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::ObjectName;
 
 const RESOURCE: &str = "applications";
 
@@ -244,7 +244,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{OtherRevisions, WrittenApplication};
-    use tollgate_state::ObjectName;
+    use tollgate_objects::ObjectName;
 
     fn actions(before: &Value, after: &Value) -> Vec<String> {
         actions_with(OtherRevisions::Sync, before, after)

@@ -8,8 +8,8 @@ use std::fmt;
 use http::StatusCode;
 
 use tollgate_applicationset::Denial;
+use tollgate_objects::ObjectName;
 use tollgate_policy::rego;
-use tollgate_state::ObjectName;
 
 /// Most refusals that one response lists.
 pub(crate) const MAX_REFUSALS: usize = 100;

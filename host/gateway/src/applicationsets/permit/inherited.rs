@@ -21,9 +21,9 @@ use crate::applicationsets::permit::permissions::{HIDDEN_SET, is_templated, or_d
 use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
+use tollgate_objects::{Application, ObjectName};
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
-use tollgate_state::{Application, ObjectName};
 
 const RESOURCE: &str = "applications";
 /// Stands for every project and every name.

@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::application::ApplicationFields;
 use crate::applicationsets::permit::finding::Finding;
 use tollgate_core::glob::{redact_credentials, source_permitted};
+use tollgate_objects::destination::{self, CompiledDestinations};
+use tollgate_objects::{Cluster, Destination, Project, Resources};
 use tollgate_policy::applications::{Projects, is_app_namespace_permitted};
 use tollgate_policy::rego::{CheckedFact, PlacementChecks};
-use tollgate_state::destination::{self, CompiledDestinations};
-use tollgate_state::{Cluster, Destination, Project, Resources};
 
 /// A fact for the policy, and the finding that refuses, if any.
 #[derive(Clone, Debug)]

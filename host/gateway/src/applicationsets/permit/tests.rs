@@ -15,11 +15,12 @@ use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy,
 use tollgate_config::GenerationLimits;
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GitCache, GitLimits};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_objects::decode;
+use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
 use tollgate_state::write::batch::Propagation;
-use tollgate_state::{ObjectName, Resources, directory};
 
 mod argocd;
 mod determinism;
@@ -67,7 +68,7 @@ impl Fixture {
     }
 
     fn of(state: &str) -> Self {
-        let loaded = directory::load_text(state, "state.yaml", "argocd");
+        let loaded = decode::load_text(state, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         let source = PolicySource::from_resources(&resources, tollgate_config::RbacSemantics::Argocd);
         Self {

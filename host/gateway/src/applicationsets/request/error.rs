@@ -14,8 +14,9 @@ use crate::applicationsets::{apply, permit};
 use crate::platform::api;
 use crate::projects::update;
 use tollgate_applicationset::{Denial, Exceeded, decode, generate, schema, selector};
+use tollgate_objects::ObjectName;
+use tollgate_state::write;
 use tollgate_state::write::WritableKind;
-use tollgate_state::{ObjectName, write};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

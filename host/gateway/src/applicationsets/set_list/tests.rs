@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{SetList, owned_applications};
 use crate::applicationsets::permit::{OwnedApplication, is_templated, project_text};
-use tollgate_state::{ObjectName, Resources, directory};
+use tollgate_objects::decode;
+use tollgate_objects::{ObjectName, Resources};
 
 fn needs_owned(set: &Value) -> bool {
     is_templated(project_text(set))
@@ -42,7 +43,7 @@ fn load(objects: &[Value]) -> Resources {
     let text = objects
         .iter()
         .fold(config.to_owned(), |text, object| format!("{text}---\n{object}\n"));
-    directory::load_text(&text, "state.yaml", "argocd").value.unwrap()
+    decode::load_text(&text, "state.yaml", "argocd").value.unwrap()
 }
 
 fn name(text: &str) -> ObjectName {

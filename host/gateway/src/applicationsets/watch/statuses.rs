@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use tollgate_state::{ApplicationSetStatuses, ObjectName};
+use tollgate_objects::{ApplicationSetStatuses, ObjectName};
 
 /// How long a watch that ended without a controller's report is remembered.
 const ENDED_TTL: Duration = Duration::from_secs(10);

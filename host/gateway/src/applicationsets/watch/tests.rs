@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::request::EventType;
 use crate::applicationsets::watch::{SetChanges, ShownSets};
-use tollgate_state::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
+use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 
 fn name(text: &str) -> ObjectName {
     ObjectName {

@@ -25,7 +25,7 @@ fn check_query(query: &str, fields: &[(&str, &[u8])], expected: Result<(&str, &s
     let found = read("e", &Registry::default(), named_by, Compatibility::Argocd);
     let found = found.map(|(attributes, _)| attributes.object);
     let expected = expected.map(|(namespace, name, project)| CallObject::Application {
-        application: tollgate_state::ObjectName {
+        application: tollgate_objects::ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         },

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::platform::api::Error;
-use tollgate_state::ObjectName;
+use tollgate_objects::ObjectName;
 
 /// Events of one response if the caller gives no limit.
 const DEFAULT_EVENT_LIMIT: u32 = 100;

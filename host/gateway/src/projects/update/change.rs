@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_objects::DestinationServiceAccount;
 use tollgate_policy::impersonate::service_account;
-use tollgate_state::DestinationServiceAccount;
 
 /// The one key of `spec` that is written.
 const ENTRIES: &str = "destinationServiceAccounts";

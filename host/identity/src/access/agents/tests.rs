@@ -11,7 +11,7 @@ use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Membership, Role, User};
-use tollgate_state::people::PersonState;
+use tollgate_objects::people::PersonState;
 
 fn build(user_access: &str) -> Arc<Agents> {
     Agents::build(&people_and(&[agent(9999, "my-agent", user_access)]), None)

@@ -14,7 +14,7 @@ use crate::access::{AccessDenyReason, Agents, Error, IdToken};
 use strum::VariantArray;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, Membership, Role, User};
-use tollgate_state::people::GitLabNamespace;
+use tollgate_objects::people::GitLabNamespace;
 
 #[derive(Deserialize)]
 struct WireAnswer {

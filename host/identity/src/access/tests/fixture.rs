@@ -18,8 +18,8 @@ use tollgate_config::{SameSite, UserClaimMapping, UserLookupKey};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
-use tollgate_state::Resources;
-use tollgate_state::directory::load_text;
+use tollgate_objects::Resources;
+use tollgate_objects::decode::load_text;
 
 pub(crate) const ISSUER: &str = "https://gitlab.example.com";
 

@@ -37,7 +37,7 @@ fn expected(index: &ApplicationIndex, resources: &Resources) -> BTreeSet<(String
         let (project, cluster) = (own.project.as_ref()?, own.destination.as_ref().ok()?);
         let account = own.derived_account.as_ref().ok()?.account.as_ref()?;
         let namespace = &own.application.destination.namespace;
-        let permitted = tollgate_state::destination::permitted(project, cluster, namespace, &resources.clusters);
+        let permitted = tollgate_objects::destination::permitted(project, cluster, namespace, &resources.clusters);
         let name = &own.application.name;
         permitted.then(|| {
             let name = format!("{}/{}", name.namespace, name.name);

@@ -1,7 +1,7 @@
 //! Sync windows and sources of projects.
 
 use super::*;
-use tollgate_state::SyncWindow;
+use tollgate_objects::SyncWindow;
 
 #[test]
 fn sync_windows_of_global_projects_follow_those_of_the_project() {

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{ResourceKey, TrackedBy, Tracking, application_of, instance_name};
 use tollgate_core::diagnostic::Location;
-use tollgate_state::{ConfigMap, ObjectName, Text};
+use tollgate_objects::{ConfigMap, ObjectName, Text};
 
 const WEB: ResourceKey<'_> = ResourceKey {
     group: "apps",

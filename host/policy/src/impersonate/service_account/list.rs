@@ -15,7 +15,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::dns::is_label;
 use tollgate_core::glob::{self, Pattern};
 use tollgate_core::user::Identity;
-use tollgate_state::{Cluster, DestinationServiceAccount};
+use tollgate_objects::{Cluster, DestinationServiceAccount};
 
 /// `destinationServiceAccounts` of a project, followed by those of its global projects.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::impersonate::{Error, checks, compile, failed, load_file, location_of}
 use crate::rego::parse_yaml;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
-use tollgate_state::Application;
+use tollgate_objects::Application;
 
 const VARIABLES: [&str; 2] = ["principal", "application"];
 const MAX_KEYS: usize = 64;

@@ -9,8 +9,7 @@ use crate::impersonate::Impersonation;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::dns::{is_label, is_subdomain};
-use tollgate_state::ParseDestinationServiceAccountError;
-use tollgate_state::{Cluster, DestinationServiceAccount};
+use tollgate_objects::{Cluster, DestinationServiceAccount, ParseDestinationServiceAccountError};
 
 mod rules;
 

@@ -8,7 +8,7 @@ use super::list::without_slashes;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::Pattern;
-use tollgate_state::DestinationServiceAccount;
+use tollgate_objects::DestinationServiceAccount;
 
 /// What is wrong with a list; empty if it may be written. Findings are errors, in the order of the
 /// entries, and for each entry in the order in which Argo CD checks.

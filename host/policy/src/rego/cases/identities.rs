@@ -17,7 +17,7 @@ use crate::rego::{Front, shorten};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, with_causes};
 use tollgate_core::user::Identity;
-use tollgate_state::{Application, Destination, ObjectName};
+use tollgate_objects::{Application, Destination, ObjectName};
 
 /// Maximum number of groups of an identity in a case: the most that a setting allows.
 const MAX_GROUPS: usize = 2_000;

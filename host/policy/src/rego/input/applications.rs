@@ -20,7 +20,7 @@ use crate::impersonate::service_account::{AccountSource, DerivedAccount};
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
-use tollgate_state::{Cluster, Project};
+use tollgate_objects::{Cluster, Project};
 
 /// Maximum length of the reason why a list refuses, in bytes. It contains names that the caller
 /// chooses, and the policy passes it on.

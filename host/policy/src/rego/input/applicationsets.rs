@@ -14,7 +14,7 @@ use regorus::Value;
 use regorus::value::Object;
 
 use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, reusable, reusable_value, texts};
-use tollgate_state::{Cluster, Project};
+use tollgate_objects::{Cluster, Project};
 
 /// An ApplicationSet, as policies see it.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 use regorus::Value;
 
 use super::{PrincipalFacts, existing_application, object, optional};
-use tollgate_state::Application;
+use tollgate_objects::Application;
 
 /// A call of Argo CD's API. Texts are empty, or `None`, if the call has none.
 #[derive(Clone, Copy, Debug)]

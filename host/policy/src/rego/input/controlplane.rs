@@ -10,7 +10,7 @@ use super::{PrincipalFacts, existing_application, object};
 use crate::application_request::ReadOrWrite;
 use crate::impersonate::Impersonation;
 use tollgate_core::attributes::Attributes;
-use tollgate_state::{Application, Cluster};
+use tollgate_objects::{Application, Cluster};
 
 /// Input of `data.tollgate.controlplane.decision`. The schema is
 /// [`Front::input_schema`](crate::rego::Front::input_schema); docs/policies.md explains it.

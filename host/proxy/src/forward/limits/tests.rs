@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use tollgate_state::extensions::LimitSpec;
+use tollgate_objects::extensions::LimitSpec;
 
 fn some(number: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(number)

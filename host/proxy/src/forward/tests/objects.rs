@@ -1,8 +1,8 @@
 //! What the Service of an `ArgoCDExtension` sees.
 
 use super::*;
-use tollgate_state::directory::load_text;
-use tollgate_state::extensions;
+use tollgate_objects::decode::load_text;
+use tollgate_objects::extensions;
 
 /// A gateway with the extension of one object, `metrics` in the namespace of the control plane.
 async fn server(backend: &str) -> TestServer {

@@ -17,7 +17,7 @@ use crate::server::{Certificates, Client, Handler, Limits, Server};
 use crate::target;
 use tollgate_core::diagnostic::Location;
 use tollgate_identity::sessions::EndSignal;
-use tollgate_state::extensions::{
+use tollgate_objects::extensions::{
     ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, Scope, ServiceSpec, TimeoutSpec, TlsSpec,
 };
 

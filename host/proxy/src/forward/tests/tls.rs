@@ -11,7 +11,7 @@ use super::test_server::{Gateway, TestServer, limits, request, spec};
 use super::{GET, text};
 use test_support::authority::{Authority, Pair};
 use test_support::client::Client;
-use tollgate_state::extensions::ExtensionSpec;
+use tollgate_objects::extensions::ExtensionSpec;
 
 /// A backend that demands a client certificate of `clients` and answers with the HTTP version of
 /// the request, and the user it names.

@@ -10,7 +10,7 @@ use crate::headers::upstream::{RequestHeader, Upstream};
 use crate::headers::{CleanedRequest, Error, clean};
 use crate::server::{Client, Transport};
 use tollgate_core::user::Identity;
-use tollgate_plugin::credential::{Credential, Token};
+use tollgate_credential::{Credential, Token};
 use tollgate_policy::impersonate::Impersonation;
 
 const ID: Uuid = Uuid::from_u128(0x0198_0000_0000_7000_8000_0000_0000_0001);

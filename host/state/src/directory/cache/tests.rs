@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{ChangeCheck, FileStamp, FolderCache};
-use crate::{ObjectName, Resources};
 use tollgate_core::diagnostic::Loaded;
+use tollgate_objects::{ObjectName, Resources};
 
 fn application(name: &str, project: &str) -> String {
     format!(

@@ -7,12 +7,12 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::{WatchState, WatchStore};
-use crate::decode::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};
 use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
 use crate::kubernetes::object::Object;
 use crate::kubernetes::watch_failure::WatchFailure;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_objects::decode::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};
 
 fn empty_store(kind: ObjectKind) -> WatchStore {
     let all = watch_specs(&KubernetesState::default(), "argocd");

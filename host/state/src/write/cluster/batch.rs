@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 
 use super::ClusterWriter;
 use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
-use crate::write::equivalence::APPLICATION;
 use crate::write::{
     Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, set_version, strip_server_metadata,
 };
+use tollgate_objects::equivalence::APPLICATION;
 
 const MAX_CONCURRENT_WRITES: usize = 8;
 

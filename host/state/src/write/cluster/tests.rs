@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::{Error, ObjectKey, ResourceVersion, WritableKind};
 use super::{ClusterWriter, has_any, owners};
-use crate::ObjectName;
+use tollgate_objects::ObjectName;
 
 /// An API server with one AppProject; it checks versions as a real one does.
 #[derive(Clone)]

@@ -6,7 +6,8 @@ use super::super::batch::{Propagation, Write};
 use super::super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind};
 use super::FolderWriter;
 use super::persist::{PREFIX, SUFFIX, prepare};
-use crate::{ObjectName, directory};
+use crate::directory;
+use tollgate_objects::ObjectName;
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
 const SHOP: &str = "# of the shop\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: shop}\nspec:\n  description:   odd   # kept\n";

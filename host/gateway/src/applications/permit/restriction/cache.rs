@@ -9,7 +9,7 @@ use moka::sync::Cache;
 use rustc_hash::FxBuildHasher;
 
 use crate::applications::permit::restriction::Restrictions;
-use tollgate_state::Project;
+use tollgate_objects::Project;
 
 const PROJECTS: u64 = 10_000;
 

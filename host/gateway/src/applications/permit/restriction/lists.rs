@@ -8,7 +8,7 @@
 
 use crate::applications::permit::restriction::pattern::Pattern;
 use tollgate_cluster::discovery::ResourceScope;
-use tollgate_state::{ResourceRule, ResourceRules};
+use tollgate_objects::{ResourceRule, ResourceRules};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum ResourceList {

@@ -15,9 +15,9 @@ use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::upgrade::Protocol;
+use tollgate_objects::{Cluster, Destination, Project, ResourceRule, ResourceRules};
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_state::{Cluster, Destination, Project, ResourceRule, ResourceRules};
 
 /// What the cluster of these tests serves.
 const SERVED: [(&str, &str, &str, ResourceScope); 16] = [

@@ -3,7 +3,7 @@
 use crate::impersonate::service_account::{Fallback, ImpersonationRules, PrincipalInfo};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::{Application, Destination, ObjectName};
+use tollgate_objects::{Application, Destination, ObjectName};
 
 fn parse(text: &str, semantics: ServiceAccountSemantics) -> Result<ImpersonationRules, Vec<String>> {
     let loaded = ImpersonationRules::parse("impersonation.cel.yaml", text, semantics);

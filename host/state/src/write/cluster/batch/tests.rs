@@ -9,9 +9,9 @@ use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::ObjectName;
 use crate::write::batch::{BatchError, Propagation, Write};
 use crate::write::{ClusterWriter, Error, ObjectKey, ResourceVersion, WritableKind, Writer, merge};
+use tollgate_objects::ObjectName;
 
 /// What the server does with a request instead of answering normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::super::persist::{FileChange, prepare};
 use super::{NAME, lock_for_load, recover, write};
-use crate::ObjectName;
 use crate::directory::DirectorySource;
 use crate::source::Source as _;
 use crate::write::batch::Write;
 use crate::write::{FolderWriter, ObjectKey, WritableKind};
+use tollgate_objects::ObjectName;
 
 fn application(name: &str, project: &str) -> String {
     format!(

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{FileChange, prepare};
-use crate::ObjectName;
 use crate::write::{FolderWriter, ObjectKey, WritableKind};
+use tollgate_objects::ObjectName;
 
 fn file_change(folder: &Path, file: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
     FileChange {

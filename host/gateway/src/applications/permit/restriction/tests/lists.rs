@@ -1,7 +1,7 @@
 //! Lists of resources and destinations, each allow with its deny twin.
 
 use crate::applications::permit::restriction::tests::{allow_all_except, check, project, rules, with, write};
-use tollgate_state::{Cluster, Destination, ResourceRules};
+use tollgate_objects::{Cluster, Destination, ResourceRules};
 
 const NAMESPACED_DENIED: &str = "is not permitted in project guest: namespaceResourceBlacklist";
 
@@ -164,7 +164,7 @@ fn a_project_may_permit_only_its_own_clusters() {
         project: "guest".to_owned(),
         ..crate::applications::permit::restriction::tests::cluster()
     };
-    let destinations = tollgate_state::destination::CompiledDestinations::of(&project);
+    let destinations = tollgate_objects::destination::CompiledDestinations::of(&project);
     assert!(destinations.permit(&own, "team-a", std::slice::from_ref(&own)));
     assert!(!destinations.permit(&own, "kube-system", std::slice::from_ref(&own)));
 }

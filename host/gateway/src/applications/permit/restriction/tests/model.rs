@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::applications::permit::restriction::lists::{GroupKind, Lists};
 use tollgate_cluster::discovery::ResourceScope;
-use tollgate_state::{ResourceRule, ResourceRules};
+use tollgate_objects::{ResourceRule, ResourceRules};
 
 /// `filepath.Match` of patterns of letters, `*` and `?`, for texts without `/`.
 fn matches(pattern: &str, text: &str) -> bool {

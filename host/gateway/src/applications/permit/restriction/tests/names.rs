@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::applications::permit::restriction::tests::{allow_all_except, attributes, kind, rules, with, write};
 use crate::applications::permit::restriction::{BodyName, Restrictions, name_in_body};
 use crate::object_content::ContentFormat;
-use tollgate_state::{Project, ResourceRules};
+use tollgate_objects::{Project, ResourceRules};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::applications::permit::restriction::tests::{
     allow_all_except, attributes, check, project, read, read_as, rules, with, write_as,
 };
+use tollgate_objects::ResourceRules;
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::application_request::{ExtraPermission, ObjectOperation, ReadOrWrite};
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_state::ResourceRules;
 
 #[test]
 fn only_requests_that_change_nothing_are_reads() {
