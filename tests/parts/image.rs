@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use test_support::checkout;
 use test_support::world::copy_tree;
-use xtask::image::{Sources, check_static, write};
+use xtask::image::{Contents, Sources, check_static, write};
 
 mod container;
 
@@ -25,7 +25,7 @@ fn sources<'a>(program: &'a Path, guests: &'a Path) -> Sources<'a> {
     Sources {
         checkout: checkout(),
         program,
-        guests,
+        contents: Contents::Gateway { guests },
         revision: Some("0123456789abcdef"),
     }
 }
@@ -136,7 +136,7 @@ fn the_layout_has_one_image_and_says_how_to_run_it() {
         "Env": ["PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
         "ExposedPorts": {"8443/tcp": {}, "8081/tcp": {}},
         "Labels": {
-            "org.opencontainers.image.title": "Tollgate",
+            "org.opencontainers.image.title": "tollgate",
             "org.opencontainers.image.description":
                 "A policy gateway between people, their GitOps control plane and their Kubernetes clusters",
             "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
@@ -145,6 +145,39 @@ fn the_layout_has_one_image_and_says_how_to_run_it() {
         },
     });
     assert_eq!(read.configuration, expected);
+}
+
+#[test]
+fn the_image_of_the_connector_has_its_program_and_authorities_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = folder.path().join("image");
+    let connector = Sources {
+        contents: Contents::Connector,
+        ..sources(Path::new(SMALL), Path::new("/nowhere"))
+    };
+    write(connector, &layout).unwrap();
+    let read = Layout::read(&layout);
+    let config = &read.configuration["config"];
+    assert_eq!(config["Entrypoint"], json!(["/usr/bin/tollgate-connector"]));
+    assert_eq!(
+        config["Cmd"],
+        json!(["run", "--config", "/etc/tollgate/agent.yaml", "--log-json"])
+    );
+    let archive = read.archive();
+    let mut archive = tar::Archive::new(&*archive);
+    let entries = archive.entries().unwrap().map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.header().entry_type().is_file());
+    let names: Vec<String> = files.map(|entry| entry.path().unwrap().display().to_string()).collect();
+    assert_eq!(
+        names,
+        [
+            "etc/group",
+            "etc/nsswitch.conf",
+            "etc/passwd",
+            "etc/ssl/certs/ca-certificates.crt",
+            "usr/bin/tollgate-connector",
+        ]
+    );
 }
 
 #[test]

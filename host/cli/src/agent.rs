@@ -1,4 +1,4 @@
-//! `tollgate agent`: lists the agents that the caller may use, and is the agent of a cluster.
+//! `tollgate agent`: lists the agents that the caller may use.
 
 use std::io::Write;
 
@@ -8,8 +8,6 @@ use serde_json::Value;
 use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
-
-mod process;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -23,14 +21,12 @@ pub(crate) enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Run the agent of a cluster, inside the cluster
-    ///
-    /// Connects to the gateway, and serves the API server to it until SIGINT or SIGTERM. Logs go to
-    /// standard error.
-    Run(process::Run),
-    /// Make the key of an agent, and print its public half
-    #[command(after_help = "Example:\n  tollgate agent key key.pem")]
-    Key(process::Key),
+    /// The former name of `tollgate connector run`
+    #[command(hide = true)]
+    Run(tollgate_connector::Run),
+    /// The former name of `tollgate connector key`
+    #[command(hide = true)]
+    Key(tollgate_connector::Key),
 }
 
 impl Command {
@@ -39,10 +35,20 @@ impl Command {
             Self::List { owner, server, output } => {
                 print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
             }
-            Self::Run(run) => run.run(),
-            Self::Key(key) => key.run(out),
+            Self::Run(run) => {
+                eprintln!("warning: `tollgate agent run` is deprecated: use `tollgate connector run`");
+                run.run().map_err(connector_failure)
+            }
+            Self::Key(key) => {
+                eprintln!("warning: `tollgate agent key` is deprecated: use `tollgate connector key`");
+                key.run(out).map_err(connector_failure)
+            }
         }
     }
+}
+
+pub(super) fn connector_failure(failure: tollgate_connector::Failure) -> Failure {
+    Failure::new(failure.code, failure.message)
 }
 
 pub(super) fn fetch(server: &Server, user: Option<String>) -> Result<Value, Failure> {

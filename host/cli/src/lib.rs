@@ -133,7 +133,14 @@ enum Command {
     /// List and revoke sessions
     #[command(subcommand)]
     Session(session::Command),
-    /// List agents shared with you, or run the agent of a cluster
+    /// Connect a cluster to a gateway from inside the cluster, and make keys for that
+    #[command(
+        subcommand,
+        after_help = "Example:\n  tollgate connector key key.pem\n\nThe program tollgate-connector has the same commands \
+                      and is smaller."
+    )]
+    Connector(tollgate_connector::Command),
+    /// List agents shared with you
     #[command(subcommand)]
     Agent(agent::Command),
     /// Show which identity acts for an Application
@@ -217,6 +224,7 @@ pub fn main() -> ExitCode {
         Command::Project(command) => to_exit_code(command.run(&mut out)),
         Command::Token(command) => to_exit_code(command.run(&mut out)),
         Command::Session(command) => to_exit_code(command.run(&mut out)),
+        Command::Connector(command) => to_exit_code(command.run(&mut out).map_err(agent::connector_failure)),
         Command::Agent(command) => to_exit_code(command.run(&mut out)),
         Command::App(command) => command.run(&mut out),
         Command::Appset(command) => to_exit_code(command.run(&mut out)),

@@ -2,16 +2,12 @@
 //!
 //! Invariant: a process that no longer serves exits.
 
-use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tracing::Dispatch;
-use tracing_subscriber::util::SubscriberInitExt as _;
 use url::Url;
 
 use super::answer::SettingsArgs;
@@ -23,6 +19,8 @@ use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::measure_threads;
+use tollgate_runtime::log::{self, LineFormat, Log};
+use tollgate_runtime::signals::shutdown_signal;
 
 /// Stack size of each worker thread, many times what a decision needs at most. The memory is only
 /// reserved.
@@ -76,59 +74,13 @@ pub(crate) struct LogArgs {
     log_json: bool,
 }
 
-/// The log that runs until this is dropped, which waits at most about a second for the last lines.
-pub(crate) struct Log {
-    writer: Box<dyn std::io::Write>,
-    _flush: Box<dyn std::any::Any>,
-}
-
 impl LogArgs {
-    /// Starts the log. From then on, nothing may write to standard error directly: whoever does waits for
-    /// its reader.
     pub(crate) fn start(&self) -> Result<Log, String> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
-            .map_err(|error| format!("`--log {}`: {error}", self.log))?;
-        let (writer, flush) = tollgate_proxy::log::stderr();
-        let lines = writer.clone();
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(move || lines.clone());
-        let dispatch = match self.log_json {
-            true => Dispatch::new(builder.json().finish()),
-            false => Dispatch::new(builder.finish()),
+        let format = match self.log_json {
+            true => LineFormat::Json,
+            false => LineFormat::Text,
         };
-        dispatch.clone().try_init().map_err(|error| error.to_string())?;
-        log_panics(dispatch);
-        Ok(Log {
-            writer: Box::new(writer),
-            _flush: Box::new(flush),
-        })
-    }
-}
-
-/// Has panics logged, in place of the standard library's message on standard error.
-fn log_panics(dispatch: Dispatch) {
-    std::panic::set_hook(Box::new(move |panic| {
-        let backtrace = Backtrace::capture();
-        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
-        // A thread that must not log says at least where it panicked.
-        tracing::dispatcher::with_default(&dispatch, || {
-            let backtrace = backtrace.as_ref().map(tracing::field::display);
-            tracing::error!(backtrace, "a bug of the gateway: {panic}");
-        });
-    }));
-}
-
-impl Log {
-    /// Reports why the process ends, even if the log filter drops errors.
-    fn fatal(&mut self, text: &str) {
-        if tracing::enabled!(tracing::Level::ERROR) {
-            tracing::error!("{text}");
-        } else {
-            // A full queue loses the line, as it loses any other.
-            let _ = writeln!(self.writer, "tollgate: {text}");
-        }
+        log::start(&self.log, format)
     }
 }
 
@@ -281,21 +233,5 @@ fn warn_root() {
     // Without `/proc` the user is unknown, and nothing is logged.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         tracing::warn!("running as root, which nothing here needs; use an account of its own");
-    }
-}
-
-pub(crate) async fn shutdown_signal() {
-    let interrupted = tokio::signal::ctrl_c();
-    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(mut terminated) => {
-            tokio::select! {
-                _ = interrupted => {}
-                _ = terminated.recv() => {}
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be awaited; only ctrl-c stops this process");
-            let _ = interrupted.await;
-        }
     }
 }

@@ -17,7 +17,6 @@ pub mod forward;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod headers;
-pub mod log;
 pub mod metrics;
 pub mod record;
 pub mod server;

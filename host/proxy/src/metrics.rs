@@ -13,12 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use crate::log;
 use crate::record::Record;
 use crate::server::ConnectionCounters;
 use tollgate_identity::metrics as identity;
 use tollgate_objects::InvalidObject;
 use tollgate_objects::extensions::ExtensionSpec;
+use tollgate_runtime::log;
 
 mod busy;
 mod load;

@@ -1,7 +1,9 @@
-//! What long-running parts of the gateway and of the connector share: tasks with an owner, files that are read
-//! again when they change, lookups of host names, and certificates.
+//! What the gateway and the connector share as long-running processes: tasks with an owner, files that are read
+//! again when they change, lookups of host names, certificates, the log, and signals.
 
 pub mod certificates;
 pub mod followed;
+pub mod log;
 pub mod name_lookup;
+pub mod signals;
 pub mod tasks;

@@ -87,8 +87,8 @@ async fn the_process_of_an_agent_may_open_as_many_files_as_the_hard_limit_permit
     write("agent.yaml", &settings.to_string());
     test_support::kubernetes::agent::make_key(folder.path()).await;
     let process = tokio::process::Command::new("sh")
-        .args(["-c", "ulimit -Sn 256; exec \"$0\" agent run --config \"$1\""])
-        .arg(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["-c", "ulimit -Sn 256; exec \"$0\" run --config \"$1\""])
+        .arg(test_support::connector())
         .arg(folder.path().join("agent.yaml"))
         .stderr(std::process::Stdio::null())
         .kill_on_drop(true)

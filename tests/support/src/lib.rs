@@ -57,3 +57,14 @@ pub fn tollgate() -> PathBuf {
         .expect("Cargo sets the variable for the tests and benches that it runs")
         .into()
 }
+
+/// The program `tollgate-connector`, which Cargo builds for the tests of its package.
+pub fn connector() -> PathBuf {
+    let program = tollgate().with_file_name("tollgate-connector");
+    assert!(
+        program.is_file(),
+        "{} is missing: `cargo build -p tollgate-connector` builds it",
+        program.display()
+    );
+    program
+}

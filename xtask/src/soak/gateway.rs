@@ -58,7 +58,7 @@ impl Agent {
         let folder = folder.join(cluster_of_agent(number));
         fs::create_dir(&folder)?;
         let output = Command::new(binary)
-            .args(["agent", "key"])
+            .args(["connector", "key"])
             .arg(folder.join("key.pem"))
             .output()
             .await?;
@@ -85,7 +85,7 @@ impl Agent {
         let file = self.folder.join("agent.yaml");
         fs::write(&file, settings.to_string())?;
         let process = Command::new(&gateway.binary)
-            .args(["agent", "run", "--config"])
+            .args(["connector", "run", "--config"])
             .arg(file)
             .stderr(File::create(self.folder.join("log"))?)
             .kill_on_drop(true)

@@ -69,8 +69,8 @@ pub(crate) struct Join {
     /// Namespace of the agent
     #[arg(long, value_name = "NAMESPACE", default_value = "tollgate-agent")]
     namespace: String,
-    /// Image of the agent, which is this program
-    #[arg(long, value_name = "IMAGE", default_value = concat!("tollgate:", env!("CARGO_PKG_VERSION")))]
+    /// Image of the connector; that of the gateway serves too
+    #[arg(long, value_name = "IMAGE", default_value = concat!("tollgate-connector:", env!("CARGO_PKG_VERSION")))]
     image: String,
     /// Write the gateway's Secret of the cluster into this file, to be applied or committed; if omitted, it is
     /// written to the cluster that the settings name

@@ -341,7 +341,7 @@ fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
     let keys: Option<Vec<AgentKey>> = texts.ok().and_then(parse);
     let keys = keys.filter(|keys| keys.len() <= AGENT_KEYS);
     if keys.is_none() {
-        inner.mistake("`agent.publicKeys` must be a list of at most two keys, as `tollgate agent key` prints them");
+        inner.mistake("`agent.publicKeys` must be a list of at most two keys, as `tollgate connector key` prints them");
     }
     let processes = serde_json::from_str(inner.raw("processes").unwrap_or("1")).unwrap_or(0);
     if !(1..=AGENT_PROCESSES).contains(&processes) {

@@ -26,8 +26,8 @@ pub struct ApiServer<'a> {
 
 /// Makes a key in the file `key.pem` of a folder, and returns its public half.
 pub async fn make_key(folder: &Path) -> String {
-    let key = Command::new(crate::tollgate())
-        .args(["agent", "key"])
+    let key = Command::new(crate::connector())
+        .args(["key"])
         .arg(folder.join("key.pem"))
         .output();
     let output = key.await.unwrap();
@@ -57,7 +57,7 @@ impl AgentProcess {
 
     /// Starts an agent with the settings `agent.yaml` of a folder.
     pub fn start(folder: &Path) -> Self {
-        Self::spawn(Command::new(crate::tollgate()), folder)
+        Self::spawn(Command::new(crate::connector()), folder)
     }
 
     /// The same with another clock.
@@ -66,14 +66,14 @@ impl AgentProcess {
     pub fn start_at(shift: &str, folder: &Path) -> Self {
         let [program, arguments @ ..] = shifted(shift);
         let mut command = Command::new(program);
-        command.args(arguments).arg(crate::tollgate());
+        command.args(arguments).arg(crate::connector());
         Self::spawn(command, folder)
     }
 
     fn spawn(mut command: Command, folder: &Path) -> Self {
         let log = folder.join("log");
         let process = command
-            .args(["agent", "run", "--log", "info,tollgate_agent=debug", "--config"])
+            .args(["run", "--log", "info,tollgate_agent=debug", "--config"])
             .arg(folder.join("agent.yaml"))
             .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
             .kill_on_drop(true)

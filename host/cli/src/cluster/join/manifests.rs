@@ -125,7 +125,7 @@ impl AgentManifests<'_> {
             "containers": [{
                 "name": "agent",
                 "image": image,
-                "args": ["agent", "run", "--config", format!("{DIRECTORY}/agent.yaml"), "--log-json"],
+                "args": ["connector", "run", "--config", format!("{DIRECTORY}/agent.yaml"), "--log-json"],
                 "ports": [{ "name": "health", "containerPort": HEALTH_PORT }],
                 // It fails when the agent is stuck, and not while the gateway cannot be reached.
                 "livenessProbe": {
