@@ -24,8 +24,8 @@ use tollgate_applicationset::{
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
 use tollgate_credential::cache::{self, CredentialCache};
+use tollgate_front::caller::Caller;
 use tollgate_gateway::applicationsets::permit::{Operation, ResolvedInputs, SetAuthorizer, SetRequest};
-use tollgate_gateway::caller::Caller;
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::clock::Clock;

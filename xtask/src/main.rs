@@ -23,6 +23,7 @@ mod languages;
 mod lint;
 mod nightly;
 mod plugins;
+mod quick;
 mod setup;
 mod soak;
 mod surface;
@@ -40,6 +41,8 @@ enum Task {
     World(world::World),
     /// Take the pictures of docs/pictures anew, in that world.
     Pictures,
+    /// Check formatting and lints, and run the unit tests: two minutes, without root and network.
+    Quick,
     /// Run every check and test, as CI does.
     Test(test::Test),
     /// Run what no test run has the time for: every test many times, millions of comparisons, fuzzing.
@@ -94,6 +97,7 @@ async fn perform() -> Result<()> {
             world::take_pictures(&root)?;
             xtask::pictures::replace(&root)
         }
+        Task::Quick => quick::quick(&root),
         Task::Test(task) => task.run(&root).await,
         Task::Nightly(task) => task.run(&root),
         Task::Plugins { rust } => {

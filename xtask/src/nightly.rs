@@ -39,6 +39,8 @@ enum Step {
     /// How much longer people wait while unauthenticated clients send 500 requests a second: the build of
     /// releases.
     Doors,
+    /// A stream without a byte for ten minutes.
+    Idle,
     /// A control plane at full size for 15 minutes.
     Soak,
     /// Every unit and integration test, many times over.
@@ -72,6 +74,7 @@ impl Nightly {
                 ),
                 Step::Admission => admission(root, seed),
                 Step::Doors => doors(root),
+                Step::Idle => idle(root),
                 Step::Soak => task(root, &["soak"]),
                 Step::Fuzz => task(root, &["fuzz", "--seconds", "300"]),
                 Step::Repeat => self.repeat(root, &folder),
@@ -149,6 +152,13 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
     command.args(["--", "--nocapture"]);
     command.env("TOLLGATE_ORACLE_SEQUENCES", "10000");
     command.env("TOLLGATE_ORACLE_SEED", seed.to_string());
+    crate::execute(command.current_dir(root))
+}
+
+/// Runs the test that no part of the way ends a stream because it is idle.
+fn idle(root: &Path) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--test", "kubernetes", IDLE, "--", "--exact"]);
     crate::execute(command.current_dir(root))
 }
 

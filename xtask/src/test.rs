@@ -3,11 +3,10 @@
 
 use std::num::NonZero;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use tokio::process::Child;
+use anyhow::Result;
 
 use crate::demo::Demo;
 use crate::soak::Soak;
@@ -27,21 +26,20 @@ pub struct Test {
 impl Test {
     /// Runs the task.
     pub async fn run(self, root: &Path) -> Result<()> {
-        let start = Instant::now();
-        let step = |what: &str| println!("== {what} (after {} s)", start.elapsed().as_secs());
+        let mut steps = Steps::default();
+        steps.begin("what tests need");
         setup::tests(root)?;
-        step("guests");
+        steps.begin("guests");
         plugins::build(root, &languages::names())?;
         languages::build(root)?;
         if !self.no_lint {
-            step("lints");
+            steps.begin("lints");
             lint::Lint::default().run(root)?;
         }
-        step("compiling the unit and integration tests");
+        steps.begin("compiling the unit and integration tests");
         let all = ["test", "--workspace", "--lib", "--bins", "--tests"];
         run(root, "cargo", &[&all[..], &["--no-run"]].concat())?;
-        step("unit and integration tests; the idle test of ten minutes starts in the background");
-        let idle = start_idle(root)?;
+        steps.begin("unit and integration tests");
         execute(
             Command::new("cargo")
                 .args(all)
@@ -50,54 +48,83 @@ impl Test {
                 .current_dir(root),
         )?;
         // Alone, because 500 requests a second slow all other tests down.
-        step("unauthenticated clients at every door");
+        steps.begin("unauthenticated clients at every door");
         run(root, "cargo", &["test", "--workspace", "--test", "gateway", DOORS])?;
         // Alone, because it measures times.
-        step("a large control plane for a minute");
+        steps.begin("a large control plane for a minute");
         Soak::of_a_test_run().run(root).await?;
-        step("the guests' own tests");
+        steps.begin("the guests' own tests");
         let guests = root.join("plugins");
         let folder = root.join("target/guest-test").display().to_string();
         run(&guests, "cargo", &["test", "--workspace", "--target-dir", &folder])?;
-        step("documentation tests");
+        steps.begin("documentation tests");
         run(root, "cargo", &["test", "--workspace", "--doc"])?;
-        step("benches, one round each");
+        steps.begin("benches, one round each");
         run(root, "cargo", &["test", "--workspace", "--benches"])?;
-        step("the demo");
+        steps.begin("the demo");
         // The tests' build made the gateway. Building it alone would build libraries with other
         // features, which takes five minutes.
         Demo::checked().run_built(root).await?;
-        step("the tour of a whole Argo CD");
+        steps.begin("the tour of a whole Argo CD");
         World::checked().run(root)?;
-        step("waiting for the idle test");
-        let output = idle.wait_with_output().await.context("waiting for the idle test")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success() && text.contains("1 passed"), "{text}");
-        step("all tests passed");
+        steps.end();
+        println!("== all tests passed");
         Ok(())
     }
 }
 
+/// The steps of a run, and how long each took.
+#[derive(Debug)]
+struct Steps {
+    start: Instant,
+    current: Option<(&'static str, Instant)>,
+    done: Vec<(&'static str, Duration)>,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            current: None,
+            done: Vec::new(),
+        }
+    }
+}
+
+impl Steps {
+    fn begin(&mut self, what: &'static str) {
+        self.close();
+        println!("== {what} (after {} s)", self.start.elapsed().as_secs());
+        self.current = Some((what, Instant::now()));
+    }
+
+    fn close(&mut self) {
+        if let Some((what, begun)) = self.current.take() {
+            self.done.push((what, begun.elapsed()));
+        }
+    }
+
+    /// Prints the steps, the slowest first.
+    fn end(mut self) {
+        self.close();
+        self.done.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+        println!("== {} s; the slowest steps:", self.start.elapsed().as_secs());
+        for (what, took) in self.done.iter().take(SLOWEST) {
+            println!("{:>6} s  {what}", took.as_secs());
+        }
+    }
+}
+
+/// How many steps are printed at the end.
+const SLOWEST: usize = 10;
+
 /// The test of what is served before authentication.
 pub const DOORS: &str = "doors::";
 
-/// A test that waits for ten minutes.
+/// A test that waits for ten minutes, for `cargo xtask nightly`.
 pub const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
 
 /// How many tests run at a time: more than there are processors, because many wait for servers.
 pub fn threads() -> usize {
     2 * std::thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// Starts the idle test, which uses almost no CPU time.
-fn start_idle(root: &Path) -> Result<Child> {
-    let mut command = tokio::process::Command::new("cargo");
-    command
-        .args(["test", "--workspace", "--test", "kubernetes", IDLE, "--", "--exact"])
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    command.spawn().context("starting the idle test")
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
+use super::print_error;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -36,11 +37,11 @@ impl Command {
                 print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
             }
             Self::Run(run) => {
-                eprintln!("warning: `tollgate agent run` is deprecated: use `tollgate connector run`");
+                print_error("`tollgate agent run` is deprecated: use `tollgate connector run`");
                 run.run().map_err(connector_failure)
             }
             Self::Key(key) => {
-                eprintln!("warning: `tollgate agent key` is deprecated: use `tollgate connector key`");
+                print_error("`tollgate agent key` is deprecated: use `tollgate connector key`");
                 key.run(out).map_err(connector_failure)
             }
         }

@@ -47,8 +47,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(code: &'static str, message: impl ToString) -> Self {
-        let message = message.to_string();
+    fn new(code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
         Self { code, message }
     }
 }
@@ -105,11 +105,12 @@ impl Run {
         // Each request has a connection to the API server, and watches stay open.
         drop(rlimit::increase_nofile_limit(u64::MAX));
         let settings = Settings::load(&config, KubernetesApi::of_pod());
-        let settings = settings.map_err(|error| Failure::new("connector.settings", error))?;
-        let agent = Agent::new(settings).map_err(|error| Failure::new("connector.settings", error))?;
+        let settings = settings.map_err(|error| Failure::new("connector.settings", error.to_string()))?;
+        let agent = Agent::new(settings).map_err(|error| Failure::new("connector.settings", error.to_string()))?;
         let agent = Arc::new(agent);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), "the connector starts");
-        let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::new("connector.runtime", error))?;
+        let runtime =
+            tokio::runtime::Runtime::new().map_err(|error| Failure::new("connector.runtime", error.to_string()))?;
         let stop = CancellationToken::new();
         runtime
             .block_on(async {
@@ -150,11 +151,11 @@ impl Key {
     /// The file exists or cannot be written.
     pub fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let made = SigningKey::generate_pem().and_then(|pem| Ok((SigningKey::from_pem(&pem)?.public(), pem)));
-        let (public, pem) = made.map_err(|error| Failure::new("connector.key", error))?;
+        let (public, pem) = made.map_err(|error| Failure::new("connector.key", error.to_string()))?;
         let failed = |error: std::io::Error| {
             Failure::new(
                 "connector.key",
-                format_args!("`{}` cannot be written: {error}", self.file.display()),
+                format!("`{}` cannot be written: {error}", self.file.display()),
             )
         };
         // A key that is there may be in use.
@@ -166,6 +167,6 @@ impl Key {
             .map_err(failed)?;
         file.write_all(pem.expose_secret().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        writeln!(out, "{public}").map_err(|error| Failure::new("host.output", error))
+        writeln!(out, "{public}").map_err(|error| Failure::new("host.output", error.to_string()))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Security: core dumps are off, and memory is wiped when it is freed, so that no secret stays behind.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,7 +49,8 @@ fn main() -> ExitCode {
     match command.run(&mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            // Whoever closed standard error still reads the exit code.
+            let _ = writeln!(std::io::stderr(), "error: {failure}");
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,7 @@
 //! The program as a whole.
 
+#![expect(clippy::unwrap_used, reason = "test helpers panic on failure, as tests do")]
+
 use assert_cmd::Command;
 
 fn connector() -> Command {

@@ -15,12 +15,12 @@ use crate::applications::permit::{
     ApplicationAccess, ApplicationPermit, access_application, authorize_application, reauthorize_application,
 };
 use crate::applications::route::ApplicationPath;
+use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
@@ -28,6 +28,7 @@ use tollgate_cluster::self_check::extras::ExtraGrants;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_credential::cache::key::CredentialKey;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
@@ -157,7 +158,7 @@ impl ApplicationsFrontState {
         (format, mut body): (ContentFormat, Body),
         (gateway, mut snapshot): (&Gateway, Arc<Snapshot>),
         (principal, record): (&Arc<Principal>, &mut OpenRecord),
-    ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body, Arc<Snapshot>), Rejection> {
+    ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body, Arc<Snapshot>), Denial> {
         let request = (&name, &attributes);
         let mut target = self.find_target(request, (&snapshot, principal), record).await?;
         let mut body_name = None;
@@ -262,13 +263,13 @@ impl ApplicationsFrontState {
         request: (&ObjectName, &Arc<Attributes>),
         (snapshot, principal): (&Snapshot, &Arc<Principal>),
         record: &mut OpenRecord,
-    ) -> Result<RequestTarget, Rejection> {
+    ) -> Result<RequestTarget, Denial> {
         let caller = snapshot.policies.caller(principal);
         let access = access_application(&snapshot.policies, &caller, request, record);
         record.finish_stage(Stage::Authorize);
         let access = access?;
         let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
-        let cluster = Arc::clone(cluster.ok_or(Rejection::UnknownCluster)?);
+        let cluster = Arc::clone(cluster.ok_or_else(cluster_request::unknown_cluster)?);
         let requested = restriction::resource(access.attributes());
         let requested = requested.filter(|_| access.operation() != ObjectOperation::Discover);
         let kind = match requested {
@@ -295,11 +296,11 @@ impl RouteHandler for ApplicationPath<'_> {
         &self,
         mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (gateway, principal) = (context.gateway, context.principal);
         let applications = &context.snapshot.policies.applications;
         let (Some(front_state), Some(_)) = (&gateway.applications_state, applications) else {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         };
         let name = ObjectName {
             namespace: self.namespace.to_owned(),
@@ -311,7 +312,7 @@ impl RouteHandler for ApplicationPath<'_> {
             record.application = Some(name.clone());
         });
         if let Some(name) = client_impersonates(&head.headers) {
-            return Err(Rejection::ClientImpersonates(name.clone()));
+            return Err(cluster_request::client_impersonates(name));
         }
         let cleaned = headers::clean(head)?;
         // SECURITY: this is the format the cluster will read, after fields that `Connection` names
@@ -352,7 +353,7 @@ impl RequestContext<'_> {
         (permit, reauthorization): (&ApplicationPermit, ApplicationReauthorization),
         request: (CleanedRequest, Body),
         held: LimitPermit,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let Self {
             gateway,
             client,
@@ -361,7 +362,7 @@ impl RequestContext<'_> {
             record,
         } = self;
         let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
-        let cluster = Arc::clone(cluster.ok_or(Rejection::UnknownCluster)?);
+        let cluster = Arc::clone(cluster.ok_or_else(cluster_request::unknown_cluster)?);
         let reauthorization = Reauthorization::Application(reauthorization);
         let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
         let front = snapshot.policies.applications.as_ref();
@@ -398,7 +399,7 @@ impl RequestContext<'_> {
         };
         record.finish_stage(Stage::Forward);
         let SendOutcome::ClusterResponse(response) = answered? else {
-            return Err(Rejection::ClusterUnauthorized);
+            return Err(cluster_request::cluster_unauthorized());
         };
         if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &cluster_identity.account_with_extra) {
             // The cluster may have refused because of the `extra` sent along.

@@ -21,17 +21,17 @@ use crate::applicationsets::permit::{
 };
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
 use crate::applicationsets::route::ApplicationSetRoute;
-use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::OpenExchanges;
 use crate::policies::Policies;
-use crate::rejection::Rejection;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::generate::static_inputs;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, schema};
 use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource, UnknownFields};
 use tollgate_core::dns;
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{Application, ApplicationSetStatuses, ObjectName, Resources};
 use tollgate_proxy::forward::{Body, LimitPermit};
@@ -96,10 +96,10 @@ impl RouteHandler for ApplicationSetRoute<'_> {
         &self,
         context: RequestContext<'_>,
         (head, body): (http::request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         // A closed front responds as if it did not exist.
         if context.gateway.application_sets_state.is_none() {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         }
         context.record.note(|record| record.front = "applicationsets");
         let held = context.gateway.persons.acquire(context.principal.limit_key())?;
@@ -113,7 +113,7 @@ impl RouteHandler for ApplicationSetRoute<'_> {
 
 impl RequestContext<'_> {
     /// Handles a request of any transport. The transport counts the person's requests.
-    pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Rejection> {
+    pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Denial> {
         let Self {
             gateway,
             client: _,
@@ -122,7 +122,7 @@ impl RequestContext<'_> {
             record,
         } = self;
         let Request { kind, query, set } = request;
-        let front_state = gateway.application_sets_state.as_ref().ok_or(Rejection::NotFound)?;
+        let front_state = gateway.application_sets_state.as_ref().ok_or_else(Denial::not_found)?;
         record.note(|record| {
             record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), kind.as_ref().to_owned());
@@ -161,8 +161,8 @@ impl RequestContext<'_> {
 }
 
 impl ApplicationSetHandler<'_, '_> {
-    fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Rejection> {
-        permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller).ok_or(Rejection::NotFound)
+    fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Denial> {
+        permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller).ok_or_else(Denial::not_found)
     }
 
     fn checks(&self) -> ApplicationSetChecks {
@@ -192,7 +192,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// Decodes the set that was sent. Its namespace is the control plane's if it names none.
-    fn decode_sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
+    fn decode_sent(&mut self, mut object: Value) -> Result<ApplicationSet, Denial> {
         let control_plane = &self.snapshot.policies.config.control_plane_namespace;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -233,7 +233,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Refuses a set that lacks required fields, or has keys that no field has, unless the settings
     /// say to warn of those.
-    fn check_fields(&mut self, set: &ApplicationSet) -> Result<(), Rejection> {
+    fn check_fields(&mut self, set: &ApplicationSet) -> Result<(), Denial> {
         let settings = self.snapshot.policies.config.application_sets.as_ref();
         let warns = settings.is_some_and(|settings| settings.unknown_fields == UnknownFields::Warn);
         let found = schema::check_application_set(&set.object).into_iter();
@@ -252,7 +252,7 @@ impl ApplicationSetHandler<'_, '_> {
         &mut self,
         set_operation: SetOperation<'_>,
         scope: ReadScope,
-    ) -> Result<StoredState, Rejection> {
+    ) -> Result<StoredState, Denial> {
         self.authorizer()?
             .namespace(&set_operation.1.namespace)
             .map_err(Error::Denied)?;
@@ -264,7 +264,7 @@ impl ApplicationSetHandler<'_, '_> {
         &mut self,
         set_operation: SetOperation<'_>,
         scope: ReadScope,
-    ) -> Result<StoredState, Rejection> {
+    ) -> Result<StoredState, Denial> {
         self.precheck(set_operation)?;
         let (operation, name, sent) = set_operation;
         self.ensure_reader()?;
@@ -330,7 +330,7 @@ impl ApplicationSetHandler<'_, '_> {
     ///
     /// SECURITY: a request that is allowed here is authorized again by the stored objects, and by what
     /// the API server does with the admission webhook.
-    fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
+    fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Denial> {
         let mut latest = self.latest_known(name)?;
         if latest.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
@@ -346,7 +346,7 @@ impl ApplicationSetHandler<'_, '_> {
         match authorized {
             Ok(_) => {}
             // The set may have been deleted since.
-            Err(Rejection::ApplicationSet(Error::Denied(permit::Error::Exists))) => {}
+            Err(denial) if matches!(denial.cause(), Some(Error::Denied(permit::Error::Exists))) => {}
             Err(refused) => return Err(refused),
         }
         // They are looked up again later.
@@ -362,7 +362,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// The latest state of a set that is known without reading its source. Of its Applications it
     /// only has names and projects, and those only if permissions on the set depend on them.
-    fn latest_known(&self, name: &ObjectName) -> Result<StoredState, Rejection> {
+    fn latest_known(&self, name: &ObjectName) -> Result<StoredState, Denial> {
         let cached = self.cached(name);
         let Some(set) = cached.set else {
             return Ok(StoredState::default());
@@ -398,7 +398,7 @@ impl ApplicationSetHandler<'_, '_> {
         }
     }
 
-    fn ensure_reader(&mut self) -> Result<(), Rejection> {
+    fn ensure_reader(&mut self) -> Result<(), Denial> {
         if self.reader.is_none() {
             self.reader = Some(self.front_state.readers.acquire(self.principal.limit_key())?);
         }
@@ -411,7 +411,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// Whether the caller may see the stored set. True if none is stored.
-    fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Rejection> {
+    fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Denial> {
         let Some(stored) = &existing.set else { return Ok(true) };
         let owned = existing.owned(name).map(OwnedApplication::of_stored).collect();
         Ok(self.authorizer()?.may_get(name, stored, &owned))
@@ -422,10 +422,10 @@ impl ApplicationSetHandler<'_, '_> {
         operation: Operation,
         (name, set): (&ObjectName, Option<&ApplicationSet>),
         existing: &StoredState,
-    ) -> Result<SetPermit, Rejection> {
+    ) -> Result<SetPermit, Denial> {
         let owned: Vec<&Value> = existing.owned(name).collect();
         let authorizer = permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller);
-        let authorizer = authorizer.ok_or(Rejection::NotFound)?.with_later(self.later);
+        let authorizer = authorizer.ok_or_else(Denial::not_found)?.with_later(self.later);
         let resources = &self.snapshot.policies.resources;
         let existing = (existing.set.as_ref(), &*owned);
         let set_permit = authorize_set(
@@ -497,7 +497,7 @@ pub(crate) fn owned_objects(resources: &Resources, set: &ObjectName) -> Vec<Valu
         .collect()
 }
 
-fn read(object: Value) -> Result<ApplicationSet, Rejection> {
+fn read(object: Value) -> Result<ApplicationSet, Denial> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
 }
 

@@ -18,10 +18,10 @@ use crate::applicationsets::grpc::{self, Transport};
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::{NotAdmitted, Reauthorization};
 use crate::pipeline::Gateway;
-use crate::rejection::Rejection;
 use crate::sign_in;
 use crate::snapshot::Snapshot;
 use tollgate_config::ArgocdServer;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::{self, Principal};
 use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::forward::{ArgocdBackend, Body};
@@ -114,7 +114,7 @@ impl RouteHandler<()> for ArgocdRoute {
         &self,
         context: RequestContext<'_, &()>,
         (mut head, mut body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let RequestContext {
             gateway,
             client,
@@ -123,7 +123,7 @@ impl RouteHandler<()> for ArgocdRoute {
             ..
         } = context;
         record.note(|record| record.front = "argocd");
-        let backend = gateway.argocd.as_ref().ok_or(Rejection::NotFound)?;
+        let backend = gateway.argocd.as_ref().ok_or_else(Denial::not_found)?;
         api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
         self.prepare(&mut head)?;
         let principal = self.authenticate(&head, gateway, (client, &snapshot), record).await?;
@@ -196,13 +196,17 @@ impl ArgocdRoute {
         gateway: &Gateway,
         at: (&Client, &Snapshot),
         record: &mut OpenRecord,
-    ) -> Result<Option<Arc<Principal>>, Rejection> {
+    ) -> Result<Option<Arc<Principal>>, Denial> {
         if self.sign_in == SignIn::NotRequired {
             return Ok(None);
         }
         match gateway.authenticate_by_token(head, at, record).await {
-            Err(Rejection::Authenticate(authenticate::Error::NoCredential)) if admits_anonymous(at.1) => Ok(None),
+            Err(denial) if is_anonymous(&denial) && admits_anonymous(at.1) => Ok(None),
             principal => principal.map(Some),
         }
     }
+}
+
+fn is_anonymous(denial: &Denial) -> bool {
+    matches!(denial.cause(), Some(authenticate::Error::NoCredential))
 }

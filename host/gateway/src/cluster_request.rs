@@ -6,6 +6,7 @@
 //! Security: a 401 of the cluster to the gateway's credential is not passed on as a 401 to the
 //! caller.
 
+use http::HeaderName;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::rejection::Rejection;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::with_causes;
 use tollgate_credential::cache::Lease;
+use tollgate_front::Denial;
 use tollgate_identity::sessions::EndSignal;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
@@ -76,7 +78,7 @@ impl ClusterRequest<'_> {
         (cleaned, body): (CleanedRequest, Body),
         held: H,
         record: &mut OpenRecord,
-    ) -> Result<SendOutcome, Rejection> {
+    ) -> Result<SendOutcome, Denial> {
         let lease = lease(self.cluster, record).await?;
         let held = Arc::new(held);
         let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
@@ -112,14 +114,14 @@ impl ClusterRequest<'_> {
         (cleaned, mut body): (CleanedRequest, Body),
         (lease, held): (&Lease, &Arc<H>),
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         // The content may go on after the response has ended.
         body.hold(Arc::clone(held));
         let switches = cleaned.upgrade().is_some();
-        let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
+        let connections = self.cluster.backend().ok_or_else(Denial::not_found)?;
         let backend = connections
             .for_credential(lease)
-            .map_err(Rejection::UnusableCertificate)?;
+            .map_err(|error| unusable_certificate(&error))?;
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
         outbound.hold(Arc::clone(held));
         outbound.expire_with_credential(self.expires_at, self.decision);
@@ -138,7 +140,7 @@ impl ClusterRequest<'_> {
         }
     }
 
-    fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
+    fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Denial> {
         let path = target::join(upstream.base(), self.rest, self.query)?;
         Ok(match self.identity {
             RequestIdentity::GatewayCredential => {
@@ -155,7 +157,7 @@ impl ClusterRequest<'_> {
 /// Checks the response to a request to switch protocols: it must be the switch, or an error.
 // SECURITY: a redirect of an upgrade would lead a client, and its credential, to wherever a
 // kubelet says (CVE-2020-8559).
-fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Rejection> {
+fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Denial> {
     let status = response.status();
     if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
         Ok(response)
@@ -170,14 +172,44 @@ fn follows_log(rest: &str, query: Option<&str>) -> bool {
     rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
 }
 
+/// The certificate with which a cluster would be entered cannot be used.
+fn unusable_certificate(error: &forward::BuildError) -> Denial {
+    let text = "the cluster's certificate cannot be used";
+    let mut denial = Denial::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", text);
+    denial.code = Some("config.certificate".to_owned());
+    denial.with_detail(format!("{text}: {}", with_causes(error)))
+}
+
+/// The cluster answered 401 to every credential of the gateway's.
+pub(crate) fn cluster_unauthorized() -> Denial {
+    let text = "the cluster refused the gateway's own credential";
+    Denial::failed(StatusCode::BAD_GATEWAY, "credential_refused", text)
+}
+
+/// There is not exactly one cluster of the name that an agent or Application has.
+pub(crate) fn unknown_cluster() -> Denial {
+    Denial::failed(
+        StatusCode::BAD_GATEWAY,
+        "cluster_unknown",
+        "the agent's cluster is not known",
+    )
+}
+
+/// The client names whom to act as, which only the gateway does.
+pub(crate) fn client_impersonates(field: &HeaderName) -> Denial {
+    let text =
+        format!("impersonation by the client is not allowed here: remove `{field}` (`kubectl --as` and its like)");
+    Denial::denied(StatusCode::BAD_REQUEST, "client_impersonates", text)
+}
+
 /// Runs the credential stage. Records the class and code of a failure.
-pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Result<Lease, Rejection> {
+pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Result<Lease, Denial> {
     access.lease().await.map_err(|error| {
         record_credential(record, access, None);
         note_credential(record, |credential| {
             credential.failure = Some(format!("{} {}", error.class().as_ref(), error.code()));
         });
-        Rejection::Credential(error)
+        error.into()
     })
 }
 

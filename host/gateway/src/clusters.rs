@@ -4,6 +4,7 @@
 //! Security: a request reaches a cluster only with a [`ClusterPermit`] and a credential, and a
 //! credential is only returned to the caller that requested it.
 
+use http::StatusCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use http::{Method, Response, request};
 use jiff::Timestamp;
 
 use crate::agents::AgentKeyView;
+use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
@@ -18,13 +20,13 @@ use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
-use crate::pipeline::json;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
 use tollgate_core::agent::AgentKey;
 use tollgate_core::attributes::Attributes;
 use tollgate_credential::cache::key::CredentialKey;
+use tollgate_front::Denial;
+use tollgate_front::api::json;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::store::Actor;
 use tollgate_objects::ClusterAuth;
@@ -94,7 +96,7 @@ impl RouteHandler for ClusterRoute<'_> {
         &self,
         context: RequestContext<'_>,
         request: (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         context.record.note(|record| record.front = "clusters");
         match self {
             Self::List => context.list_clusters(),
@@ -102,7 +104,7 @@ impl RouteHandler for ClusterRoute<'_> {
             Self::Agents { name } => context.show_agents(name).await,
             Self::RevokeKey { name, key } => context.revoke_key(name, *key).await,
             Self::Forward(path) => match context.snapshot.policies.config.clusters {
-                ClusterFront::Closed => Err(Rejection::NotFound),
+                ClusterFront::Closed => Err(Denial::not_found()),
                 ClusterFront::Open => context.enter_cluster(request, path).await,
             },
         }
@@ -110,7 +112,7 @@ impl RouteHandler for ClusterRoute<'_> {
 }
 
 impl RequestContext<'_> {
-    fn list_clusters(&self) -> Result<Response<Body>, Rejection> {
+    fn list_clusters(&self) -> Result<Response<Body>, Denial> {
         let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let caller = self.snapshot.policies.caller(self.principal);
         let seen = visible(&self.snapshot.policies, &self.snapshot.clusters, &caller);
@@ -118,7 +120,7 @@ impl RequestContext<'_> {
         Ok(json(serde_json::json!({ "items": items }).to_string()))
     }
 
-    async fn hand_out(self, name: &str) -> Result<Response<Body>, Rejection> {
+    async fn hand_out(self, name: &str) -> Result<Response<Body>, Denial> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         let permit = permit((name, ClusterOperation::Credential), &snapshot, principal, record)?;
         let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, name, &permit));
@@ -129,13 +131,12 @@ impl RequestContext<'_> {
         let lease = lease(access, record).await?;
         record_credential(record, access, Some(&lease));
         let until = usable_until(access, &lease);
-        let document =
-            exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
+        let document = exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or_else(not_portable)?;
         Ok(json(Bytes::from_owner(document)))
     }
 
     /// The agents of a cluster that are connected, and the keys by which they are known.
-    async fn show_agents(self, name: &str) -> Result<Response<Body>, Rejection> {
+    async fn show_agents(self, name: &str) -> Result<Response<Body>, Denial> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         let permit = permit((name, ClusterOperation::Agents), &snapshot, principal, record)?;
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
@@ -157,11 +158,11 @@ impl RequestContext<'_> {
     }
 
     /// Revokes the key of an agent that joined. Its connections end within a second, on every replica.
-    async fn revoke_key(self, name: &str, key: AgentKey) -> Result<Response<Body>, Rejection> {
+    async fn revoke_key(self, name: &str, key: AgentKey) -> Result<Response<Body>, Denial> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         let permit = permit((name, ClusterOperation::RevokeKey), &snapshot, principal, record)?;
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
-        let store = self.gateway.store.as_ref().ok_or(Rejection::NotFound)?;
+        let store = self.gateway.store.as_ref().ok_or_else(Denial::not_found)?;
         let server = &permit.access().cluster().server;
         let by = Actor {
             user_id: None,
@@ -171,7 +172,7 @@ impl RequestContext<'_> {
         let at = Timestamp::now();
         match store.revoke_agent_key((key, server), at, &by, details).await? {
             true => Ok(json("{}")),
-            false => Err(Rejection::NotFound),
+            false => Err(Denial::not_found()),
         }
     }
 
@@ -180,12 +181,12 @@ impl RequestContext<'_> {
         self,
         (head, body): (request::Parts, Body),
         path: &ClusterPath<'_>,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         // SECURITY: without these fields the request would act with the gateway's own permissions,
         // which are more than the caller asked for.
         if let Some(name) = client_impersonates(&head.headers) {
-            return Err(Rejection::ClientImpersonates(name.clone()));
+            return Err(cluster_request::client_impersonates(name));
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
@@ -221,9 +222,14 @@ fn permit(
     snapshot: &Snapshot,
     principal: &Arc<Principal>,
     record: &mut OpenRecord,
-) -> Result<ClusterPermit, Rejection> {
+) -> Result<ClusterPermit, Denial> {
     let caller = snapshot.policies.caller(principal);
     let permit = authorize_cluster((&snapshot.policies, &snapshot.clusters), &caller, request, record);
     record.finish_stage(Stage::Authorize);
     Ok(permit?)
+}
+
+fn not_portable() -> Denial {
+    let text = "this cluster's credential is neither a token nor a client certificate";
+    Denial::failed(StatusCode::CONFLICT, "credential_not_portable", text)
 }

@@ -14,6 +14,7 @@ use http::{Method, Response, request};
 use jiff::Timestamp;
 
 use crate::applications::ApplicationsFrontState;
+use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::control_plane::object::{ObjectSearch, WrittenObject};
 use crate::control_plane::permit::{
@@ -23,10 +24,10 @@ use crate::control_plane::route::ControlPlanePath;
 use crate::front::{RequestContext, RouteHandler};
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
-use crate::rejection::{Rejection, control_plane_reason};
 use crate::snapshot::Snapshot;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::cache::key::CredentialKey;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_objects::ObjectName;
@@ -140,12 +141,12 @@ impl RouteHandler for ControlPlanePath<'_> {
         &self,
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (gateway, mut snapshot, principal) = (context.gateway, context.snapshot, context.principal);
         let record = context.record;
         record.note(|record| record.front = "control-plane");
         let Some(front_state) = &gateway.applications_state else {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         };
         let user = RequestedUser::read(&head.headers);
         let cleaned = headers::clean(head)?;
@@ -207,7 +208,7 @@ impl RouteHandler for ControlPlanePath<'_> {
         });
         if let Some(refusal) = permit.would_refuse() {
             gateway.status.metrics.control_plane_would_refuse.inc();
-            let (reason, text) = (control_plane_reason(refusal), refusal.to_string());
+            let (reason, text) = (refusal.reason(), refusal.to_string());
             tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
             record.note_would_refuse(reason, text);
         }
@@ -232,7 +233,7 @@ impl RouteHandler for ControlPlanePath<'_> {
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
             // SECURITY: Argo CD would take a 401 for one about its own credential.
-            SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
+            SendOutcome::CredentialRejected(_) => Err(cluster_request::cluster_unauthorized()),
         }
     }
 }
@@ -243,7 +244,7 @@ async fn find_object(
     snapshot: &Snapshot,
     access: &ControlPlaneAccess<'_>,
     content: (ContentFormat, Body),
-) -> Result<(Option<WrittenObject>, Body), Rejection> {
+) -> Result<(Option<WrittenObject>, Body), Denial> {
     let front = snapshot.policies.applications.as_ref();
     let Some(front) = front.filter(|_| access.needs_object(&snapshot.policies)) else {
         let (_, body) = content;

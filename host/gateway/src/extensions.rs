@@ -3,6 +3,7 @@
 //!
 //! Security: the host writes its own fields after plugins and policy wrote theirs.
 
+use http::StatusCode;
 use std::sync::Arc;
 
 use http::{Method, Response, request};
@@ -10,11 +11,12 @@ use http::{Method, Response, request};
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::Reauthorization;
 use crate::pipeline::Gateway;
-use crate::rejection::Rejection;
 use crate::route::ExtensionPath;
 use crate::snapshot::Snapshot;
 use tollgate_config::Compatibility;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::Safety;
+use tollgate_plugin::CallError;
 use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
@@ -53,7 +55,7 @@ impl RouteHandler for ExtensionPath<'_> {
         &self,
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let RequestContext {
             gateway,
             client,
@@ -111,10 +113,10 @@ impl Gateway {
         permit: &ExtensionPermit,
         snapshot: &Snapshot,
         (client, record): (&Arc<Client>, &mut OpenRecord),
-    ) -> Result<Outbound, Rejection> {
+    ) -> Result<Outbound, Denial> {
         let missing = snapshot.plugins.missing_required();
         if !missing.is_empty() {
-            return Err(Rejection::PluginsMissing(missing.join(", ")));
+            return Err(plugins_missing(&missing.join(", ")));
         }
         let extension = permit.extension();
         let context = context(permit);
@@ -122,7 +124,10 @@ impl Gateway {
             record.note(|record| record.plugins.push(Arc::clone(filter.label())));
             filter.request_plan().apply(cleaned.fields_mut());
             if filter.filters_requests() {
-                filter.filter_request(&context, cleaned.fields_mut()).await?;
+                filter
+                    .filter_request(&context, cleaned.fields_mut())
+                    .await
+                    .map_err(plugin_error)?;
             }
         }
         for name in &permit.decision().remove_headers {
@@ -164,13 +169,16 @@ async fn finish(
     mut response: Response<Body>,
     permit: &ExtensionPermit,
     plugins: &tollgate_plugin::PluginSet,
-) -> Result<Response<Body>, Rejection> {
+) -> Result<Response<Body>, Denial> {
     let context = context(permit);
     let status = response.status();
     for filter in plugins.header_filters(permit.extension().name()) {
         filter.response_plan().apply(response.headers_mut());
         if filter.filters_responses() {
-            filter.filter_response(&context, status, response.headers_mut()).await?;
+            filter
+                .filter_response(&context, status, response.headers_mut())
+                .await
+                .map_err(plugin_error)?;
         }
     }
     // SECURITY: a plugin is the operator's, and its response is on the origin of the session cookie.
@@ -213,4 +221,28 @@ fn assertion_claims(permit: &ExtensionPermit) -> AssertionClaims<'_> {
         project: permit.project(),
         caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
     }
+}
+
+fn plugins_missing(names: &str) -> Denial {
+    let text = "the gateway is not completely set up";
+    Denial::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_missing", text)
+        .with_detail(format!("required plugins are not loaded: {names}"))
+}
+
+fn plugin_error(error: CallError) -> Denial {
+    let denial = match &error {
+        CallError::Refused { status, reason, .. } => Denial::denied(*status, "refused_by_plugin", reason.clone()),
+        CallError::Busy { .. } => {
+            let text = "the gateway is busy, try again";
+            Denial::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_busy", text).retry_after(Some(1))
+        }
+        CallError::Trap { .. }
+        | CallError::Timeout { .. }
+        | CallError::Memory { .. }
+        | CallError::InvalidOutput { .. } => {
+            let text = "a plugin could not do its work";
+            Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", text)
+        }
+    };
+    denial.caused_by(error)
 }

@@ -9,10 +9,10 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, request};
 
 use crate::applicationsets::grpc::{self, Transport};
 use crate::console::is_of_page;
+use crate::error_format::{self, ErrorFormat};
 use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
-use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::Fallback;
 use crate::sign_in::route::is_console;
 use crate::sign_in::theme::Theme;
@@ -21,6 +21,7 @@ use crate::{applications, applicationsets, argocd, platform};
 use tollgate_config::ConsoleHost;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::shortened;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
@@ -53,12 +54,12 @@ pub(crate) trait RouteHandler<P = Arc<Principal>> {
     /// some of them.
     ///
     /// # Errors
-    /// The rejection of the first stage that refuses the request or fails.
+    /// The denial of the first stage that refuses the request or fails.
     fn serve<'a>(
         &self,
         context: RequestContext<'a, &'a P>,
         request: (request::Parts, Body),
-    ) -> impl Future<Output = Result<Response<Body>, Rejection>> + Send;
+    ) -> impl Future<Output = Result<Response<Body>, Denial>> + Send;
 }
 
 /// The safety of a request into a cluster.
@@ -164,23 +165,22 @@ impl FrontKind {
     }
 
     /// Closes the record and makes the response.
-    pub(crate) fn refuse(self, rejection: &Rejection, mut record: OpenRecord) -> Response<Body> {
-        // Clients of Kubernetes read no other format, wherever the request failed.
-        let format = match rejection {
-            Rejection::WrongPrefix => ErrorFormat::Kubernetes,
-            _ => self.error_format(),
+    pub(crate) fn refuse(self, denial: &Denial, mut record: OpenRecord) -> Response<Body> {
+        let format = match denial.is_for_kubernetes {
+            true => ErrorFormat::Kubernetes,
+            false => self.error_format(),
         };
-        let answer = rejection.answer(format);
         let decision = record.id();
+        let (status, message) = denial.public(format == ErrorFormat::Argocd);
         record.note(|record| {
-            record.detail = rejection.detail();
-            record.told = shortened(&answer.message, TOLD_BYTES);
+            record.detail = denial.detail();
+            record.told = shortened(message, TOLD_BYTES);
         });
-        record.close(answer.outcome, answer.status, answer.reason);
+        record.close(denial.outcome, status, denial.reason);
         if let Self::Grpc(transport) = self {
-            return grpc::refuse(transport, &answer);
+            return grpc::refuse(transport, denial);
         }
-        answer.into_response(decision, format).map(Body::from)
+        error_format::response(denial, decision, format).map(Body::from)
     }
 }
 

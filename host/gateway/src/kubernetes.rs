@@ -3,23 +3,28 @@
 //! Security: a request reaches a cluster only with access to its agent, a permit of the policy and
 //! an entry in the audit log. Identity headers of the client are never passed on.
 
+use http::StatusCode;
 use std::sync::Arc;
 
 use http::{Response, request};
 
+use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler};
+use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::route::KubernetesPath;
 use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::policies::KubernetesFront;
-use crate::rejection::{ErrorFormat, Rejection};
 use crate::snapshot::Snapshot;
 use tollgate_cluster::access::ClusterLookup;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::with_causes;
 use tollgate_core::session::AccessType;
 use tollgate_credential::cache::key::CredentialKey;
+use tollgate_front::Denial;
+use tollgate_front::denial::AccessEnded;
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
 use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
@@ -36,7 +41,6 @@ use tollgate_proxy::server::Client;
 pub(crate) mod origin;
 pub(crate) mod permit;
 pub(crate) mod route;
-pub(crate) mod status;
 
 pub use permit::KubernetesPermit;
 
@@ -79,14 +83,14 @@ impl KubernetesFrontState {
         (head, body): (request::Parts, Body),
         snapshot: &Snapshot,
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         record.note(|record| record.front = "platform");
         let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.policies.kubernetes) else {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         };
         let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
         let BufferedBody::Whole(body) = body.buffer_if_short(bound).await? else {
-            return Err(Rejection::Forward(forward::Error::ContentTooLarge));
+            return Err(forward::Error::ContentTooLarge.into());
         };
         let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
         let proof = proofs.next().filter(|_| proofs.next().is_none());
@@ -192,7 +196,7 @@ impl RouteHandler<()> for KubernetesRequest<'_> {
         &self,
         mut context: RequestContext<'_, &()>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         context.record.note(|record| {
             record.front = "kubernetes";
             record.kubernetes = Some(Box::default());
@@ -214,12 +218,16 @@ impl RouteHandler<()> for KubernetesRequest<'_> {
         written?;
         let (client, decision) = (context.client, context.record.id());
         let forwarded = request.forward((permitted, body), context).await;
-        if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
+        if let Err(denial) = &forwarded
+            && denial.cause::<AccessEnded>().is_some()
+        {
             // The request is refused after all.
-            let answer = rejection.answer(ErrorFormat::Kubernetes);
-            let entry = audit_context.refused(answer.reason, (client, decision));
+            let entry = audit_context.refused(denial.reason, (client, decision));
             let audit = &self.front_state.audit;
-            audit.record_access(entry).await.map_err(Rejection::Audit)?;
+            audit
+                .record_access(entry)
+                .await
+                .map_err(|error| audit_unavailable(&error))?;
         }
         forwarded
     }
@@ -241,12 +249,12 @@ impl<'a> KubernetesRequest<'a> {
         head: request::Parts,
         context: &mut RequestContext<'_, &()>,
         audit_context: &mut AuditContext,
-    ) -> Result<PermittedRequest, Rejection> {
+    ) -> Result<PermittedRequest, Denial> {
         let access = self.access(&head, context, audit_context).await;
         context.record.finish_stage(Stage::Authenticate);
         let access = access?;
         if let Some(name) = client_impersonates(&head.headers) {
-            return Err(Rejection::ClientImpersonates(name.clone()));
+            return Err(cluster_request::client_impersonates(name));
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), self.path.rest, self.path.query, cleaned.upgrade());
@@ -283,7 +291,7 @@ impl<'a> KubernetesRequest<'a> {
         head: &request::Parts,
         context: &mut RequestContext<'_, &()>,
         audit_context: &mut AuditContext,
-    ) -> Result<Arc<AccessGrant>, Rejection> {
+    ) -> Result<Arc<AccessGrant>, Denial> {
         let ci = match self.front_state.authorizer.is_embedded() {
             true => CiTokenSupport::Unknown,
             false => CiTokenSupport::Accepted,
@@ -329,14 +337,11 @@ impl<'a> KubernetesRequest<'a> {
         &self,
         context: &RequestContext<'_, &()>,
         audit_context: &AuditContext,
-        permitted: &Result<PermittedRequest, Rejection>,
-    ) -> Result<(), Rejection> {
+        permitted: &Result<PermittedRequest, Denial>,
+    ) -> Result<(), Denial> {
         let (outcome, reason, detail) = match permitted {
             Ok(_) => (audit::AccessOutcome::Allowed, "allowed", None),
-            Err(rejection) => {
-                let answer = rejection.answer(ErrorFormat::Kubernetes);
-                (audit::AccessOutcome::Denied, answer.reason, Some(rejection.detail()))
-            }
+            Err(denial) => (audit::AccessOutcome::Denied, denial.reason, Some(denial.detail())),
         };
         let impersonated = match permitted.as_ref().map(|permitted| &**permitted.permit.impersonation()) {
             Ok(Impersonation::As(identity)) => Some(identity.username.as_str()),
@@ -349,14 +354,17 @@ impl<'a> KubernetesRequest<'a> {
             ..audit_context.refused(reason, (context.client, context.record.id()))
         };
         let audit = &self.front_state.audit;
-        audit.record_access(entry).await.map_err(Rejection::Audit)
+        audit
+            .record_access(entry)
+            .await
+            .map_err(|error| audit_unavailable(&error))
     }
 
     async fn forward(
         &self,
         (permitted, body): (PermittedRequest, Body),
         context: RequestContext<'_, &()>,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let RequestContext {
             gateway,
             client,
@@ -368,7 +376,7 @@ impl<'a> KubernetesRequest<'a> {
         let access = permit.access();
         let cluster = match snapshot.clusters.find(&access.agent().cluster) {
             ClusterLookup::One(cluster) => Arc::clone(cluster),
-            ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
+            ClusterLookup::Several(_) | ClusterLookup::None => return Err(cluster_request::unknown_cluster()),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = NewExchange::new(Arc::clone(permit.attributes()), record.id(), client.address());
@@ -376,7 +384,7 @@ impl<'a> KubernetesRequest<'a> {
             .front_state
             .sessions
             .register(&**access, entering)
-            .map_err(Rejection::Ended)?;
+            .map_err(AccessEnded)?;
         let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
             front_state: PtrEqArc(Arc::clone(self.front_state)),
             access: PtrEqArc(Arc::clone(access)),
@@ -389,7 +397,7 @@ impl<'a> KubernetesRequest<'a> {
                 .open
                 .register_with_session(reauthorization, (&snapshot, record.id()), Some(Arc::new(entered)));
         drop(snapshot);
-        let guard = guard.map_err(|NotAdmitted(ending)| Rejection::Ended(ending))?;
+        let guard = guard.map_err(|NotAdmitted(ending)| AccessEnded(ending))?;
         let cluster_request = ClusterRequest {
             cluster: &cluster,
             rest: self.path.rest,
@@ -407,7 +415,7 @@ impl<'a> KubernetesRequest<'a> {
         record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
-            SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
+            SendOutcome::CredentialRejected(_) => Err(cluster_request::cluster_unauthorized()),
         }
     }
 }
@@ -415,11 +423,28 @@ impl<'a> KubernetesRequest<'a> {
 impl KubernetesFrontState {
     /// Audits a refusal that comes before anything is known of the caller. The caller gets a
     /// response even if the store fails.
-    pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Client, uuid::Uuid)) {
-        let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
+    pub(crate) async fn audit_early_refusal(&self, denial: &Denial, at: (&Client, uuid::Uuid)) {
+        let reason = denial.reason;
         let nothing_known = AuditContext::default();
         if let Err(error) = self.audit.record_access(nothing_known.refused(reason, at)).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }
     }
+}
+
+fn audit_unavailable(error: &store::Error) -> Denial {
+    let text = "the request cannot be written down right now, try again later";
+    Denial::failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
+        .with_detail(format!("the audit log cannot be written: {}", with_causes(error)))
+}
+
+/// The path is not below the front's prefix, but the credential is only for this front.
+pub(crate) fn wrong_prefix() -> Denial {
+    let text = format!(
+        "the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`; `kubectl proxy` keeps it with \
+         `--append-server-path`"
+    );
+    let mut denial = Denial::denied(StatusCode::BAD_REQUEST, "wrong_prefix", text);
+    denial.is_for_kubernetes = true;
+    denial
 }

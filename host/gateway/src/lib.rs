@@ -9,14 +9,13 @@
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`control_plane`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `admission` | judges what is written to the control plane's cluster, as a webhook with its own listener |
 //! | `pipeline` | runs the stages of a request in order |
-//! | [`caller`] | derives from a principal what decisions read |
 //! | `object_content`, `owner_search` | tell which Application the object of a request belongs to |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
 //! | `operations` | the API about the gateway itself: decisions, permissions, plugins, state |
 //! | `sign_in` | people sign in to the gateway itself, by a browser or on the command line |
 //! | [`console`] | what the console's pages may ask of the gateway |
 //! | `strangers` | bounds requests of people who are not signed in |
-//! | `rejection` | maps errors to responses |
+//! | `error_format` | renders denials in the format that the client reads |
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
@@ -30,11 +29,11 @@ pub mod applications;
 pub mod applicationsets;
 pub mod argocd;
 mod bypasses;
-pub mod caller;
-mod cluster_request;
+pub mod cluster_request;
 pub mod clusters;
 pub mod console;
 pub mod control_plane;
+mod error_format;
 pub mod extensions;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
@@ -49,7 +48,6 @@ mod platform;
 mod policies;
 mod policy_input;
 pub mod projects;
-mod rejection;
 mod route;
 pub mod running;
 mod sign_in;

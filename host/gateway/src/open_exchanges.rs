@@ -10,6 +10,7 @@
 //! among those that are reauthorized, or sees the new snapshot when it is registered and is
 //! reauthorized there. The same holds for an exchange that begins while its token is revoked.
 
+use http::StatusCode;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,10 +31,12 @@ use crate::extensions::ExtensionReauthorization;
 use crate::kubernetes::KubernetesReauthorization;
 use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
 use tollgate_policy::rego::Bundle;
+use tollgate_proxy::forward;
 use tollgate_proxy::metrics::{Counted, Metrics};
 use tollgate_proxy::record::Recorder;
 
@@ -520,6 +523,17 @@ impl Drop for OpenExchangeGuard {
         if let Some(ending) = self.end_trigger.end_reason() {
             // The exchange may have ended before the record of its start was closed.
             self.all.recorder.amend(self.decision, ending.code());
+        }
+    }
+}
+
+impl From<NotAdmitted> for Denial {
+    fn from(error: NotAdmitted) -> Self {
+        match error {
+            NotAdmitted(EndReason::Withdrawn) => {
+                Self::denied(StatusCode::FORBIDDEN, EndReason::Withdrawn.code(), error.to_string()).caused_by(error)
+            }
+            NotAdmitted(ending) => forward::Error::Ended(ending).into(),
         }
     }
 }

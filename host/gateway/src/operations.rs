@@ -15,20 +15,21 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::applicationsets::summary::{SetFilter, SetPage};
-use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
-use crate::platform::api::Error;
-use crate::platform::api::query::{
-    OwnerFilter, PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
-};
-use crate::platform::permit::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
-use crate::platform::{self, answer};
+use crate::platform;
 use crate::policies::Policies;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
+use tollgate_front::Denial;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::query::{
+    OwnerFilter, PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
+};
+use tollgate_front::caller::Caller;
+use tollgate_front::permission::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
 use tollgate_identity::person::is_same_entry;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, Record};
@@ -105,7 +106,7 @@ impl RouteHandler for OperationsRoute {
         &self,
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (gateway, principal) = (context.gateway, context.principal);
         let held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "operations");
@@ -117,7 +118,7 @@ impl RouteHandler for OperationsRoute {
             checks: Vec::new(),
         };
         let query = head.uri.query();
-        let answered: Result<Response<Body>, Rejection> = match self {
+        let answered: Result<Response<Body>, Denial> = match self {
             Self::Decisions => DecisionFilter::read(query)
                 .and_then(|filter| {
                     let user = match &filter.owner {
@@ -152,7 +153,7 @@ impl RouteHandler for OperationsRoute {
                     let items = records.as_slice();
                     Ok(answer(StatusCode::OK, &Decisions { items, next }))
                 })
-                .map_err(Rejection::from),
+                .map_err(Denial::from),
             Self::Decision(id) => {
                 let found = gateway.status.recorder.find(*id);
                 let record = found.as_deref().and_then(|record| match asker.owns(record) {
@@ -161,7 +162,7 @@ impl RouteHandler for OperationsRoute {
                 });
                 record
                     .map(|record| answer(StatusCode::OK, &record))
-                    .ok_or(Rejection::NotFound)
+                    .ok_or_else(Denial::not_found)
             }
             Self::DecisionInput(id) => asker.decision_input(*id).map(|input| answer(StatusCode::OK, &input)),
             Self::Explain => match Question::read(query) {
@@ -172,7 +173,7 @@ impl RouteHandler for OperationsRoute {
                 Ok(asked) => asker.who_can(asked, held).await,
                 Err(error) => Err(error.into()),
             },
-            Self::Extensions => asker.extensions(query).map_err(Rejection::from),
+            Self::Extensions => asker.extensions(query).map_err(Denial::from),
             Self::ApplicationSets => match SetFilter::read(query) {
                 Ok(filter) => asker.application_sets(filter, held).await,
                 Err(error) => Err(error.into()),
@@ -191,11 +192,11 @@ impl RouteHandler for OperationsRoute {
                     let plugins: Vec<_> = context.snapshot.plugins.list().collect();
                     answer(StatusCode::OK, &json!({ "items": plugins }))
                 })
-                .map_err(Rejection::from),
+                .map_err(Denial::from),
             Self::System => asker
                 .require(GET_SYSTEM, "*")
                 .map(|()| answer(StatusCode::OK, &gateway.status.report()))
-                .map_err(Rejection::from),
+                .map_err(Denial::from),
         };
         context.record.note(|record| {
             if !asker.checks.is_empty() {
@@ -221,9 +222,9 @@ impl<'a> Asker<'a> {
         &self.snapshot.policies
     }
 
-    async fn application_sets(&self, filter: SetFilter, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+    async fn application_sets(&self, filter: SetFilter, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let front_state = self.gateway.application_sets_state.clone();
-        let front_state = front_state.ok_or(Rejection::NotFound)?;
+        let front_state = front_state.ok_or_else(Denial::not_found)?;
         let statuses = self.gateway.source.application_set_statuses();
         let statuses = statuses
             .map(|statuses| Arc::clone(&statuses.borrow()))
@@ -231,7 +232,7 @@ impl<'a> Asker<'a> {
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || SetPage::of(&filter, (&snapshot.policies, &caller), (&front_state, &statuses));
         let page = self.gateway.run_blocking(held, work).await?;
-        Ok(answer(StatusCode::OK, &page.ok_or(Rejection::NotFound)?))
+        Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }
 
     /// Whether a decision is about the caller.
@@ -267,7 +268,7 @@ impl<'a> Asker<'a> {
     }
 
     fn may(&mut self, permission: Permission, object: &str) -> bool {
-        let check = check(self.policies(), &self.caller, permission, object.to_owned());
+        let check = check(&self.policies().rbac, &self.caller, permission, object.to_owned());
         let allowed = check.allowed;
         self.checks.push(check);
         allowed

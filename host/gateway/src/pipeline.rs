@@ -23,9 +23,9 @@ use crate::argocd::{self, MethodIndex};
 use crate::console::{self, is_of_page};
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
+use crate::kubernetes;
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
-use crate::rejection::Rejection;
 use crate::route::{self, Fallback, Route};
 use crate::sign_in::route::is_console;
 use crate::sign_in::theme::Theme;
@@ -33,6 +33,7 @@ use crate::sign_in::{self, RefusedPage, SignIn, SignInState};
 use crate::snapshot::Snapshot;
 use crate::strangers::Strangers;
 use tollgate_config::{Config, ConsoleHost};
+use tollgate_front::{Denial, api};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, Principal, Safety};
@@ -45,6 +46,7 @@ use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
+use tollgate_proxy::target;
 use tollgate_state::source::Source;
 
 /// Pieces of work that [`Gateway::run_blocking`] runs at once.
@@ -140,18 +142,18 @@ impl Gateway {
     ///   caller stops waiting.
     ///
     /// # Errors
-    /// [`Rejection::Panicked`].
+    /// [`Denial::panicked`].
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         held: LimitPermit,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Rejection> {
+    ) -> Result<T, Denial> {
         let slot = Arc::clone(&self.blocking).acquire_owned().await;
         let working = tokio::task::spawn_blocking(move || {
             let _held = (held, slot);
             work()
         });
-        working.await.map_err(|_| Rejection::Panicked)
+        working.await.map_err(|_| Denial::panicked())
     }
 
     fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
@@ -183,19 +185,19 @@ impl Gateway {
                 record.close(outcome, response.status(), reason);
                 response
             }
-            Ok(Err(rejection)) => {
-                if front_kind == FrontKind::Agents && matches!(rejection, Rejection::Route(_)) {
-                    self.audit_early_refusal(&rejection, (client, record.id())).await;
+            Ok(Err(denial)) => {
+                if front_kind == FrontKind::Agents && denial.cause::<target::Error>().is_some() {
+                    self.audit_early_refusal(&denial, (client, record.id())).await;
                 }
-                front_kind.refuse(&rejection, record)
+                front_kind.refuse(&denial, record)
             }
-            Err(_) => front_kind.refuse(&Rejection::Panicked, record),
+            Err(_) => front_kind.refuse(&Denial::panicked(), record),
         }
     }
 
-    async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Client, uuid::Uuid)) {
+    async fn audit_early_refusal(&self, denial: &Denial, at: (&Client, uuid::Uuid)) {
         if let Some(front_state) = &self.kubernetes_state {
-            front_state.audit_early_refusal(rejection, at).await;
+            front_state.audit_early_refusal(denial, at).await;
         }
     }
 
@@ -208,7 +210,7 @@ impl Gateway {
         client: &Arc<Client>,
         snapshot: Arc<Snapshot>,
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         if let Some(authority) = client.connect_authority() {
             return self
                 .serve_tunneled((head, body), (client, authority), snapshot, record)
@@ -219,12 +221,12 @@ impl Gateway {
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
-            return Ok(json(serde_json::to_vec(&self.signer.jwks()).unwrap_or_default()));
+            return Ok(api::json(serde_json::to_vec(&self.signer.jwks()).unwrap_or_default()));
         }
         if matches!(route, Route::Agent) {
             // Without a cluster that has an agent, strangers would be the only ones who connect.
             if !self.status.agents.expects_agents() {
-                return Err(Rejection::NotFound);
+                return Err(Denial::not_found());
             }
             // Whoever opens it proves who they are within.
             record.note(|record| record.front = "agents");
@@ -248,7 +250,7 @@ impl Gateway {
         // A token of an agent is for nothing else, and kubectl reads the answer.
         let is_beside_prefix = matches!(route, Route::Argocd(_) | Route::Unknown);
         if is_beside_prefix && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
-            return Err(Rejection::WrongPrefix);
+            return Err(kubernetes::wrong_prefix());
         }
         if let Route::Argocd(route) = route {
             let context = RequestContext {
@@ -315,7 +317,7 @@ impl Gateway {
             | Route::AssertionKeys
             | Route::Agent
             | Route::Console(_)
-            | Route::Unknown => Err(Rejection::NotFound),
+            | Route::Unknown => Err(Denial::not_found()),
         }
     }
 
@@ -325,7 +327,7 @@ impl Gateway {
         (route, head, body): (Route<'_>, request::Parts, Body),
         (client, snapshot): (&Arc<Client>, &Arc<Snapshot>),
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let state = self.sign_in.as_ref();
         let mut sign_in = SignIn {
             gateway: self,
@@ -338,7 +340,7 @@ impl Gateway {
         match route {
             Route::Console(route) => sign_in.page(route, (head, body)).await,
             Route::Login(route) => sign_in.public(&route, (head, body)).await,
-            _ => Err(Rejection::NotFound),
+            _ => Err(Denial::not_found()),
         }
     }
 
@@ -350,7 +352,7 @@ impl Gateway {
         (client, authority): (&Arc<Client>, &Authority),
         snapshot: Arc<Snapshot>,
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let uri = head.uri.clone();
         let path = ControlPlanePath::read(authority, &uri)?;
         let safety = path.safety(&head.method);
@@ -371,7 +373,7 @@ impl Gateway {
         safety: Safety,
         (client, snapshot): (&Client, &Snapshot),
         record: &mut OpenRecord,
-    ) -> Result<Arc<Principal>, Rejection> {
+    ) -> Result<Arc<Principal>, Denial> {
         let principal = snapshot.authenticator.authenticate(head, safety).await;
         Self::accept(principal, (client, snapshot), record)
     }
@@ -382,7 +384,7 @@ impl Gateway {
         head: &request::Parts,
         (client, snapshot): (&Client, &Snapshot),
         record: &mut OpenRecord,
-    ) -> Result<Arc<Principal>, Rejection> {
+    ) -> Result<Arc<Principal>, Denial> {
         let principal = snapshot.authenticator.authenticate_by_token(head).await;
         Self::accept(principal, (client, snapshot), record)
     }
@@ -392,13 +394,13 @@ impl Gateway {
         principal: Result<Arc<Principal>, authenticate::Error>,
         (client, snapshot): (&Client, &Snapshot),
         record: &mut OpenRecord,
-    ) -> Result<Arc<Principal>, Rejection> {
+    ) -> Result<Arc<Principal>, Denial> {
         record.finish_stage(Stage::Authenticate);
         let principal = principal?;
         if let Some(narrower) = &snapshot.narrowed_by
             && !narrower.authenticator.is_still_valid(&principal)
         {
-            return Err(Rejection::Forward(forward::Error::Ended(EndReason::Withdrawn)));
+            return Err(forward::Error::Ended(EndReason::Withdrawn).into());
         }
         client.mark_authenticated();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -451,9 +453,9 @@ impl Handler for Gateway {
                 response
             }
             Some(Err(error)) => {
-                let rejection = Rejection::Origin(error);
-                self.audit_early_refusal(&rejection, (client, decision)).await;
-                front_kind.refuse(&rejection, record)
+                let denial = Denial::from(error);
+                self.audit_early_refusal(&denial, (client, decision)).await;
+                front_kind.refuse(&denial, record)
             }
             Some(Ok(cors)) => match cors.preflight(&head) {
                 Some(answer) => {
@@ -490,7 +492,7 @@ impl Handler for Gateway {
         let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
         let front_kind = FrontKind::of(&snapshot, client, head);
-        let mut response = front_kind.refuse(&Rejection::Server(refusal), record);
+        let mut response = front_kind.refuse(&Denial::from(refusal), record);
         // A page that is allowed to call may read why a request was refused.
         if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head)) {
             cors.apply(response.headers_mut());
@@ -567,12 +569,4 @@ fn console_host_error(snapshot: &Snapshot, head: &request::Parts) -> Option<grpc
 fn is_for_agents(head: &request::Parts) -> bool {
     let read = k8s_proxy::read(head, CiTokenSupport::Accepted);
     matches!(read, Ok(PresentedCredential::Query(_)))
-}
-
-pub(crate) fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::from(text.into()));
-    let fields = response.headers_mut();
-    fields.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -7,30 +7,31 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Response, StatusCode, request};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use zeroize::Zeroizing;
 
-use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline::{Gateway, json};
-use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
+use crate::pipeline::Gateway;
+use crate::platform::api::AgentRef;
+use crate::platform::api::content::{NewSession, NewToken};
 use crate::platform::api::cookie::TransportSecurity;
-use crate::platform::api::query::{
-    AGENT_PARAMETERS, AUDIT_PARAMETERS, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor,
-};
-use crate::platform::api::{AgentRef, Error};
-use crate::platform::permit::{Permission, check, check_each, may_allow_prefix, object};
 use crate::platform::route::PlatformRoute;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::{Authorizer, Kubernetes};
 use tollgate_core::agent::AgentId;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
+use tollgate_front::Denial;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::content::{CONTENT_BYTES, buffer, read};
+use tollgate_front::api::query::{
+    AGENT_PARAMETERS, AUDIT_PARAMETERS, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor,
+};
+use tollgate_front::caller::Caller;
+use tollgate_front::permission::{Permission, check, check_each, may_allow_prefix, object};
 use tollgate_identity::access::{Agents, Member};
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter, Login};
@@ -44,8 +45,6 @@ use crate::kubernetes::KubernetesFrontState;
 mod agents;
 pub(crate) mod api;
 mod audit;
-pub(crate) mod pages;
-pub(crate) mod permit;
 pub(crate) mod route;
 mod sessions;
 mod tokens;
@@ -75,9 +74,9 @@ impl RouteHandler for PlatformRoute {
         &self,
         context: RequestContext<'_>,
         request: (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (gateway, principal) = (context.gateway, context.principal);
-        let front_state = gateway.kubernetes_state.as_deref().ok_or(Rejection::NotFound)?;
+        let front_state = gateway.kubernetes_state.as_deref().ok_or_else(Denial::not_found)?;
         let _held = gateway.persons.acquire(principal.limit_key())?;
         context.record.note(|record| record.front = "platform");
         let handler = PlatformHandler::open(&context.snapshot, (front_state, context.client), principal)?;
@@ -90,10 +89,10 @@ impl<'a> PlatformHandler<'a> {
         snapshot: &'a Snapshot,
         (front_state, client): (&'a KubernetesFrontState, &Client),
         principal: &Arc<Principal>,
-    ) -> Result<Self, Rejection> {
+    ) -> Result<Self, Denial> {
         let policies = &snapshot.policies;
-        let front = policies.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
-        let settings = policies.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let front = policies.kubernetes.as_ref().ok_or_else(Denial::not_found)?;
+        let settings = policies.config.kubernetes.as_ref().ok_or_else(Denial::not_found)?;
         Ok(Self {
             snapshot,
             agents: &front.agents,
@@ -111,7 +110,7 @@ impl<'a> PlatformHandler<'a> {
         route: &PlatformRoute,
         (head, body): (request::Parts, Body),
         record: &mut OpenRecord,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let raw = head.uri.query();
         let mut checks = Vec::new();
         let list = |parameters| self.list_request(raw, parameters);
@@ -179,7 +178,7 @@ impl<'a> PlatformHandler<'a> {
     }
 
     fn may(&self, permission: Permission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
-        let check = check(&self.snapshot.policies, &self.caller, permission, object);
+        let check = check(&self.snapshot.policies.rbac, &self.caller, permission, object);
         let allowed = check.allowed;
         checks.push(check);
         allowed
@@ -254,7 +253,7 @@ impl<'a> PlatformHandler<'a> {
                 (readable.len() < all.len()).then_some(readable)
             }
         };
-        if !list.is_mine && !may_allow_prefix(&self.snapshot.policies, &self.caller, permission, "") {
+        if !list.is_mine && !may_allow_prefix(&self.snapshot.policies.rbac, &self.caller, permission, "") {
             self.require(permission, list.object(), checks)?;
         }
         Ok(CredentialFilter {
@@ -276,7 +275,7 @@ impl<'a> PlatformHandler<'a> {
     fn could_see(&self, permission: Permission, agent: Option<AgentId>, list: &ListRequest) -> bool {
         let name = list.query.owner.user().unwrap_or_default();
         let object = self.object(agent, name);
-        may_allow_prefix(&self.snapshot.policies, &self.caller, permission, &object)
+        may_allow_prefix(&self.snapshot.policies.rbac, &self.caller, permission, &object)
     }
 
     fn visible<'r>(
@@ -289,14 +288,14 @@ impl<'a> PlatformHandler<'a> {
             return rows.map(|(_, user)| self.is_mine(user)).collect();
         }
         let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
-        check_each(&self.snapshot.policies, &self.caller, permission, &objects)
+        check_each(&self.snapshot.policies.rbac, &self.caller, permission, &objects)
     }
 
     /// For each agent, whether the caller has the permission for everybody there, or for one person.
     fn check_agents(&self, permission: Permission, user: Option<&str>) -> Vec<bool> {
         let agents = self.agents.agents();
         let objects: Vec<String> = agents.map(|agent| object(Some(&agent.name), user)).collect();
-        check_each(&self.snapshot.policies, &self.caller, permission, &objects)
+        check_each(&self.snapshot.policies.rbac, &self.caller, permission, &objects)
     }
 
     /// Checks whether an empty list may be shown to the caller.
@@ -413,14 +412,6 @@ fn hint(kind: Kind) -> &'static str {
         }
         Kind::Anonymous | Kind::ProjectToken | Kind::Kubernetes => "only people have agents, sign in as one",
     }
-}
-
-/// A response that must not be cached, because it may contain a secret.
-pub(crate) fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
-    let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
-    let mut response = json(Bytes::from_owner(text));
-    *response.status_mut() = status;
-    response
 }
 
 #[derive(Serialize)]

@@ -11,14 +11,13 @@ use http::{Response, request};
 use serde_json::{Value, json};
 
 use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline;
-use crate::platform::api::content::{buffer, read};
 use crate::projects::permit::{check, visible};
 use crate::projects::preview::{Preview, PreviewRequest};
 use crate::projects::route::ProjectRoute;
 use crate::projects::summary::{SummaryFilter, SummaryPage};
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
-use crate::rejection::Rejection;
+use tollgate_front::api::content::{buffer, read};
+use tollgate_front::{Denial, api};
 use tollgate_objects::ObjectName;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::Stage;
@@ -35,7 +34,7 @@ impl RouteHandler for ProjectRoute<'_> {
         &self,
         mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         context.record.note(|record| record.front = "projects");
         let held = context.gateway.persons.acquire(context.principal.limit_key())?;
         let writer = context.gateway.source.writer().map_err(Error::State)?;
@@ -51,19 +50,19 @@ impl RouteHandler for ProjectRoute<'_> {
                 context.preview_project(name, sent, held).await
             }
         };
-        Ok(pipeline::json(document?.to_string()))
+        Ok(api::json(document?.to_string()))
     }
 }
 
 impl RequestContext<'_> {
-    fn summarize_projects(&mut self, filter: &SummaryFilter) -> Result<Value, Rejection> {
+    fn summarize_projects(&mut self, filter: &SummaryFilter) -> Result<Value, Denial> {
         let policies = &self.snapshot.policies;
         let page = SummaryPage::of(filter, policies, &policies.caller(self.principal));
         self.record.finish_stage(Stage::Authorize);
         Ok(serde_json::to_value(page).unwrap_or_default())
     }
 
-    async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
+    async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Denial> {
         let caller = self.snapshot.policies.caller(self.principal);
         let names = self.snapshot.policies.resources.projects.keys();
         let shown = visible(&self.snapshot.policies, &caller, names.clone().map(String::as_str));
@@ -85,7 +84,7 @@ impl RequestContext<'_> {
         Ok(list_of(WritableKind::AppProject, objects))
     }
 
-    async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Rejection> {
+    async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Denial> {
         self.require_project(&["get"], name)?;
         let stored = writer.read(&self.project_key(name)).await.map_err(Error::State)?;
         Ok(stored.object)
@@ -96,7 +95,7 @@ impl RequestContext<'_> {
         writer: &Writer,
         name: &str,
         (head, body): (request::Parts, Body),
-    ) -> Result<Value, Rejection> {
+    ) -> Result<Value, Denial> {
         // The response shows the project, so the caller must also be allowed to see it.
         self.require_project(&["update", "get"], name)?;
         let content = buffer(body, CONTENT_BYTES).await?;
@@ -120,7 +119,7 @@ impl RequestContext<'_> {
         name: &str,
         sent: Option<(request::Parts, Body)>,
         held: LimitPermit,
-    ) -> Result<Value, Rejection> {
+    ) -> Result<Value, Denial> {
         self.require_project(&["get"], name)?;
         let asked: Option<PreviewRequest> = match sent {
             Some((head, body)) => {

@@ -17,12 +17,12 @@ use uuid::Uuid;
 
 use crate::console::{self, Pages};
 use crate::pipeline::Gateway;
-use crate::platform::api::content::buffer;
-use crate::rejection::Rejection;
 use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
 use crate::strangers::Strangers;
 use tollgate_core::user::User;
+use tollgate_front::Denial;
+use tollgate_front::api::content::buffer;
 use tollgate_identity::access::issuer_only_user;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::sign_in::SignedIn;
@@ -95,7 +95,7 @@ impl SignIn<'_> {
         &mut self,
         route: ConsoleRoute<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let reads = console::reads(&head.method);
         let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style | ConsoleRoute::Icon);
         self.record.note(|record| {
@@ -127,7 +127,7 @@ impl SignIn<'_> {
             let target = head.uri.path_and_query().map_or("/console/", |target| target.as_str());
             return match console.url.join(target) {
                 Ok(there) if reads => Ok(pages::redirect(there.as_str())?),
-                Ok(_) | Err(_) => Err(Rejection::NotFound),
+                Ok(_) | Err(_) => Err(Denial::not_found()),
             };
         }
         match route {
@@ -144,13 +144,13 @@ impl SignIn<'_> {
             ConsoleRoute::AnswerLogin => self.answer_login((head, body)).await,
             ConsoleRoute::Device => self.ask_for_device(&head).await,
             ConsoleRoute::AnswerDevice => self.answer_device((head, body)).await,
-            ConsoleRoute::BackChannelLogout(_) => Err(Rejection::NotFound),
+            ConsoleRoute::BackChannelLogout(_) => Err(Denial::not_found()),
         }
     }
 
     /// Reads the content of a client who is not signed in. It has the time that a head has, because the
     /// request takes one of the few places for such clients.
-    async fn receive(&self, body: Body, allowed: u64) -> Result<Bytes, Rejection> {
+    async fn receive(&self, body: Body, allowed: u64) -> Result<Bytes, Denial> {
         let time = self.snapshot.policies.config.limits.header_timeout;
         match timeout(time, buffer(body, allowed)).await {
             Ok(content) => content,
@@ -159,7 +159,7 @@ impl SignIn<'_> {
     }
 
     /// Whoever is signed in to the console in this browser.
-    async fn session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Rejection> {
+    async fn session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Denial> {
         use authenticate::Error;
         let found = self.snapshot.authenticator.authenticate(head, safety).await;
         self.record.finish_stage(Stage::Authenticate);
@@ -177,7 +177,7 @@ impl SignIn<'_> {
     }
 
     /// Makes the login of somebody who just signed in, and gives it to their browser.
-    async fn log_in(&mut self, signed_in: SignedIn, head: &request::Parts) -> Result<HeaderValue, Rejection> {
+    async fn log_in(&mut self, signed_in: SignedIn, head: &request::Parts) -> Result<HeaderValue, Denial> {
         let SignedIn {
             issuer,
             subject,
@@ -234,7 +234,7 @@ fn client_name(fields: &http::HeaderMap) -> String {
 }
 
 /// The refusal of a request about logins while nobody can have one.
-pub(crate) fn no_console() -> Rejection {
+pub(crate) fn no_console() -> Denial {
     Error::NoConsole.into()
 }
 

@@ -4,12 +4,14 @@
 //! Security: a client has its own share, so that it keeps out nobody else. Each door has its own bound, so
 //! that requests at one take nothing from another.
 
+use http::StatusCode;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_config::RequestLimits;
 use tollgate_core::address::client_network;
+use tollgate_front::Denial;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_proxy::forward::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 use tollgate_proxy::server::Client;
@@ -78,6 +80,17 @@ fn key(address: IpAddr) -> u64 {
         // Its upper half is zero, as that of no IPv6 network of a client is.
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(network) => u64::try_from(network.to_bits() >> 64).unwrap_or(u64::MAX),
+    }
+}
+
+impl From<TooMany> for Denial {
+    fn from(error: TooMany) -> Self {
+        let reason = match error {
+            TooMany::OfAddress => "too_many_requests_of_address",
+            TooMany::InTotal => "too_many_requests_of_strangers",
+        };
+        let denial = Self::denied(StatusCode::TOO_MANY_REQUESTS, reason, error.to_string());
+        denial.retry_after(Some(1)).caused_by(error)
     }
 }
 

@@ -60,7 +60,9 @@ pub fn tollgate() -> PathBuf {
 
 /// The program `tollgate-connector`, which Cargo builds for the tests of its package.
 pub fn connector() -> PathBuf {
-    let program = tollgate().with_file_name("tollgate-connector");
+    let gateway =
+        std::env::var_os("CARGO_BIN_EXE_tollgate").expect("Cargo sets the variable for the tests that it runs");
+    let program = PathBuf::from(gateway).with_file_name("tollgate-connector");
     assert!(
         program.is_file(),
         "{} is missing: `cargo build -p tollgate-connector` builds it",

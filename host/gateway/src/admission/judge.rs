@@ -31,13 +31,13 @@ use crate::applicationsets::permit::{
 };
 use crate::applicationsets::request::Error as RequestError;
 use crate::applicationsets::{authorize_set, owned_objects};
-use crate::caller::Caller;
 use crate::policies::Policies;
 use crate::projects;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::plan::Owner;
 use tollgate_applicationset::{ApplicationSet, schema};
 use tollgate_config::{Admission, AdmissionMode, UnknownFields};
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::ObjectName;
 use tollgate_policy::applications::{IndexedApplication, Tracking};

@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::applicationsets::permit::PlanReview;
 use crate::applicationsets::read::put;
-use tollgate_applicationset::Denial;
+use crate::applicationsets::request::refusal;
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
+use tollgate_front::Refusal;
 use tollgate_state::write::batch::UndoFailure;
 
 pub(super) struct Preview {
@@ -75,14 +76,17 @@ pub(super) fn generated(preview: Preview) -> Value {
 
 fn refused(review: &PlanReview) -> Map<String, Value> {
     let refused = review.refused.as_ref();
-    refused.map_or_else(Map::new, |refused| refusal_members(refused.refusals(), refused.more()))
+    refused.map_or_else(Map::new, |refused| {
+        refusal_members(
+            &refused.refusals().iter().map(refusal).collect::<Vec<_>>(),
+            refused.more(),
+        )
+    })
 }
 
 /// What a response says of refusals, of which `more` are left out.
-pub(crate) fn refusal_members(refusals: &[Denial], more: usize) -> Map<String, Value> {
-    let listed = refusals
-        .iter()
-        .map(|refusal| json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason }));
+pub(crate) fn refusal_members(refusals: &[Refusal], more: usize) -> Map<String, Value> {
+    let listed = refusals.iter().map(|refusal| refusal.object.clone());
     let mut members = Map::from_iter([("refusals".to_owned(), listed.collect())]);
     if more > 0 {
         members.insert("moreRefusals".to_owned(), more.into());

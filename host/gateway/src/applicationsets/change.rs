@@ -14,10 +14,10 @@ use crate::applicationsets::permit::{self, ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, read};
 use crate::projects::update::resource_version;
-use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
+use tollgate_front::Denial;
 use tollgate_objects::ObjectName;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
 use tollgate_state::write::{self, WritableKind};
@@ -29,7 +29,7 @@ const MAX_ATTEMPTS: u32 = 10;
 
 impl ApplicationSetHandler<'_, '_> {
     /// Creates a set, or with `upsert` changes the stored one.
-    pub(super) async fn create(&mut self, query: &Query, set: Value) -> Result<Value, Rejection> {
+    pub(super) async fn create(&mut self, query: &Query, set: Value) -> Result<Value, Denial> {
         let sent = self.decode_sent(set)?;
         if query.dry_run {
             return self.preview_upsert(sent, answer::dry_run).await;
@@ -38,13 +38,13 @@ impl ApplicationSetHandler<'_, '_> {
         loop {
             attempts += 1;
             match self.try_create(&sent, query).await {
-                Err(rejection) if query.upsert && attempts < MAX_ATTEMPTS && is_race(&rejection) => self.checks.clear(),
+                Err(denial) if query.upsert && attempts < MAX_ATTEMPTS && is_race(&denial) => self.checks.clear(),
                 done => return done,
             }
         }
     }
 
-    async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Rejection> {
+    async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Denial> {
         let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name)?)?;
         let set_operation = (operation, &sent.name, Some(&set));
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
@@ -70,7 +70,7 @@ impl ApplicationSetHandler<'_, '_> {
         sent: &ApplicationSet,
         upsert: bool,
         existing: &StoredState,
-    ) -> Result<(Operation, ApplicationSet), Rejection> {
+    ) -> Result<(Operation, ApplicationSet), Denial> {
         // SECURITY: callers who may not see the stored set do not learn whether theirs equals it.
         let is_shown = self.checks() == ApplicationSetChecks::Argocd || self.may_see(&sent.name, existing)?;
         Ok(match &existing.set {
@@ -83,7 +83,7 @@ impl ApplicationSetHandler<'_, '_> {
         })
     }
 
-    pub(super) async fn update(&mut self, query: &Query, mut set: Value) -> Result<Value, Rejection> {
+    pub(super) async fn update(&mut self, query: &Query, mut set: Value) -> Result<Value, Denial> {
         let target = self.object_name(query);
         // The path counts where the object gives no name or namespace.
         if let Some(metadata) = set.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -123,12 +123,12 @@ impl ApplicationSetHandler<'_, '_> {
         self.carry_out(set_permit, (set, existing), query.deletions).await
     }
 
-    pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
+    pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Denial> {
         let sent = self.decode_sent(set)?;
         self.preview_upsert(sent, answer::generated).await
     }
 
-    pub(super) async fn delete(&mut self, query: &Query) -> Result<Value, Rejection> {
+    pub(super) async fn delete(&mut self, query: &Query) -> Result<Value, Denial> {
         let name = self.object_name(query);
         let checks = self.checks();
         let set_operation = (Operation::Delete, &name, None);
@@ -157,7 +157,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Reads the stored objects, but leaves out a set that the caller may not see: a preview then
     /// looks as if the set did not exist.
-    async fn existing_for_preview(&mut self, sent: &ApplicationSet) -> Result<StoredState, Rejection> {
+    async fn existing_for_preview(&mut self, sent: &ApplicationSet) -> Result<StoredState, Denial> {
         let set_operation = (Operation::Preview, &sent.name, Some(sent));
         let mut existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         if !self.may_see(&sent.name, &existing)? {
@@ -167,7 +167,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// Previews a set that is created, or stored over the one that the caller may see.
-    async fn preview_upsert(&mut self, sent: ApplicationSet, answer: fn(Preview) -> Value) -> Result<Value, Rejection> {
+    async fn preview_upsert(&mut self, sent: ApplicationSet, answer: fn(Preview) -> Value) -> Result<Value, Denial> {
         let existing = self.existing_for_preview(&sent).await?;
         let set = match &existing.set {
             Some(stored) => read(upserted(stored, &sent.object))?,
@@ -182,7 +182,7 @@ impl ApplicationSetHandler<'_, '_> {
         set: ApplicationSet,
         existing: StoredState,
         answer: fn(Preview) -> Value,
-    ) -> Result<Value, Rejection> {
+    ) -> Result<Value, Denial> {
         let name = set.name.clone();
         let set_permit = self.authorize_operation(Operation::Preview, (&name, Some(&set)), &existing)?;
         self.run_and_record(move |context, checks| {
@@ -202,7 +202,7 @@ impl ApplicationSetHandler<'_, '_> {
     async fn run_and_record<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&GenerationContext<'_>, &mut Vec<CheckRecord>) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Rejection> {
+    ) -> Result<T, Denial> {
         // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
         let snapshot_and_caller = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
@@ -224,7 +224,7 @@ impl ApplicationSetHandler<'_, '_> {
         set_permit: SetPermit,
         (set, existing): (ApplicationSet, StoredState),
         deletions: Option<u64>,
-    ) -> Result<Value, Rejection> {
+    ) -> Result<Value, Denial> {
         let checks = self.checks();
         let planned = self
             .run_and_record(move |context, recorded_checks| {
@@ -248,11 +248,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// The whole sequence continues, with its record, if the caller goes away. A set without its
     /// Applications, or a record that says nothing was done, would be worse than a response that
     /// nobody reads.
-    async fn write(
-        &mut self,
-        approved: ApprovedPlan,
-        deletions: Option<u64>,
-    ) -> Result<apply::ApplyOutcome, Rejection> {
+    async fn write(&mut self, approved: ApprovedPlan, deletions: Option<u64>) -> Result<apply::ApplyOutcome, Denial> {
         let settings = self.snapshot.policies.config.application_sets.as_ref();
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
@@ -271,16 +267,15 @@ impl ApplicationSetHandler<'_, '_> {
             let applications = approved.applications().clone();
             let done = apply::apply(&writer, approved, &options).await;
             record.finish_stage(Stage::Forward);
-            let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
+            let done = done.map_err(|error| Denial::from(Error::Apply(error)));
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);
                     front_state.recent_writes.record_write(name, (was, now), applications);
                     record.set_outcome_on_drop(Outcome::Allowed, "allowed", String::new());
                 }
-                Err(rejection) => {
-                    let answer = rejection.answer(ErrorFormat::ApplicationSets);
-                    record.set_outcome_on_drop(answer.outcome, answer.reason, rejection.detail());
+                Err(denial) => {
+                    record.set_outcome_on_drop(denial.outcome, denial.reason, denial.detail());
                 }
             }
             (done, record)
@@ -332,12 +327,12 @@ fn check_version(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
     }
 }
 
-fn is_race(rejection: &Rejection) -> bool {
-    let failed = match rejection {
-        Rejection::ApplicationSet(Error::Denied(permit::Error::PlanMismatch)) => return true,
-        Rejection::ApplicationSet(Error::State(error)) => Some(error),
-        Rejection::ApplicationSet(Error::Apply(error)) => error.write(),
-        _ => None,
+fn is_race(denial: &Denial) -> bool {
+    let failed = match denial.cause() {
+        Some(Error::Denied(permit::Error::PlanMismatch)) => return true,
+        Some(Error::State(error)) => Some(error),
+        Some(Error::Apply(error)) => error.write(),
+        Some(_) | None => None,
     };
     matches!(
         failed,

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
-use crate::rejection::Rejection;
+use tollgate_front::Denial;
 use tollgate_state::write::{self, Writer};
 
 const EVENTS: u32 = 500;
 
 impl ApplicationSetHandler<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
-    pub(super) async fn events(&mut self, query: &Query) -> Result<Value, Rejection> {
+    pub(super) async fn events(&mut self, query: &Query) -> Result<Value, Denial> {
         let (name, existing) = self.read_visible(query, ReadScope::Projects).await?;
         let set = existing.set.ok_or_else(|| Error::not_found(&name))?;
         let cluster = match &self.writer {

@@ -16,13 +16,13 @@ use crate::admission;
 use crate::applicationsets::permit::{self, SetPermit};
 use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
-use crate::caller::Caller;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::generate::generate;
 use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, InputError, Inputs, budget};
 use tollgate_config::ApplicationSets;
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
 use tollgate_identity::clock::Clock;
 use tollgate_objects::ObjectName;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
@@ -113,7 +113,7 @@ impl ApplicationSetsFrontState {
         })
     }
 
-    pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {
+    pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Denial> {
         let free = Arc::clone(&self.bulk_reads).acquire_owned();
         match tokio::time::timeout(time, free).await {
             Ok(Ok(acquired)) => Ok(acquired),
@@ -121,7 +121,7 @@ impl ApplicationSetsFrontState {
         }
     }
 
-    pub(super) async fn acquire_write(&self) -> Result<OwnedSemaphorePermit, Rejection> {
+    pub(super) async fn acquire_write(&self) -> Result<OwnedSemaphorePermit, Denial> {
         let acquired = Arc::clone(&self.writes).acquire_owned().await;
         Ok(acquired.map_err(|_| Error::Broken)?)
     }
@@ -145,7 +145,7 @@ impl ApplicationSetsFrontState {
         (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
         person: u64,
         work: impl FnOnce(&GenerationContext<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Rejection> {
+    ) -> Result<T, Denial> {
         let settings = snapshot.policies.config.application_sets.as_ref();
         let limits = settings.map(|settings| settings.limits).unwrap_or_default();
         let held = self.persons.acquire(person)?;

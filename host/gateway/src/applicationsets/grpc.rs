@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::request::Code;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 
 mod applicationset_service;
@@ -110,6 +111,15 @@ impl Error {
             ),
             Self::Encode(_) | Self::Schema(_) => (Code::Internal, StatusCode::INTERNAL_SERVER_ERROR, "answer_failed"),
         }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let (code, status, reason) = error.answer();
+        let mut denial = Self::of_api((status, reason), error.to_string());
+        denial.grpc = Some(code);
+        denial.caused_by(error)
     }
 }
 

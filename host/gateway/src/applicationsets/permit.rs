@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::caller::Caller;
 use crate::policies::Policies;
 use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, Action, Plan};
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;

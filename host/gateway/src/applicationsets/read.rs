@@ -12,16 +12,16 @@ use crate::applicationsets::set_list::{SetEntry, SetList};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, checks};
 use crate::policies::Policies;
 use crate::projects::list_of;
-use crate::rejection::Rejection;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::selector::Selector;
 use tollgate_config::ApplicationSetChecks;
+use tollgate_front::Denial;
 use tollgate_objects::ObjectName;
 use tollgate_proxy::record::Stage;
 use tollgate_state::write::WritableKind;
 
 impl ApplicationSetHandler<'_, '_> {
-    pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Rejection> {
+    pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Denial> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
         let owned_applications = OwnedApplications::of(&self.snapshot.policies);
@@ -53,7 +53,7 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(argocd_list(sets))
     }
 
-    pub(super) async fn get(&mut self, query: &Query) -> Result<Value, Rejection> {
+    pub(super) async fn get(&mut self, query: &Query) -> Result<Value, Denial> {
         let (name, existing) = self.read_visible(query, ReadScope::Projects).await?;
         existing.set.ok_or_else(|| Error::not_found(&name).into())
     }
@@ -63,7 +63,7 @@ impl ApplicationSetHandler<'_, '_> {
         &mut self,
         query: &Query,
         scope: ReadScope,
-    ) -> Result<(ObjectName, StoredState), Rejection> {
+    ) -> Result<(ObjectName, StoredState), Denial> {
         let name = self.object_name(query);
         let existing = self.read_existing((Operation::Get, &name, None), scope).await?;
         self.authorize_operation(Operation::Get, (&name, None), &existing)?;
@@ -74,7 +74,7 @@ impl ApplicationSetHandler<'_, '_> {
     ///
     /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
     /// an Application yet, the Applications themselves name their owner.
-    pub(super) async fn tree(&mut self, query: &Query) -> Result<Value, Rejection> {
+    pub(super) async fn tree(&mut self, query: &Query) -> Result<Value, Denial> {
         let (name, existing) = self.read_visible(query, ReadScope::Owned).await?;
         let set = existing.set.as_ref().ok_or_else(|| Error::not_found(&name))?;
         let parent = json!([{
@@ -108,7 +108,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// The namespaces in which to look for sets: the requested one, or else all.
-    fn namespaces(&self, namespace: &str) -> Result<BTreeSet<String>, Rejection> {
+    fn namespaces(&self, namespace: &str) -> Result<BTreeSet<String>, Denial> {
         let authorizer = self.authorizer()?;
         if !namespace.is_empty() {
             // As in Argo CD, the list of a namespace that is not permitted is empty.
@@ -126,7 +126,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
-    fn sees_any(&self, namespace: &str, owned: OwnedApplications<'_>) -> Result<bool, Rejection> {
+    fn sees_any(&self, namespace: &str, owned: OwnedApplications<'_>) -> Result<bool, Denial> {
         if !self.is_watched(namespace) {
             return Ok(true);
         }

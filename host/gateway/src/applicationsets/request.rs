@@ -7,16 +7,15 @@ use futures_util::stream::BoxStream;
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) mod code;
 pub(crate) mod content;
 mod error;
 mod fields;
 mod query;
 
-pub(crate) use code::Code;
-pub(crate) use error::Error;
+pub(crate) use error::{Error, refusal};
 pub(crate) use fields::FieldFilter;
 pub(crate) use query::Query;
+pub(crate) use tollgate_front::grpc_code::Code;
 
 /// Longest content of a request, in bytes: etcd stores no longer object (its request limit is 1.5
 /// MiB).

@@ -20,8 +20,8 @@ use crate::applicationsets::request::{
     ApiResponse, CONTENT_BYTES, Error, EventType, FieldFilter, Query, Request, RequestKind, WatchEvent, content,
 };
 use crate::applicationsets::route::ApplicationSetRoute;
-use crate::platform::api::content::buffer;
-use crate::rejection::Rejection;
+use tollgate_front::Denial;
+use tollgate_front::api::content::buffer;
 use tollgate_proxy::forward::Body;
 
 /// Encodes the events of one stream.
@@ -121,7 +121,7 @@ fn is_event_source(fields: &HeaderMap) -> bool {
 pub(super) async fn read(
     route: &ApplicationSetRoute<'_>,
     (head, body): (request::Parts, Body),
-) -> Result<Request, Rejection> {
+) -> Result<Request, Denial> {
     let mut query = Query::read(head.uri.query(), route.kind)?;
     query.is_for_page = is_event_source(&head.headers);
     if let Some(name) = &route.name {
@@ -141,7 +141,7 @@ pub(super) async fn read(
     Ok(Request { kind, query, set })
 }
 
-async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
+async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Denial> {
     let content = buffer(body, CONTENT_BYTES).await?;
     Ok(content::read(fields, &content)?)
 }

@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::ApplicationSetsFrontState;
 use super::permit::{SetAuthorizer, project_text};
 use super::read::{OwnedApplications, is_in_projects};
-use crate::caller::Caller;
-use crate::platform::api::Error;
-use crate::platform::api::query::{
+use crate::policies::Policies;
+use tollgate_front::api::Error;
+use tollgate_front::api::pages::visible_page;
+use tollgate_front::api::query::{
     PARAMETER_BYTES, bounded, decode_name_cursor, encode_name_cursor, for_each_parameter, row_limit,
 };
-use crate::platform::pages::visible_page;
-use crate::policies::Policies;
+use tollgate_front::caller::Caller;
 use tollgate_objects::{ApplicationSetStatuses, ObjectName};
 
 /// Sets of one answer if the caller does not say how many.

@@ -28,9 +28,9 @@ use crate::applicationsets::set_list::SetList;
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::policies::Policies;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 use tollgate_policy::rbac::Rbac;
@@ -100,7 +100,7 @@ enum Wake {
 impl ApplicationSetHandler<'_, '_> {
     /// Streams events until the caller goes away. As in Argo CD, a watch of one set begins with an
     /// event that has its current state.
-    pub(super) async fn watch(&mut self, query: Query) -> Result<EventStream, Rejection> {
+    pub(super) async fn watch(&mut self, query: Query) -> Result<EventStream, Denial> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let reauthorization = Reauthorization::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
         let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
@@ -129,7 +129,7 @@ impl ApplicationSetHandler<'_, '_> {
         let comparisons = &self.front_state.comparisons;
         let compared = comparisons.run(self.principal.limit_key(), compared).await;
         // A closed front responds as if it did not exist.
-        let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
+        let mut watcher = compared.ok_or(Error::Broken)?.ok_or_else(Denial::not_found)?;
         if watcher.query.name.is_empty() {
             watcher.queue.clear();
         }

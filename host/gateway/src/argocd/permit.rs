@@ -4,20 +4,23 @@
 //! The bundle can only refuse: argocd-server authorizes every request again by its own rules. What these
 //! do not ask about children of Applications, `children.rs` does.
 
+use http::StatusCode;
 use std::sync::{Arc, LazyLock};
 
 use http::{HeaderMap, request};
 use jiff::Timestamp;
 
+use super::RequestError;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
 use super::{admits_anonymous, children};
-use crate::caller::Caller;
 use crate::open_exchanges::PtrEqArc;
 use crate::pipeline::Gateway;
 use crate::policies::Policies;
 use crate::policy_input::json;
 use crate::snapshot::Snapshot;
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{Application, ObjectName};
 use tollgate_policy::rego::{self, ArgocdInput, ArgocdRequest, Decision, Front, PrincipalFacts};
@@ -319,4 +322,33 @@ fn reason(fields: &HeaderMap) -> Option<String> {
     let text = std::str::from_utf8(value.as_bytes()).ok()?.trim();
     let is_printable = !text.is_empty() && text.len() <= MAX_REASON_BYTES && !text.chars().any(char::is_control);
     (other.is_none() && is_printable).then(|| text.to_owned())
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let denial = match error {
+            Error::Denied(reason) => return Self::denied(StatusCode::FORBIDDEN, "permission_denied", reason),
+            Error::Request(RequestError::Content(error)) => return error.into(),
+            Error::Child(_) => Self::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+            Error::Policy(rego::Error::Stuck) => Self::failed(StatusCode::FORBIDDEN, "policy_stuck", text),
+            Error::Policy(_) => Self::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+            Error::Request(RequestError::ContentType) => {
+                Self::denied(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong_content_type", text)
+            }
+            Error::Request(RequestError::Slow) => Self::denied(StatusCode::REQUEST_TIMEOUT, "client_silent", text),
+            Error::Request(RequestError::TooLong { .. }) => {
+                Self::denied(StatusCode::PAYLOAD_TOO_LARGE, "content_too_large", text)
+            }
+            Error::Request(
+                RequestError::Frame
+                | RequestError::Compressed
+                | RequestError::Diff(_)
+                | RequestError::Name(_)
+                | RequestError::Parameter(_)
+                | RequestError::Message(_),
+            ) => Self::denied(StatusCode::BAD_REQUEST, "bad_message", text),
+        };
+        denial.caused_by(error)
+    }
 }

@@ -10,18 +10,37 @@
 //!
 //! Security: a caller who may not see a cluster gets the same response whether it exists or not.
 
+use http::StatusCode;
 use std::sync::Arc;
 
 use http::Method;
 
-use crate::caller::Caller;
-use crate::extensions::facts::Lookup;
-use crate::extensions::permit::Error;
 use crate::policies::Policies;
 use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_core::attributes::Attributes;
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_policy::rbac::url_object_name;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    /// The caller may not do this with the cluster, or may not learn that it does not exist.
+    /// `resource` and `action` are RBAC's.
+    #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
+    Denied {
+        resource: &'static str,
+        action: &'static str,
+        name: String,
+    },
+    /// The caller may see clusters of this name, but there is none.
+    #[error("there is no cluster `{name}`")]
+    Unknown { name: String },
+    /// Several clusters have this name, and the caller may see all of them.
+    #[error("{count} clusters have the name `{name}`; say which by its server, percent-encoded")]
+    Ambiguous { name: String, count: usize },
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ClusterOperation {
@@ -87,7 +106,7 @@ impl ClusterPermit {
 /// Permissions that were looked up go into `record`.
 ///
 /// # Errors
-/// [`Error::ClusterDenied`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
+/// [`Error::Denied`]; [`Error::Unknown`] and [`Error::Ambiguous`]
 /// for those who may see such clusters.
 pub(crate) fn authorize_cluster(
     (policies, clusters): (&Policies, &Clusters),
@@ -135,13 +154,13 @@ fn judge(
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {
-        let check = Lookup::of(&policies.rbac, caller, [resource, action], object).into_check();
+        let check = RbacLookup::of(&policies.rbac, caller, [resource, action], object).into_check();
         let allowed = check.allowed;
         checks.push(check);
         if allowed {
             return Ok(());
         }
-        Err(Error::ClusterDenied {
+        Err(Error::Denied {
             resource,
             action,
             name: name.to_owned(),
@@ -160,7 +179,7 @@ fn judge(
             for access in several {
                 require(get, object(access))?;
             }
-            Err(Error::AmbiguousCluster {
+            Err(Error::Ambiguous {
                 name: name.to_owned(),
                 count: several.len(),
             })
@@ -168,7 +187,7 @@ fn judge(
         ClusterLookup::None => {
             // A caller who may see every cluster of this name may learn that none exists.
             require(get, name.to_owned())?;
-            Err(Error::UnknownCluster { name: name.to_owned() })
+            Err(Error::Unknown { name: name.to_owned() })
         }
     }
 }
@@ -176,4 +195,16 @@ fn judge(
 fn object(access: &ClusterAccess) -> String {
     let cluster = access.cluster();
     url_object_name(&cluster.project, &cluster.server)
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let denial = match &error {
+            Error::Denied { .. } => Self::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+            Error::Unknown { .. } => Self::denied(StatusCode::NOT_FOUND, "cluster_not_found", text),
+            Error::Ambiguous { .. } => Self::denied(StatusCode::CONFLICT, "cluster_ambiguous", text),
+        };
+        denial.caused_by(error)
+    }
 }

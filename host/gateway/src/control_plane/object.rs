@@ -15,11 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::applications::permit::restriction::{self, BodyName};
 use crate::object_content::{ContentFormat, Unreadable, read_metadata};
 use crate::owner_search::{ObjectRef, OwnerSearch};
-use crate::rejection::Rejection;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
 use tollgate_cluster::query;
 use tollgate_core::attributes::Attributes;
+use tollgate_front::Denial;
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication, ResourceKey, TrackedBy, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
@@ -108,7 +108,7 @@ impl ObjectSearch<'_> {
         &self,
         attributes: &Attributes,
         (format, body): (ContentFormat, Body),
-    ) -> Result<(Option<WrittenObject>, Body), Rejection> {
+    ) -> Result<(Option<WrittenObject>, Body), Denial> {
         let Some((group, version, resource)) = restriction::resource(attributes) else {
             return Ok((None, body));
         };

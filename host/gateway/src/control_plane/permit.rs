@@ -22,6 +22,7 @@
 //! and that is sent. Groups, UIDs and extra are refused, and so is whatever would give more than the
 //! account's own rights: tokens of accounts, and tunnels into services and nodes.
 
+use http::StatusCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +30,6 @@ use http::{HeaderMap, HeaderName, Method};
 use jiff::Timestamp;
 
 use crate::applications::permit::restriction::{RequestObject, RestrictionsCache, TargetCluster};
-use crate::caller::Caller;
 use crate::control_plane::object::{Belonging, WrittenObject};
 use crate::control_plane::route::ControlPlanePath;
 use crate::kubernetes::permit::status_message;
@@ -41,6 +41,8 @@ use tollgate_config::{ControlPlaneCaller, ControlPlaneMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::header_names::is_impersonation;
 use tollgate_core::upgrade::Protocol;
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::Cluster;
 use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
@@ -630,6 +632,44 @@ fn is_review(attributes: &Attributes) -> bool {
             .resource
             .as_deref()
             .is_some_and(|resource| REVIEWS.contains(&resource))
+}
+
+impl Error {
+    /// The reason code of the refusal.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::NotVisible(_) | Self::Denied(..) => "permission_denied",
+            Self::Impersonation(_) => "client_impersonates",
+            Self::NoApplication(_) => "account_of_no_application",
+            Self::WithoutAccount(_) => "write_without_account",
+            Self::Object(_) => "object_of_another_application",
+            Self::UnknownObject(_) => "object_unknown",
+            Self::Project(_) => "project_refused",
+            Self::Subresource(_) => "subresource_refused",
+            Self::NoReader(_) => "unusable_identity",
+            Self::Policy(..) => "policy_failed",
+        }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let denial = match &error {
+            Error::Policy(..) => Self::failed(StatusCode::FORBIDDEN, error.reason(), text),
+            Error::NotVisible(_)
+            | Error::Impersonation(_)
+            | Error::NoApplication(_)
+            | Error::WithoutAccount(_)
+            | Error::Object(_)
+            | Error::UnknownObject(_)
+            | Error::Project(_)
+            | Error::Subresource(_)
+            | Error::NoReader(_)
+            | Error::Denied(..) => Self::denied(StatusCode::FORBIDDEN, error.reason(), text),
+        };
+        denial.caused_by(error)
+    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use http::{HeaderMap, Method, StatusCode, request};
 pub(crate) mod names;
 
 use crate::extensions::registry::{Extension, Registry};
-use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::ExtensionPath;
 use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_front::Denial;
 use tollgate_objects::ObjectName;
 use tollgate_objects::extensions::Scope;
 use tollgate_policy::rego::ExtensionRequest;
@@ -108,7 +108,8 @@ impl Error {
 
     /// The status of the response in the format of Argo CD's extension handler.
     pub fn argocd_status(self) -> StatusCode {
-        Rejection::from(self).answer(ErrorFormat::Argocd).status
+        let denial = Denial::from(self);
+        denial.as_argocd.as_ref().map_or(denial.status, |(status, _)| *status)
     }
 }
 
@@ -221,6 +222,24 @@ impl CallObject {
             Self::Project(project) => Some(project),
             Self::Global => None,
         }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let mut denial = Self::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string());
+        let what = match error {
+            Error::MissingName => "URL",
+            Error::MissingApplication
+            | Error::MalformedApplication
+            | Error::InvalidNamespace
+            | Error::InvalidApplication
+            | Error::MissingProject
+            | Error::InvalidProject
+            | Error::Names(_) => "headers",
+        };
+        denial.as_argocd = Some((StatusCode::BAD_REQUEST, format!("Invalid {what}: {error}").into()));
+        denial.caused_by(error)
     }
 }
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use http::Method;
 use rustc_hash::FxBuildHasher;
 
-use crate::caller::Caller;
 use crate::extensions::call::{Call, ExtensionAttributes};
 use crate::extensions::facts::Facts;
 use crate::policies::Policies;
+use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;

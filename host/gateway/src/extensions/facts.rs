@@ -6,26 +6,19 @@
 
 use std::sync::Arc;
 
-use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::policies::Policies;
 use tollgate_config::Compatibility;
+use tollgate_front::caller::Caller;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::extensions::Scope;
 use tollgate_objects::{Application, Cluster, Destination, ObjectName, Project, destination};
-use tollgate_policy::rbac::{self, RbacRequest, Verdict, VerdictReason, object_name};
+use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
-    RbacVerdict,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacFacts, RbacRow,
 };
 use tollgate_proxy::headers;
 use tollgate_proxy::record::CheckRecord;
-
-/// A permission and RBAC's verdict.
-#[derive(Debug)]
-pub(crate) struct Lookup {
-    check: CheckRecord,
-    why: VerdictReason,
-}
 
 /// The objects that a call names, as far as they exist. Built once per snapshot.
 #[derive(Debug)]
@@ -72,7 +65,7 @@ impl Facts {
         let target = policies
             .call_targets
             .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call)));
-        let look = |resource, action, object| Lookup::of(&policies.rbac, caller, [resource, action], object);
+        let look = |resource, action, object| RbacLookup::of(&policies.rbac, caller, [resource, action], object);
         let read = match (&attributes.object, &target.project) {
             (CallObject::Application { application, .. }, Some(project)) => Some(look(
                 "applications",
@@ -87,7 +80,7 @@ impl Facts {
         };
         let project = project_of_rows(policies, &target);
         let invoke = match project {
-            Some(project) => Lookup::of_invoke(&policies.rbac, caller, &attributes.name, project),
+            Some(project) => RbacLookup::of_invoke(&policies.rbac, caller, &attributes.name, project),
             None => look("extensions", "invoke", attributes.name.to_string()),
         };
         let rows = match policies.extensions.dependencies().candidates {
@@ -95,8 +88,8 @@ impl Facts {
             false => Vec::new(),
         };
         let verdict = |resource| {
-            let read = read.as_ref().filter(|read| read.check.resource == resource);
-            read.map(Lookup::verdict)
+            let read = read.as_ref().filter(|read| read.request().resource == resource);
+            read.map(RbacLookup::verdict)
         };
         let verdicts = RbacFacts::new(&ExtensionVerdicts {
             applications_get: verdict("applications"),
@@ -104,7 +97,7 @@ impl Facts {
             extensions_invoke: invoke.verdict(),
             candidates: &rows,
         });
-        let checks: Arc<[CheckRecord]> = read.into_iter().chain([invoke]).map(Lookup::into_check).collect();
+        let checks: Arc<[CheckRecord]> = read.into_iter().chain([invoke]).map(RbacLookup::into_check).collect();
         let texts = checks
             .iter()
             .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
@@ -151,7 +144,7 @@ fn project_of_rows<'a>(policies: &Policies, target: &'a CallTarget) -> Option<&'
 fn candidates<'a>(
     policies: &'a Policies,
     caller: &Caller,
-    (read, invoke): (Option<&Lookup>, &Lookup),
+    (read, invoke): (Option<&RbacLookup>, &RbacLookup),
     project: Option<&str>,
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
@@ -178,105 +171,6 @@ fn candidates<'a>(
             effect: rule.effect.into(),
         })
         .collect()
-}
-
-impl Lookup {
-    pub(crate) fn of(
-        rbac: &rbac::Rbac,
-        caller: &Caller,
-        [resource, action]: [&'static str; 2],
-        object: String,
-    ) -> Self {
-        let request = RbacRequest {
-            resource,
-            action,
-            object: &object,
-        };
-        let verdict = rbac.decide(&caller.roles, request);
-        Self::new(rbac, verdict, ([resource, action], object))
-    }
-
-    /// Whether the caller may invoke an extension, by rows about the extension and by rows about it
-    /// in `project`.
-    fn of_invoke(rbac: &rbac::Rbac, caller: &Caller, extension: &str, project: &str) -> Self {
-        let names = ["extensions", "invoke"];
-        let [resource, action] = names;
-        let request = RbacRequest {
-            resource,
-            action,
-            object: extension,
-        };
-        let verdict = rbac.decide_in_project(&caller.roles, request, project);
-        Self::new(rbac, verdict, (names, extension.to_owned()))
-    }
-
-    fn new(rbac: &rbac::Rbac, verdict: Verdict, ([resource, action], object): ([&'static str; 2], String)) -> Self {
-        let rule = verdict.rule.and_then(|id| rbac.rule(id));
-        let check = CheckRecord {
-            resource,
-            action,
-            allowed: verdict.is_allowed(),
-            rule: rule.map(|rule| format!("{}: {}", rule.location, rule.text)),
-            object,
-        };
-        Self {
-            check,
-            why: verdict.why,
-        }
-    }
-
-    fn request(&self) -> RbacRequest<'_> {
-        RbacRequest {
-            resource: self.check.resource,
-            action: self.check.action,
-            object: &self.check.object,
-        }
-    }
-
-    pub(crate) fn is_allowed(&self) -> bool {
-        self.check.allowed
-    }
-
-    /// Whether a row denies it, or a row that had to be evaluated is invalid. That no row allows
-    /// it is not enough.
-    pub(crate) fn is_denied_by_row(&self) -> bool {
-        match self.why {
-            VerdictReason::DeniedByRule | VerdictReason::EvaluationError => true,
-            VerdictReason::Allowed | VerdictReason::NoRule => false,
-        }
-    }
-
-    pub(crate) fn verdict(&self) -> RbacVerdict<'_> {
-        RbacVerdict {
-            allow: self.check.allowed,
-            rule: self.check.rule.as_deref(),
-            why: why(self.why),
-        }
-    }
-
-    /// The lookup in the form the ApplicationSet policy sees.
-    pub(crate) fn fact(&self) -> RbacCheck<'_> {
-        RbacCheck {
-            resource: self.check.resource,
-            action: self.check.action,
-            object: &self.check.object,
-            verdict: self.verdict(),
-        }
-    }
-
-    pub(crate) fn into_check(self) -> CheckRecord {
-        self.check
-    }
-}
-
-/// The reason for a verdict, in the form policies see.
-pub(crate) fn why(why: VerdictReason) -> &'static str {
-    match why {
-        VerdictReason::Allowed => "allowed",
-        VerdictReason::DeniedByRule => "denied-by-rule",
-        VerdictReason::NoRule => "no-rule",
-        VerdictReason::EvaluationError => "evaluation-error",
-    }
 }
 
 impl CallTarget {

@@ -4,14 +4,16 @@
 //! Security: everything is denied by default, and only the policies of the snapshot that the
 //! request took decide.
 
+use http::StatusCode;
 use std::sync::Arc;
 
-use crate::caller::Caller;
 use crate::extensions::call::Call;
 use crate::extensions::evaluation::ExtensionEvaluation;
 use crate::extensions::policy_input;
 use crate::extensions::registry::{Extension, Registry};
 use crate::policies::{Policies, time_if_read};
+use tollgate_front::Denial;
+use tollgate_front::caller::Caller;
 use tollgate_objects::Cluster;
 use tollgate_policy::rego;
 use tollgate_proxy::forward::Backend;
@@ -47,20 +49,6 @@ pub(crate) enum Error {
     /// No service of the extension is for the application's cluster.
     #[error("extension `{0}` has no backend for the application's cluster")]
     NoBackend(Arc<str>),
-    /// The caller may not do this with the cluster, or may not learn that it does not exist.
-    /// `resource` and `action` are RBAC's.
-    #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
-    ClusterDenied {
-        resource: &'static str,
-        action: &'static str,
-        name: String,
-    },
-    /// The caller may see clusters of this name, but there is none.
-    #[error("there is no cluster `{name}`")]
-    UnknownCluster { name: String },
-    /// Several clusters have this name, and the caller may see all of them.
-    #[error("{count} clusters have the name `{name}`; say which by its server, percent-encoded")]
-    AmbiguousCluster { name: String, count: usize },
     #[error("the policy could not be evaluated")]
     Policy(#[source] rego::Error),
 }
@@ -164,5 +152,30 @@ impl ExtensionPermit {
 
     pub(crate) fn decision(&self) -> &rego::Decision {
         &self.decision
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let refused = || Some((StatusCode::UNAUTHORIZED, "Unauthorized extension request".into()));
+        let (mut denial, as_argocd) = match &error {
+            Error::Denied(reason) => (
+                Self::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+                refused(),
+            ),
+            Error::UnknownExtension(_) => (
+                Self::denied(StatusCode::NOT_FOUND, "extension_not_found", text),
+                Some((StatusCode::NOT_FOUND, "Extension not found".into())),
+            ),
+            Error::NoBackend(_) => (
+                Self::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", text),
+                Some((StatusCode::BAD_REQUEST, "invalid extension".into())),
+            ),
+            Error::Policy(rego::Error::Stuck) => (Self::failed(StatusCode::FORBIDDEN, "policy_stuck", text), refused()),
+            Error::Policy(_) => (Self::failed(StatusCode::FORBIDDEN, "policy_failed", text), refused()),
+        };
+        denial.as_argocd = as_argocd;
+        denial.caused_by(error)
     }
 }

@@ -8,6 +8,7 @@
 //! cluster are not passed on.
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -17,6 +18,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use tollgate_core::subprotocol::is_websocket;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::k8s_proxy;
 
 /// Methods that pages may use (GitLab's agent server allows the same).
@@ -153,6 +155,12 @@ fn vary_by_origin(fields: &mut HeaderMap) {
     // Parts of valid values, joined by commas, form a valid value.
     if let Ok(merged) = HeaderValue::from_bytes(&merged) {
         fields.insert(VARY, merged);
+    }
+}
+
+impl From<Forbidden> for Denial {
+    fn from(error: Forbidden) -> Self {
+        Self::denied(StatusCode::FORBIDDEN, "origin_not_allowed", error.to_string()).caused_by(error)
     }
 }
 

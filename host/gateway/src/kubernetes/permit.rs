@@ -4,6 +4,7 @@
 //!
 //! Security: the verb is determined exactly as kube-apiserver determines it.
 
+use http::StatusCode;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +14,25 @@ use crate::policies::time_if_read;
 use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Loaded;
+use tollgate_front::Denial;
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
 use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 
 pub(crate) mod status_message;
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let denial = match &error {
+            Error::Denied(..) => Self::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+            Error::Identity(..) => Self::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
+            Error::Policy(..) => Self::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+        };
+        denial.caused_by(error)
+    }
+}
 
 #[cfg(test)]
 mod tests;

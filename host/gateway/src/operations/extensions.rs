@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Asker;
-use crate::platform::answer;
-use crate::platform::api::Error;
-use crate::platform::api::query::{PARAMETER_BYTES, bounded, for_each_parameter};
-use crate::platform::permit::GET_SYSTEM;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::query::{PARAMETER_BYTES, bounded, for_each_parameter};
+use tollgate_front::permission::GET_SYSTEM;
 use tollgate_objects::extensions::{ExtensionSpec, ServiceSpec};
 use tollgate_policy::rbac::RbacRequest;
 use tollgate_proxy::forward::Body;

@@ -7,16 +7,16 @@ use http::{Response, StatusCode};
 use serde::Serialize;
 
 use super::Asker;
-use crate::platform::answer;
-use crate::platform::api::Error;
-use crate::platform::api::query::{
-    PARAMETER_BYTES, bounded, decode_name_cursor, encode_name_cursor, flag, for_each_parameter, row_limit,
-};
-use crate::platform::pages::visible_page;
 use crate::projects::preview::{Acting, visible_applications};
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;
+use tollgate_front::Denial;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::pages::visible_page;
+use tollgate_front::api::query::{
+    PARAMETER_BYTES, bounded, decode_name_cursor, encode_name_cursor, flag, for_each_parameter, row_limit,
+};
 use tollgate_objects::ObjectName;
 use tollgate_policy::applications::IndexedApplication;
 use tollgate_policy::rbac::RbacIdentity;
@@ -99,18 +99,14 @@ impl IdentityFilter {
 }
 
 impl Asker<'_> {
-    pub(super) async fn identities(
-        &self,
-        filter: IdentityFilter,
-        held: LimitPermit,
-    ) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn identities(&self, filter: IdentityFilter, held: LimitPermit) -> Result<Response<Body>, Denial> {
         if self.policies().applications.is_none() {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         }
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || page(&snapshot, &caller.roles, &filter);
         let page = self.gateway.run_blocking(held, work).await?;
-        Ok(answer(StatusCode::OK, &page.ok_or(Rejection::NotFound)?))
+        Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }
 }
 

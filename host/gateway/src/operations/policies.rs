@@ -14,12 +14,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Asker;
-use crate::platform::answer;
-use crate::platform::api::Error;
-use crate::platform::api::content::{buffer, read};
-use crate::platform::permit::{EVALUATE_POLICIES, GET_POLICIES};
-use crate::rejection::Rejection;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_front::Denial;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::content::{buffer, read};
+use tollgate_front::permission::{EVALUATE_POLICIES, GET_POLICIES};
 use tollgate_policy::rego::{Bundle, BundleSource, CheckReport, Checker, Coverage, Front, WorkerLimits};
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::PolicyInput;
@@ -137,7 +137,7 @@ impl<'a> Asker<'a> {
         self.policies().config.policies_directory.join(front.as_ref())
     }
 
-    pub(super) fn list_policies(&mut self) -> Result<Response<Body>, Rejection> {
+    pub(super) fn list_policies(&mut self) -> Result<Response<Body>, Denial> {
         self.require(GET_POLICIES, "*")?;
         let open = self.policies().bundles();
         let items = open.map(|bundle| BundleView::of(bundle, self)).collect();
@@ -145,9 +145,9 @@ impl<'a> Asker<'a> {
     }
 
     /// The bundle of a front. Refuses everybody else before it says whether the front is open.
-    fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&'a Bundle, Rejection> {
+    fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&'a Bundle, Denial> {
         self.require(permission, front.as_ref())?;
-        self.policies().bundle(front).ok_or(Rejection::NotFound)
+        self.policies().bundle(front).ok_or_else(Denial::not_found)
     }
 
     /// What somebody sends who may try a bundle.
@@ -155,13 +155,13 @@ impl<'a> Asker<'a> {
         &mut self,
         front: Front,
         (head, body): (request::Parts, Body),
-    ) -> Result<T, Rejection> {
+    ) -> Result<T, Denial> {
         self.open_bundle(front, EVALUATE_POLICIES)?;
         let content = buffer(body, CONTENT_BYTES).await?;
         Ok(read(&head.headers, &content)?)
     }
 
-    pub(super) async fn policy(&mut self, front: Front, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn policy(&mut self, front: Front, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let bundle = self.open_bundle(front, GET_POLICIES)?;
         let folder = self.folder(front);
         let read = move || BundleSource::read(&folder, front).value;
@@ -186,7 +186,7 @@ impl<'a> Asker<'a> {
         front: Front,
         sent: (request::Parts, Body),
         held: LimitPermit,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let request: TestRequest = self.tried(front, sent).await?;
         self.ask(front, request.files, held, |checker, source| {
             checker.check(source, Coverage::On)
@@ -200,7 +200,7 @@ impl<'a> Asker<'a> {
         front: Front,
         sent: (request::Parts, Body),
         held: LimitPermit,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let request: EvaluateRequest = self.tried(front, sent).await?;
         let input = match (request.input, request.decision) {
             (Some(input), None) => input,
@@ -229,7 +229,7 @@ impl<'a> Asker<'a> {
         files: BTreeMap<String, String>,
         held: LimitPermit,
         ask: impl FnOnce(&Checker, &BundleSource) -> CheckReport + Send + 'static,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let folder = self.folder(front);
         let checker = self.gateway.checker.clone().with_limits(LIMITS);
         let slot = Arc::clone(&self.gateway.policy_runs).acquire_owned().await;
@@ -254,10 +254,10 @@ impl<'a> Asker<'a> {
     }
 
     /// The input of a decision that the caller may see.
-    pub(super) fn decision_input(&mut self, id: Uuid) -> Result<PolicyInput, Rejection> {
+    pub(super) fn decision_input(&mut self, id: Uuid) -> Result<PolicyInput, Denial> {
         let found = self.gateway.status.recorder.find(id);
         let record: Option<Arc<_>> = found.filter(|record| self.may_see(record));
-        let record = record.ok_or(Rejection::NotFound)?;
+        let record = record.ok_or_else(Denial::not_found)?;
         let front = bundle_of(&record);
         self.require(EVALUATE_POLICIES, front)?;
         let input = self.gateway.status.recorder.policy_input(id);

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Asker;
-use crate::platform::answer;
-use crate::platform::api::Error;
-use crate::platform::api::query::{PARAMETER_BYTES, bounded, for_each_parameter, wrong};
-use crate::platform::permit::GET_RBAC;
-use crate::rejection::Rejection;
+use tollgate_front::Denial;
+use tollgate_front::api::Error;
+use tollgate_front::api::answer;
+use tollgate_front::api::query::{PARAMETER_BYTES, bounded, for_each_parameter, wrong};
+use tollgate_front::permission::GET_RBAC;
 use tollgate_policy::rbac::{Explanation, Field, RbacRequest, TokenIssuer, VerdictReason, WhoCan};
 use tollgate_proxy::forward::{Body, LimitPermit};
 
@@ -123,7 +123,7 @@ impl Question {
 }
 
 impl Asker<'_> {
-    pub(super) async fn explain(&mut self, question: Question, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn explain(&mut self, question: Question, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let may_see_all = match question.user {
             None => self.may(GET_RBAC, "*"),
             Some(_) => {
@@ -163,7 +163,7 @@ impl Asker<'_> {
     }
 
     /// Every name of the policy that may, and the callers seen lately who may.
-    pub(super) async fn who_can(&self, asked: Asked, held: LimitPermit) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn who_can(&self, asked: Asked, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let seen = self.gateway.status.recorder.callers(MAX_SEEN);
         let snapshot = Arc::clone(self.snapshot);
         let work = move || {

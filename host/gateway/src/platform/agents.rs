@@ -5,11 +5,12 @@
 
 use http::Response;
 
-use crate::platform::api::query::{OwnerFilter, Query};
-use crate::platform::api::{AgentView, Error};
-use crate::platform::permit::{GET_AUDIT, GET_SESSIONS, GET_TOKENS, Permission, object};
+use crate::platform::api::AgentView;
 use crate::platform::{PlatformHandler, by_number, items};
 use tollgate_core::principal::Kind;
+use tollgate_front::api::Error;
+use tollgate_front::api::query::{OwnerFilter, Query};
+use tollgate_front::permission::{GET_AUDIT, GET_SESSIONS, GET_TOKENS, Permission, object};
 use tollgate_identity::access::Member;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;

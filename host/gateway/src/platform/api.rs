@@ -17,10 +17,6 @@ use tollgate_objects::agent::AccessMode;
 
 pub(crate) mod content;
 pub(crate) mod cookie;
-mod error;
-pub(crate) mod query;
-
-pub(crate) use error::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AgentRef {

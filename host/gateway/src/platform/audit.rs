@@ -4,11 +4,12 @@
 
 use http::Response;
 
-use crate::platform::api::query::OwnerFilter;
-use crate::platform::api::{AuditView, Error};
-use crate::platform::permit::{GET_AUDIT, object};
+use crate::platform::api::AuditView;
 use crate::platform::{ListRequest, PlatformHandler, items};
 use tollgate_core::agent::AgentId;
+use tollgate_front::api::Error;
+use tollgate_front::api::query::OwnerFilter;
+use tollgate_front::permission::{GET_AUDIT, object};
 use tollgate_identity::store::AuditFilter;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;

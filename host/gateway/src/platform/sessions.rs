@@ -12,14 +12,15 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::platform::api::query::Query;
-use crate::platform::api::{Error, SessionView, cookie};
-use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
-use crate::platform::permit::{DELETE_SESSIONS, GET_SESSIONS};
+use crate::platform::api::{SessionView, cookie};
 use crate::platform::{ListRequest, PlatformHandler, answer, items, page, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_front::api::Error;
+use tollgate_front::api::pages::{PageBuilder, ROWS, last_of_full};
+use tollgate_front::api::query::Query;
+use tollgate_front::permission::{DELETE_SESSIONS, GET_SESSIONS};
 use tollgate_identity::access::secret;
 use tollgate_identity::store::{
     ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Login, Page, SecretHash, SessionOwner,

@@ -11,14 +11,15 @@ use serde::Serialize;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::platform::api::TokenView;
 use crate::platform::api::content::NewToken;
-use crate::platform::api::{Error, TokenView};
-use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
-use crate::platform::permit::{CREATE_TOKENS, DELETE_TOKENS, GET_TOKENS, object};
 use crate::platform::{ListRequest, PlatformHandler, answer, by_number, page, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_front::api::Error;
+use tollgate_front::api::pages::{PageBuilder, ROWS, last_of_full};
+use tollgate_front::permission::{CREATE_TOKENS, DELETE_TOKENS, GET_TOKENS, object};
 use tollgate_identity::access::secret;
 use tollgate_identity::store::{CreationCursor, Page, SecretHash, SessionOwner, Token};
 use tollgate_objects::agent::AccessMode;

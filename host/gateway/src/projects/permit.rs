@@ -6,13 +6,13 @@
 //! Security: the decision does not depend on whether the project exists, so a caller who may not
 //! see it learns nothing.
 
-use crate::caller::Caller;
-use crate::extensions::facts::Lookup;
 use crate::policies::Policies;
+use tollgate_front::caller::Caller;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_proxy::record::CheckRecord;
 
 pub(crate) fn check(policies: &Policies, caller: &Caller, action: &'static str, name: &str) -> CheckRecord {
-    Lookup::of(&policies.rbac, caller, ["projects", action], name.to_owned()).into_check()
+    RbacLookup::of(&policies.rbac, caller, ["projects", action], name.to_owned()).into_check()
 }
 
 /// For each name, whether the caller may see the project.

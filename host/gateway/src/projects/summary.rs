@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::caller::Caller;
-use crate::platform::api::Error;
-use crate::platform::api::query::{
-    PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit, wrong,
-};
-use crate::platform::pages::visible_page;
 use crate::policies::Policies;
 use crate::projects::permit::visible;
+use tollgate_front::api::Error;
+use tollgate_front::api::pages::visible_page;
+use tollgate_front::api::query::{
+    PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, for_each_parameter, row_limit, wrong,
+};
+use tollgate_front::caller::Caller;
 use tollgate_objects::Project;
 
 /// Projects of one answer if the caller does not say how many.

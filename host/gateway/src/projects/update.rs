@@ -9,8 +9,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::platform::api;
 use tollgate_config::ServiceAccountSemantics;
+use tollgate_front::Denial;
+use tollgate_front::api;
 use tollgate_state::write::{self, ResourceVersion, StoredObject};
 
 pub mod change;
@@ -169,5 +170,11 @@ pub(crate) fn state_text(error: &write::Error) -> Cow<'static, str> {
         write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
             "the state cannot be read or written right now".into()
         }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        Self::of_api(error.answer(), error.text()).caused_by(error)
     }
 }

@@ -13,17 +13,17 @@ use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::caller::Caller;
-use crate::platform::answer;
-use crate::platform::api::content::{AgentName, CONTENT_BYTES, buffer, read};
-use crate::platform::permit::{self, LOCK_PEOPLE};
-use crate::rejection::Rejection;
 use crate::sign_in::command_line::{LETTERS, client_name};
 use crate::sign_in::route::LoginRoute;
 use crate::sign_in::{Error, SignIn};
 use tollgate_config::DeviceLogin;
 use tollgate_core::agent::Agent;
 use tollgate_core::principal::Kind;
+use tollgate_front::Denial;
+use tollgate_front::api::answer;
+use tollgate_front::api::content::{AgentName, CONTENT_BYTES, buffer, read};
+use tollgate_front::caller::Caller;
+use tollgate_front::permission::{self, LOCK_PEOPLE};
 use tollgate_identity::access::{Member, secret};
 use tollgate_identity::authenticate::{ARGOCD_ISSUER, Principal};
 use tollgate_identity::logins::{ActiveLogin, LoginScope, NewLogin};
@@ -95,7 +95,7 @@ impl SignIn<'_> {
         &mut self,
         route: &LoginRoute<'_>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         self.record.note(|record| record.front = "login");
         let _held = match route {
             LoginRoute::Device | LoginRoute::Token => Some(self.state.strangers.enter(self.client)?),
@@ -118,7 +118,7 @@ impl SignIn<'_> {
             | LoginRoute::Me
             | LoginRoute::Locks
             | LoginRoute::Lock(_)
-            | LoginRoute::Unlock(_) => Err(Rejection::NotFound),
+            | LoginRoute::Unlock(_) => Err(Denial::not_found()),
         }
     }
 
@@ -128,7 +128,7 @@ impl SignIn<'_> {
         route: &LoginRoute<'_>,
         principal: &Arc<Principal>,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         self.record.note(|record| record.front = "login");
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         match route {
@@ -172,7 +172,7 @@ impl SignIn<'_> {
                 let was_locked = sessions.unlock_person(name, &by).await.map_err(Error::from)?;
                 Ok(answer(StatusCode::OK, &json!({ "unlocked": name, "was": was_locked })))
             }
-            LoginRoute::Discover | LoginRoute::Device | LoginRoute::Token => Err(Rejection::NotFound),
+            LoginRoute::Discover | LoginRoute::Device | LoginRoute::Token => Err(Denial::not_found()),
         }
     }
 
@@ -249,7 +249,7 @@ impl SignIn<'_> {
     }
 
     /// Exchanges what a person approved for a login.
-    async fn exchange(&mut self, grant: &Grant) -> Result<Response<Body>, Rejection> {
+    async fn exchange(&mut self, grant: &Grant) -> Result<Response<Body>, Denial> {
         let logins = Arc::clone(&self.state.logins);
         let code = match grant {
             Grant::Code { code, .. } => code,
@@ -391,7 +391,7 @@ impl SignIn<'_> {
     fn require_lock(&mut self, principal: &Arc<Principal>, name: &str) -> Result<Actor, Error> {
         let policies = &self.snapshot.policies;
         let caller: Arc<Caller> = policies.caller(principal);
-        let check = permit::check(policies, &caller, LOCK_PEOPLE, name.to_owned());
+        let check = permission::check(&policies.rbac, &caller, LOCK_PEOPLE, name.to_owned());
         let allowed = check.allowed;
         self.record.note(|record| record.checks = vec![check].into());
         match allowed {

@@ -11,10 +11,10 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::console::{self, Api, HOME, local_path};
-use crate::platform::api::content::buffer;
-use crate::rejection::Rejection;
 use crate::sign_in::pages::{IssuerLink, MessagePage, SignInPage};
 use crate::sign_in::{Error, RefusedPage, SignIn, cookies, pages};
+use tollgate_front::Denial;
+use tollgate_front::api::content::buffer;
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
 use tollgate_identity::logins::Logins;
@@ -37,8 +37,8 @@ impl SignIn<'_> {
     pub(super) async fn console_page(
         &mut self,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
-        let pages = self.state.pages.clone().ok_or(Rejection::NotFound)?;
+    ) -> Result<Response<Body>, Denial> {
+        let pages = self.state.pages.clone().ok_or_else(Denial::not_found)?;
         if let Some(asset) = pages.asset(head.uri.path()) {
             return Ok(pages::asset(asset));
         }
@@ -70,7 +70,7 @@ impl SignIn<'_> {
         &mut self,
         head: &request::Parts,
         problem: Option<(String, &'static str)>,
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let (return_to, problem) = match problem {
             Some((return_to, problem)) => (return_to, Some(problem)),
             None => (parameter(head, "return").unwrap_or_default(), None),
@@ -98,7 +98,7 @@ impl SignIn<'_> {
     }
 
     /// Sends the browser to an issuer.
-    pub(super) async fn begin(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn begin(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let return_to = parameter(head, "return").unwrap_or_default();
         let return_to = local_path(&return_to).to_owned();
         let logins = &self.state.logins;
@@ -114,7 +114,7 @@ impl SignIn<'_> {
     }
 
     /// Takes an issuer's answer.
-    pub(super) async fn callback(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn callback(&mut self, method: &str, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let query = head.uri.query().unwrap_or_default();
         let answer = SignInAnswer {
             code: parameter(head, "code"),
@@ -147,7 +147,7 @@ impl SignIn<'_> {
     }
 
     /// Signs somebody in by an account of Argo CD.
-    pub(super) async fn password(&mut self, (head, body): (request::Parts, Body)) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn password(&mut self, (head, body): (request::Parts, Body)) -> Result<Response<Body>, Denial> {
         self.snapshot.authenticator.check_same_origin(&head)?;
         let content = Zeroizing::new(self.receive(body, FORM_BYTES).await?.to_vec());
         let form: PasswordForm = form(&content)?;
@@ -173,7 +173,7 @@ impl SignIn<'_> {
     }
 
     /// Ends the browser's login, and goes on to sign out at the issuer.
-    pub(super) async fn sign_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn sign_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let principal = self.session(head, Safety::Unsafe).await?;
         let logins = &self.state.logins;
         let mut issuer = String::new();
@@ -196,7 +196,7 @@ impl SignIn<'_> {
         Ok(response)
     }
 
-    pub(super) async fn signed_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn signed_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let authenticator = &self.snapshot.authenticator;
         let from = parameter(head, "from");
         let methods = authenticator.sign_in_methods();
@@ -229,13 +229,13 @@ impl SignIn<'_> {
         &mut self,
         method: &str,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         #[derive(Deserialize)]
         struct LogoutForm {
             logout_token: String,
         }
         let content = self.receive(body, FORM_BYTES).await?;
-        let media_type = crate::platform::api::content::media_type(&head.headers);
+        let media_type = tollgate_front::api::content::media_type(&head.headers);
         if media_type != Some("application/x-www-form-urlencoded") {
             return Err(Error::Request("is no form").into());
         }

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use url::Url;
 use uuid::Uuid;
 
-use crate::platform::api::content::buffer;
-use crate::rejection::Rejection;
 use crate::sign_in::browser::{FORM_BYTES, form, parameter, to_sign_in};
 use crate::sign_in::pages::{ApprovePage, DevicePage, MessagePage};
 use crate::sign_in::{Error, SignIn, pages};
 use tollgate_config::DeviceLogin;
+use tollgate_front::Denial;
+use tollgate_front::api::content::buffer;
 use tollgate_identity::access::secret;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::store::{LoginRequest, LoginRequestState, SecretHash};
@@ -97,7 +97,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 impl SignIn<'_> {
-    pub(super) async fn ask_for_login(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn ask_for_login(&mut self, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let query: LoginQuery = form(head.uri.query().unwrap_or_default().as_bytes())?;
         let query = query.check()?;
         let Some(principal) = self.session(head, Safety::ByMethod).await? else {
@@ -130,7 +130,7 @@ impl SignIn<'_> {
     pub(super) async fn answer_login(
         &mut self,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
             return Ok(to_sign_in("/console/")?);
@@ -167,7 +167,7 @@ impl SignIn<'_> {
         Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
-    async fn add_code(&self, principal: &Principal, query: &LoginQuery, code: &SecretString) -> Result<(), Rejection> {
+    async fn add_code(&self, principal: &Principal, query: &LoginQuery, code: &SecretString) -> Result<(), Denial> {
         let logins = &self.state.logins;
         let now = logins.clock().now();
         let login = principal.login().ok_or(Error::NotALogin)?;
@@ -187,7 +187,7 @@ impl SignIn<'_> {
         Ok(added.await.map_err(Error::from)?)
     }
 
-    pub(super) async fn ask_for_device(&mut self, head: &request::Parts) -> Result<Response<Body>, Rejection> {
+    pub(super) async fn ask_for_device(&mut self, head: &request::Parts) -> Result<Response<Body>, Denial> {
         self.check_device_login()?;
         let Some(principal) = self.session(head, Safety::ByMethod).await? else {
             return Ok(to_sign_in(
@@ -225,7 +225,7 @@ impl SignIn<'_> {
     pub(super) async fn answer_device(
         &mut self,
         (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         self.check_device_login()?;
         // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
@@ -262,7 +262,7 @@ impl SignIn<'_> {
         &self,
         principal: &Principal,
         typed: &str,
-    ) -> Result<Option<(LoginRequest, String)>, Rejection> {
+    ) -> Result<Option<(LoginRequest, String)>, Denial> {
         let id = principal.login().ok_or(Error::NotALogin)?.login.id;
         self.state.tries.take(id)?;
         let logins = &self.state.logins;

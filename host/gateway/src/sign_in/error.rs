@@ -4,6 +4,7 @@
 
 use http::StatusCode;
 
+use tollgate_front::Denial;
 use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::authenticate::sign_in::{LogoutTokenError, SignInError};
 use tollgate_identity::logins::CreateError;
@@ -117,5 +118,11 @@ fn sign_in_answer(error: &SignInError) -> (StatusCode, &'static str) {
         SignInError::Token(_) | SignInError::NotForAttempt(_) => (StatusCode::FORBIDDEN, "invalid_token"),
         SignInError::Password => (StatusCode::UNAUTHORIZED, "wrong_password"),
         SignInError::Random(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no_random"),
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        Self::of_api(error.answer(), error.to_string()).caused_by(error)
     }
 }

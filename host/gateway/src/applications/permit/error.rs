@@ -1,7 +1,9 @@
 //! Why nobody, or not this caller, gets into the cluster of an Application, and the texts for it.
 
 use crate::applications::permit::evaluator::DenyReason;
+use http::StatusCode;
 use tollgate_core::diagnostic::one_line;
+use tollgate_front::Denial;
 use tollgate_objects::destination;
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account;
@@ -78,5 +80,28 @@ impl DenyReason {
                 Error::Extra(message, source.clone())
             }
         }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let denied = |reason| Self::denied(StatusCode::FORBIDDEN, reason, text.clone());
+        let denial = match &error {
+            // Only the record says whether the Application exists.
+            Error::NotVisible { .. }
+            | Error::SyncDenied { .. }
+            | Error::PermissionDenied { .. }
+            | Error::Denied { .. } => denied("permission_denied"),
+            Error::Project { .. } => denied("project_refused"),
+            Error::Destination { .. } => denied("unusable_destination"),
+            Error::Source { .. } => denied("source_refused"),
+            Error::SyncWindow { .. } => denied("sync_window_closed"),
+            Error::Identity { .. } | Error::Extra { .. } | Error::GatewayIdentityRefused { .. } => {
+                denied("unusable_identity")
+            }
+            Error::Policy { .. } => Self::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+        };
+        denial.caused_by(error)
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::caller::Caller;
-use crate::extensions::facts::Lookup;
 use crate::policies::{ApplicationsFront, Policies};
 use tollgate_config::{GatewayIdentity, ImpersonationMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::glob::redact_credentials;
+use tollgate_front::caller::Caller;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
 use tollgate_objects::{Cluster, ObjectName, Project, destination};
 use tollgate_policy::application_request::{ActingIdentity, ExtraPermission};
@@ -145,10 +145,10 @@ impl<'a> Evaluator<'a> {
             &application.name.name,
         );
         let lookups =
-            PERMISSIONS.map(|(resource, action)| Lookup::of(self.rbac, caller, [resource, action], object.clone()));
+            PERMISSIONS.map(|(resource, action)| RbacLookup::of(self.rbac, caller, [resource, action], object.clone()));
         let outcome = self.resolve(caller, indexed, &lookups).map(Arc::new);
-        let allowed = lookups.each_ref().map(Lookup::is_allowed);
-        let [get, sync, may_override, logs, exec] = lookups.map(Lookup::into_check);
+        let allowed = lookups.each_ref().map(RbacLookup::is_allowed);
+        let [get, sync, may_override, logs, exec] = lookups.map(RbacLookup::into_check);
         ApplicationEvaluation {
             caller: Arc::clone(caller),
             indexed: Arc::clone(indexed),
@@ -168,7 +168,7 @@ impl<'a> Evaluator<'a> {
         &self,
         caller: &Caller,
         indexed: &IndexedApplication,
-        lookups: &[Lookup; 5],
+        lookups: &[RbacLookup; 5],
     ) -> Result<ResolvedApplication, DenyReason> {
         let project = indexed.project.as_ref().ok_or(DenyReason::Project)?;
         let cluster = indexed.destination.as_ref();

@@ -10,12 +10,12 @@ use crate::applications::permit::{
     ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_VISIBLE,
     check_access,
 };
-use crate::caller::{Caller, CallerCache};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
+use tollgate_front::caller::{Caller, CallerCache};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_objects::ObjectName;
 use tollgate_objects::decode;

@@ -13,8 +13,8 @@ use crate::applicationsets::grpc::{self, Call, FinalStatus, Method, Transport};
 use crate::applicationsets::request::{ApiResponse, Error, WatchEvent};
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
-use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
+use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::OpenRecord;
@@ -27,10 +27,10 @@ impl Gateway {
         (mut head, body): (request::Parts, Body),
         transport: Transport,
         (snapshot, record): (&Snapshot, &mut OpenRecord),
-    ) -> Result<Opened, Rejection> {
+    ) -> Result<Opened, Denial> {
         // A closed front responds as if it did not exist.
         if snapshot.policies.config.application_sets.is_none() {
-            return Err(Rejection::NotFound);
+            return Err(Denial::not_found());
         }
         record.note(|record| record.front = "applicationsets");
         let call = Call::read(&head, transport)?;
@@ -50,7 +50,7 @@ impl RouteHandler for Call {
         &self,
         context: RequestContext<'_>,
         (_, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Rejection> {
+    ) -> Result<Response<Body>, Denial> {
         let answered = context.answer_call(*self, body);
         match self.deadline {
             Some(deadline) => {
@@ -63,7 +63,7 @@ impl RouteHandler for Call {
 }
 
 impl RequestContext<'_> {
-    async fn answer_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
+    async fn answer_call(self, call: Call, body: Body) -> Result<Response<Body>, Denial> {
         let codec = &self.gateway.grpc;
         let held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let principal: Arc<Principal> = Arc::clone(self.principal);

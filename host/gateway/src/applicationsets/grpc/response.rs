@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::applicationsets::grpc::call::{Call, Transport};
 use crate::applicationsets::grpc::{EncodedMessage, Error, frame};
 use crate::applicationsets::request::Code;
-use crate::rejection::ErrorResponse;
+use tollgate_front::Denial;
 use tollgate_proxy::forward::Body;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -107,32 +107,32 @@ async fn deadline_passed(deadline: Option<Instant>) {
     }
 }
 
-pub(crate) fn refuse(transport: Transport, error: &ErrorResponse) -> Response<Body> {
+pub(crate) fn refuse(transport: Transport, denial: &Denial) -> Response<Body> {
     let mut response = head(transport, Body::empty());
     let fields = response.headers_mut();
-    fields.insert(STATUS, HeaderValue::from(u16::from(error.grpc().number())));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status_message(error))) {
+    fields.insert(STATUS, HeaderValue::from(u16::from(denial.grpc().number())));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status_message(denial))) {
         fields.insert(MESSAGE, message);
     }
     response
 }
 
 /// The status message: all refusals in one line, because clients print it as it is.
-fn status_message(error: &ErrorResponse) -> String {
-    let mut omitted = error.more_refusals;
+fn status_message(denial: &Denial) -> String {
+    let mut omitted = denial.more_refusals;
     let mut message = String::new();
-    for refusal in &error.refusals {
-        let text = refusal.to_string();
+    for refusal in &denial.refusals {
+        let text = &refusal.text;
         if !message.is_empty() && message.len() + text.len() > MAX_STATUS_MESSAGE_BYTES / 2 {
             omitted = omitted.saturating_add(1);
             continue;
         }
         let between = if message.is_empty() { "" } else { "; " };
         message.push_str(between);
-        message.push_str(&text);
+        message.push_str(text);
     }
     if message.is_empty() {
-        return error.message.clone().into_owned();
+        return denial.message.clone().into_owned();
     }
     if omitted > 0 {
         // Writing to a string does not fail.
@@ -200,8 +200,8 @@ mod tests {
 
     use super::{MAX_STATUS_MESSAGE_BYTES, percent_encoded, refuse};
     use crate::applicationsets::grpc::Transport;
-    use crate::rejection::{ErrorFormat, Rejection};
-    use tollgate_applicationset::{Denial, DeniedResource};
+    use serde_json::Value;
+    use tollgate_front::{Denial, Refusal};
 
     #[test]
     fn status_messages_are_encoded_and_truncated() {
@@ -216,12 +216,11 @@ mod tests {
 
     #[test]
     fn every_refusal_is_listed() {
-        let refusal = |name: &str| Denial {
-            about: DeniedResource::Application(name.to_owned()),
-            rule: Some("applications, create".to_owned()),
-            reason: "not permitted".to_owned(),
+        let refusal = |name: &str| Refusal {
+            text: format!("application `{name}`: not permitted (applications, create)"),
+            object: Value::Null,
         };
-        let mut error = Rejection::NotFound.answer(ErrorFormat::Tollgate);
+        let mut error = Denial::not_found();
         error.refusals = vec![refusal("one"), refusal("two")];
         error.more_refusals = 3;
         let response = refuse(Transport::Web, &error);

@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::SetAuthorizer;
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::permissions::is_templated;
-use crate::extensions::facts::Lookup;
 use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_core::glob::redact_credentials;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_policy::rbac::url_object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
 
@@ -81,7 +81,7 @@ impl<'a> CallerInputAuthorizer<'a> {
     fn judge(
         &self,
         (about, subject): (DeniedResource, ApplicationSetStage<'_>),
-        lookup: &Lookup,
+        lookup: &RbacLookup,
         finding: Option<Finding>,
     ) -> Result<(), Denial> {
         let missing = (!lookup.is_allowed()).then(|| Finding::missing(lookup.fact()));
@@ -136,7 +136,9 @@ impl<'a> CallerInputAuthorizer<'a> {
                 .lookup_permission("repositories", "get", object.to_owned())
         };
         let mut denied = spelled.iter().map(|object| look_up(object));
-        let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look_up(object));
+        let lookup = denied
+            .find(RbacLookup::is_denied_by_row)
+            .unwrap_or_else(|| look_up(object));
         for url in urls {
             let subject = ApplicationSetStage::Repository {
                 url,

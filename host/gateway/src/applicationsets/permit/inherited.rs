@@ -19,8 +19,8 @@ use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, generator_kinds_of, record_check};
 use crate::applicationsets::permit::permissions::{HIDDEN_SET, is_templated, or_default, project_text};
 use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
-use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::{Application, ObjectName};
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
@@ -71,7 +71,7 @@ impl Inheritance {
         }
     }
 
-    fn finding(&self, lookup: &Lookup) -> (DeniedResource, Finding) {
+    fn finding(&self, lookup: &RbacLookup) -> (DeniedResource, Finding) {
         let fact = lookup.fact();
         match self {
             Self::Applications(_) => {
@@ -117,7 +117,7 @@ impl SetAuthorizer<'_> {
         collector: &mut RefusalList,
     ) -> Result<(), Error> {
         let mut denied: Vec<(DeniedResource, Finding)> = Vec::new();
-        let mut lookups: Vec<Lookup> = Vec::new();
+        let mut lookups: Vec<RbacLookup> = Vec::new();
         if let Some((stored, owned)) = stored {
             let inheritance = self.inheritance(name, stored, owned);
             for action in inherited_actions(operation) {
@@ -139,7 +139,7 @@ impl SetAuthorizer<'_> {
             // SECURITY: the caller does not learn which Applications the set has.
             denied = vec![(DeniedResource::Set(name.name.clone()), Finding::denied(HIDDEN_SET))];
         }
-        let rbac_checks: Vec<RbacCheck<'_>> = lookups.iter().take(MAX_RECORDED_CHECKS).map(Lookup::fact).collect();
+        let rbac_checks: Vec<RbacCheck<'_>> = lookups.iter().take(MAX_RECORDED_CHECKS).map(RbacLookup::fact).collect();
         let input = ApplicationSetInput {
             facts,
             subject: ApplicationSetStage::Set,

@@ -15,10 +15,10 @@ use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::inherited::OwnedApplication;
 use crate::applicationsets::permit::{Operation, SetAuthorizer};
-use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
 use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions};
+use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::ObjectName;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
@@ -129,13 +129,13 @@ impl SetAuthorizer<'_> {
         object_name(self.control_plane_namespace, project, &name.namespace, &name.name)
     }
 
-    pub(super) fn lookup_permission(&self, resource: &'static str, action: &'static str, object: String) -> Lookup {
-        Lookup::of(self.rbac, self.caller, [resource, action], object)
+    pub(super) fn lookup_permission(&self, resource: &'static str, action: &'static str, object: String) -> RbacLookup {
+        RbacLookup::of(self.rbac, self.caller, [resource, action], object)
     }
 
     /// The lookup of a required permission: that of the first action that is allowed, or else of
     /// the first action.
-    fn verdict(&self, permission: &RequiredPermission, name: &ObjectName) -> Option<Lookup> {
+    fn verdict(&self, permission: &RequiredPermission, name: &ObjectName) -> Option<RbacLookup> {
         let object = self.object(&permission.project, name);
         let lookups = permission.actions.iter();
         let mut lookups = lookups.map(|action| self.lookup_permission("applicationsets", action, object.clone()));
@@ -143,7 +143,7 @@ impl SetAuthorizer<'_> {
         if first.is_allowed() {
             return Some(first);
         }
-        Some(lookups.find(Lookup::is_allowed).unwrap_or(first))
+        Some(lookups.find(RbacLookup::is_allowed).unwrap_or(first))
     }
 
     /// Checks the permissions on a set, by RBAC and by the policy.
@@ -159,7 +159,7 @@ impl SetAuthorizer<'_> {
         if required.is_empty() {
             return Ok(());
         }
-        let lookups: Vec<(&RequiredPermission, Lookup)> = required
+        let lookups: Vec<(&RequiredPermission, RbacLookup)> = required
             .iter()
             .filter_map(|permission| Some((permission, self.verdict(permission, name)?)))
             .collect();

@@ -9,11 +9,11 @@ use crate::applicationsets::permit::{
     ApprovedPlan, Error, LaterApplications, Operation, OwnedApplication, ResolvedInputs, SetAuthorizer, SetPermit,
     SetRequest,
 };
-use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Owner, Plan, StoredState};
 use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_config::GenerationLimits;
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GitCache, GitLimits};
+use tollgate_front::caller::{Caller, CallerCache};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_objects::decode;
 use tollgate_objects::{ObjectName, Resources};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::applicationsets::grpc::MAX_VALUES;
 use crate::applicationsets::request::Error;
-use crate::platform::api::content::{media_type, unexpected};
+use tollgate_front::api::content::{media_type, unexpected};
 use tollgate_state::write;
 
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];

@@ -4,6 +4,7 @@
 //! Security: no error tells whether a set exists that the caller may not see, or shows a path of
 //! the gateway's machine.
 
+use serde_json::json;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use http::StatusCode;
 
 use crate::applicationsets::request::Code;
 use crate::applicationsets::{apply, permit};
-use crate::platform::api;
 use crate::projects::update;
-use tollgate_applicationset::{Denial, Exceeded, decode, generate, schema, selector};
+use tollgate_applicationset::{Exceeded, decode, generate, schema, selector};
+use tollgate_front::api;
+use tollgate_front::{Denial, Refusal};
 use tollgate_objects::ObjectName;
 use tollgate_state::write;
 use tollgate_state::write::WritableKind;
@@ -133,7 +135,7 @@ impl Error {
     }
 
     /// Everything the caller may not do or that is not valid, and how many more there are.
-    pub(crate) fn refusals(&self) -> (&[Denial], usize) {
+    pub(crate) fn refusals(&self) -> (&[tollgate_applicationset::Denial], usize) {
         match self {
             Self::Denied(permit::Error::Refused(refused)) => (refused.refusals(), refused.more()),
             Self::Generate(generate::Error::Denied(refusals)) => (refusals, 0),
@@ -155,4 +157,29 @@ fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
         _ => reason,
     };
     (status, reason)
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        let (status, reason) = error.answer();
+        let text = error.text();
+        let mut denial = match reason {
+            "policy_failed" => Self::failed(status, reason, text),
+            _ => Self::of_api((status, reason), text),
+        };
+        denial.grpc = Some(error.grpc());
+        denial.retry_after = error.retry_after();
+        let (refusals, more_refusals) = error.refusals();
+        denial.refusals = refusals.iter().map(refusal).collect();
+        denial.more_refusals = more_refusals;
+        denial.caused_by(error)
+    }
+}
+
+/// A resource that was denied, for people and for programs.
+pub(crate) fn refusal(of: &tollgate_applicationset::Denial) -> Refusal {
+    Refusal {
+        text: of.to_string(),
+        object: json!({ "about": of.about.to_string(), "rule": of.rule, "reason": of.reason }),
+    }
 }

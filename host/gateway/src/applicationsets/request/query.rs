@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use crate::applicationsets::request::RequestKind;
-use crate::platform::api::Error;
-use crate::platform::api::query::{for_each_parameter, wrong};
+use tollgate_front::api::Error;
+use tollgate_front::api::query::{for_each_parameter, wrong};
 use tollgate_state::write::batch::Propagation;
 
 /// The parameters of a request, from a query or the message of a call. A parameter that the

@@ -6,8 +6,8 @@ use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
-use crate::platform::api::Error;
 use tollgate_config::{Kubernetes, SameSite};
+use tollgate_front::api::Error;
 
 /// Name of the cookie, the same as GitLab's.
 pub(crate) const NAME: &str = "_gitlab_kas";

@@ -4,7 +4,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 
-use crate::platform::api::content::{Error, NewSession, NewToken, read};
+use crate::platform::api::content::{NewSession, NewToken};
+use tollgate_front::api::Error;
+use tollgate_front::api::content::read;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

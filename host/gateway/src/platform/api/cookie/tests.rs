@@ -3,9 +3,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::platform::api::Error;
 use crate::platform::api::cookie::{TransportSecurity, set_cookie};
 use tollgate_config::{Authorizer, Kubernetes, SameSite};
+use tollgate_front::api::Error;
 
 fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
     Kubernetes {

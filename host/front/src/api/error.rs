@@ -5,12 +5,15 @@
 
 use http::StatusCode;
 
+use crate::Denial;
 use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::store;
 use tollgate_proxy::record::PolicyInputError;
 
+/// Why a request of the API is refused or fails.
+#[expect(missing_docs, reason = "the text of each says what it is")]
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error("no user in the directory matches `{user}` of issuer `{issuer}`; {hint}")]
     NotLinked {
         user: String,
@@ -67,7 +70,7 @@ pub(crate) enum Error {
 
 impl Error {
     /// HTTP status, and the stable reason for programs.
-    pub(crate) fn answer(&self) -> (StatusCode, &'static str) {
+    pub fn answer(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLinked { .. } => (StatusCode::FORBIDDEN, "user_not_linked"),
             Self::Blocked(_) => (StatusCode::FORBIDDEN, "user_blocked"),
@@ -91,5 +94,11 @@ impl Error {
             Self::Random(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no_random"),
             Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
         }
+    }
+}
+
+impl From<Error> for Denial {
+    fn from(error: Error) -> Self {
+        Self::of_api(error.answer(), error.to_string()).caused_by(error)
     }
 }

@@ -17,20 +17,21 @@ const CACHE_CAPACITY_KIB: u64 = 50_000;
 /// A principal with the values the stages derive from it.
 #[derive(Debug)]
 pub struct Caller {
-    pub(crate) principal: Arc<Principal>,
+    /// Who was authenticated.
+    pub principal: Arc<Principal>,
     /// Roles, for RBAC.
-    pub(crate) roles: Arc<rbac::RbacIdentity>,
+    pub roles: Arc<rbac::RbacIdentity>,
     /// The principal as policies see it.
-    pub(crate) policy: rego::PrincipalFacts,
+    pub policy: rego::PrincipalFacts,
     /// The header values that identify the caller, or why they cannot be sent.
-    pub(crate) identity: Result<headers::IdentityHeaders, headers::Error>,
+    pub identity: Result<headers::IdentityHeaders, headers::Error>,
     /// Approximate size in KiB.
-    pub(crate) size_kib: u32,
+    pub size_kib: u32,
 }
 
 /// A cache of callers by principal. Each snapshot has its own, because roles change with it.
 #[derive(Clone, Debug)]
-pub(crate) struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
+pub struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
 impl Default for CallerCache {
     fn default() -> Self {
@@ -46,7 +47,8 @@ impl Default for CallerCache {
 }
 
 impl CallerCache {
-    pub(crate) fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
+    /// The values of a principal, computed at most once while the snapshot lives.
+    pub fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
         // INVARIANT: an entry keeps its principal alive, so no other principal
         // can have the same address while the entry exists.
         let address = Arc::as_ptr(principal) as usize;
@@ -60,7 +62,8 @@ impl CallerCache {
 }
 
 impl Caller {
-    pub(crate) fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
+    /// The values of a principal, computed anew.
+    pub fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
         let user_info = headers::UserInfo {
             user_id: principal.user_id(),
             username: principal.username(),

@@ -5,7 +5,8 @@ use http::StatusCode;
 
 /// Source: <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+#[expect(missing_docs, reason = "each is the code of its name")]
+pub enum Code {
     Cancelled = 1,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
@@ -22,11 +23,13 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    pub(crate) fn number(self) -> u8 {
+    /// Its number on the wire.
+    pub fn number(self) -> u8 {
         self as u8
     }
 
-    pub(crate) fn from_http_status(status: StatusCode) -> Self {
+    /// The code that stands for an HTTP status.
+    pub fn from_http_status(status: StatusCode) -> Self {
         match status.as_u16() {
             401 => Self::Unauthenticated,
             403 => Self::PermissionDenied,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 /// Tells a page that the gateway, not the cluster, refused its credential.
-pub(crate) const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
+pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
 /// The response of a refusal.
 ///
@@ -20,7 +20,7 @@ pub(crate) const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitl
 /// - `message`: one sentence without final period; no token, no upstream address,
 ///   nothing about what the caller may not know.
 /// - `decision`: id by which operators find the details.
-pub(crate) fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
+pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
     let status = Status {
         kind: "Status",
         api_version: "v1",
@@ -47,7 +47,7 @@ pub(crate) fn status(code: StatusCode, message: &str, decision: Uuid) -> Respons
 
 /// `metav1.StatusReason` of a code; clients branch on it. Empty for codes without
 /// one.
-pub(crate) fn reason(code: StatusCode) -> &'static str {
+pub fn reason(code: StatusCode) -> &'static str {
     match code.as_u16() {
         400 => "BadRequest",
         401 => "Unauthorized",

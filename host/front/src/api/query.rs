@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::platform::api::Error;
+use super::Error;
 use tollgate_objects::ObjectName;
 
 /// Events of one response if the caller gives no limit.
@@ -20,19 +20,23 @@ const DEFAULT_EVENT_LIMIT: u32 = 100;
 /// Most rows of one response, and the number of tokens and sessions if the caller gives no limit.
 const MAX_ROWS: u16 = 1_000;
 /// Longest value of a parameter that is no row of the store, in bytes.
-pub(crate) const PARAMETER_BYTES: usize = 1_024;
+pub const PARAMETER_BYTES: usize = 1_024;
 
+/// Whose rows are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OwnerFilter {
+pub enum OwnerFilter {
+    /// The caller's.
     #[default]
     Mine,
+    /// Those of the person of this name.
     User(String),
+    /// Everybody's.
     All,
 }
 
 impl OwnerFilter {
     /// The person who is named.
-    pub(crate) fn user(&self) -> Option<&str> {
+    pub fn user(&self) -> Option<&str> {
         match self {
             Self::User(name) => Some(name),
             Self::Mine | Self::All => None,
@@ -40,39 +44,45 @@ impl OwnerFilter {
     }
 }
 
+/// The parameters of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query {
-    pub(crate) owner: OwnerFilter,
-    pub(crate) agent: Option<String>,
+pub struct Query {
+    /// Whose rows.
+    pub owner: OwnerFilter,
+    /// Name or number of an agent.
+    pub agent: Option<String>,
     /// Audit: with this action.
-    pub(crate) action: Option<String>,
+    pub action: Option<String>,
     /// Audit: done with this session, or about it.
-    pub(crate) session: Option<String>,
+    pub session: Option<String>,
     /// Audit: requests with this verb.
-    pub(crate) verb: Option<String>,
+    pub verb: Option<String>,
     /// Audit: requests for this resource.
-    pub(crate) resource: Option<String>,
+    pub resource: Option<String>,
     /// Audit: requests for this subresource.
-    pub(crate) subresource: Option<String>,
+    pub subresource: Option<String>,
     /// Audit: requests in this namespace.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// Audit: requests for the object of this name.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Audit: that happened at this time or later.
-    pub(crate) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// Audit: that happened before this time.
-    pub(crate) until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
     /// Audit: older than this event.
-    pub(crate) before: Option<Uuid>,
-    pub(crate) limit: Option<u32>,
+    pub before: Option<Uuid>,
+    /// Most rows of the answer.
+    pub limit: Option<u32>,
     /// Tokens and sessions: the page behind this cursor.
-    pub(crate) cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
-pub(crate) const AGENT_PARAMETERS: &[&str] = &["user"];
+/// Parameters of the list of agents.
+pub const AGENT_PARAMETERS: &[&str] = &["user"];
 /// Parameters of the lists of tokens and of sessions.
-pub(crate) const ROW_PARAMETERS: &[&str] = &["user", "agent", "limit", "continue"];
-pub(crate) const AUDIT_PARAMETERS: &[&str] = &[
+pub const ROW_PARAMETERS: &[&str] = &["user", "agent", "limit", "continue"];
+/// Parameters of the audit log.
+pub const AUDIT_PARAMETERS: &[&str] = &[
     "user",
     "agent",
     "action",
@@ -91,7 +101,7 @@ impl Query {
     /// Decodes a query. `user=*` stands for everybody.
     ///
     /// - `names`: the known parameters.
-    pub(crate) fn read(raw: Option<&str>, names: &'static [&'static str]) -> Result<Self, Error> {
+    pub fn read(raw: Option<&str>, names: &'static [&'static str]) -> Result<Self, Error> {
         let mut query = Self::default();
         let pairs = url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes());
         for_each_parameter(pairs, names, |name, value| {
@@ -102,19 +112,18 @@ impl Query {
         Ok(query)
     }
 
-    pub(crate) fn event_limit(&self) -> u32 {
+    /// Most audit events of the answer.
+    pub fn event_limit(&self) -> u32 {
         self.limit.unwrap_or(DEFAULT_EVENT_LIMIT)
     }
 
-    pub(crate) fn row_limit(&self) -> u32 {
+    /// Most tokens or sessions of the answer.
+    pub fn row_limit(&self) -> u32 {
         self.limit.unwrap_or(MAX_ROWS.into())
     }
 
     /// The position that the cursor of an earlier response encodes.
-    pub(crate) fn decode_cursor<P: DeserializeOwned>(
-        &self,
-        is_sound: impl FnOnce(&P) -> bool,
-    ) -> Result<Option<P>, Error> {
+    pub fn decode_cursor<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
         let Some(text) = &self.cursor else {
             return Ok(None);
         };
@@ -177,7 +186,7 @@ fn time(name: &str, text: &str) -> Result<Timestamp, Error> {
 /// Calls `set` for each parameter of a query, up to the first error.
 ///
 /// - `names`: the known parameters. Each may occur once, `projects` any number of times.
-pub(crate) fn for_each_parameter<'a>(
+pub fn for_each_parameter<'a>(
     pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
     names: &'static [&'static str],
     mut set: impl FnMut(&'static str, Cow<'a, str>) -> Result<(), Error>,
@@ -201,7 +210,7 @@ pub(crate) fn for_each_parameter<'a>(
 
 /// The value of a parameter, if it is neither empty, nor longer than this, nor has a control character:
 /// PostgreSQL stores no NUL, and no name has another one.
-pub(crate) fn bounded(name: &str, value: Cow<'_, str>, max_bytes: usize) -> Result<String, Error> {
+pub fn bounded(name: &str, value: Cow<'_, str>, max_bytes: usize) -> Result<String, Error> {
     let bytes = value.len();
     if bytes == 0 || bytes > max_bytes {
         let why = format!("has a `{name}` of {bytes} bytes, allowed are 1 to {max_bytes}");
@@ -214,30 +223,30 @@ pub(crate) fn bounded(name: &str, value: Cow<'_, str>, max_bytes: usize) -> Resu
 }
 
 /// The value of `limit`: how many rows an answer has at most.
-pub(crate) fn row_limit(value: &str) -> Result<u16, Error> {
+pub fn row_limit(value: &str) -> Result<u16, Error> {
     let limit = value.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
     limit.ok_or_else(|| wrong(format!("has a `limit` outside of 1 to {MAX_ROWS}")))
 }
 
 /// The value of a parameter that selects what has a property, or what has it not.
-pub(crate) fn flag(name: &str, value: &str) -> Result<bool, Error> {
+pub fn flag(name: &str, value: &str) -> Result<bool, Error> {
     let flag = value.parse();
     flag.map_err(|_| wrong(format!("has a `{name}` that is neither `true` nor `false`")))
 }
 
 /// The name behind which a page of objects begins, as a cursor encodes it.
-pub(crate) fn decode_name_cursor(text: &str) -> Result<ObjectName, Error> {
+pub fn decode_name_cursor(text: &str) -> Result<ObjectName, Error> {
     let (namespace, name) = decode_cursor(text)?;
     Ok(ObjectName { namespace, name })
 }
 
 /// Encodes the last name of a page as a cursor.
-pub(crate) fn encode_name_cursor(ObjectName { namespace, name }: &ObjectName) -> String {
+pub fn encode_name_cursor(ObjectName { namespace, name }: &ObjectName) -> String {
     encode_cursor(&(namespace, name))
 }
 
 /// The position that a cursor encodes.
-pub(crate) fn decode_cursor<P: DeserializeOwned>(text: &str) -> Result<P, Error> {
+pub fn decode_cursor<P: DeserializeOwned>(text: &str) -> Result<P, Error> {
     let json = URL_SAFE_NO_PAD.decode(text).ok();
     json.and_then(|json| serde_json::from_slice(&json).ok())
         .ok_or_else(no_cursor)
@@ -247,11 +256,13 @@ fn no_cursor() -> Error {
     wrong("has a `continue` that no answer of this list had")
 }
 
-pub(crate) fn encode_cursor(position: &impl Serialize) -> String {
+/// The cursor of the page after a position.
+pub fn encode_cursor(position: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 
-pub(crate) fn wrong(why: impl Into<String>) -> Error {
+/// The error of a query.
+pub fn wrong(why: impl Into<String>) -> Error {
     Error::Query { why: why.into() }
 }
 

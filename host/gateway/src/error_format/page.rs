@@ -4,7 +4,7 @@
 
 use uuid::Uuid;
 
-use super::ErrorResponse;
+use tollgate_front::Denial;
 
 /// Permits the one style sheet in the page, and nothing else.
 pub(super) const CONTENT_SECURITY_POLICY: &str =
@@ -15,8 +15,8 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,
                      margin:15vh auto;padding:0 1.5rem}h1{font-size:1.4rem}code{font-size:.85em;opacity:.8}";
 
 /// What happened, whether to try again, and the id by which operators find the record.
-pub(super) fn page(answer: &ErrorResponse, decision: Uuid) -> String {
-    let status = answer.status;
+pub(super) fn page(denial: &Denial, decision: Uuid) -> String {
+    let status = denial.status;
     let title = match status.as_u16() {
         502..=504 => "Argo CD does not answer",
         _ => "The request was refused",
@@ -25,7 +25,7 @@ pub(super) fn page(answer: &ErrorResponse, decision: Uuid) -> String {
         true => "Try again in a minute. If it stays so, tell the people who run it, with this id:",
         false => "If you think this is wrong, tell the people who run Argo CD, with this id:",
     };
-    let message = escaped(&answer.message);
+    let message = escaped(&denial.message);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
@@ -33,7 +33,7 @@ pub(super) fn page(answer: &ErrorResponse, decision: Uuid) -> String {
          <p>{message} (status {code}, {reason}).</p>\n<p>{advice}<br><code>{decision}</code></p>\n\
          </body>\n</html>",
         code = status.as_u16(),
-        reason = answer.reason,
+        reason = denial.reason,
     )
 }
 
@@ -44,17 +44,15 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ErrorFormat, Rejection};
+    use super::super::{ErrorFormat, response};
+    use tollgate_front::Denial;
     use tollgate_proxy::target;
 
     #[test]
     fn a_page_says_what_happened_without_markup_of_others() {
-        let answer = Rejection::Route(target::Error::DotSegment).answer(ErrorFormat::Page);
-        let answer = super::ErrorResponse {
-            message: "<script>&".into(),
-            ..answer
-        };
-        let response = answer.into_response(uuid::Uuid::nil(), ErrorFormat::Page);
+        let mut denial = Denial::from(target::Error::DotSegment);
+        denial.message = "<script>&".into();
+        let response = response(&denial, uuid::Uuid::nil(), ErrorFormat::Page);
         let text = String::from_utf8(response.body().to_vec()).expect("text");
         assert!(
             text.contains("<p>&lt;script&gt;&amp; (status 400, bad_request_target).</p>"),

@@ -4,15 +4,15 @@
 //! Invariant: a page queries the store at most [`MAX_QUERIES`] times, and its cursor names only
 //! the last item of the page.
 
-use crate::platform::api::Error;
+use super::Error;
 
 /// Most rows of one query to the store.
-pub(super) const ROWS: u32 = 1_000;
+pub const ROWS: u32 = 1_000;
 
 const MAX_QUERIES: u32 = 10;
 
 /// The last row of a query's result, if more rows may follow.
-pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
+pub fn last_of_full<T>(rows: &[T]) -> Option<&T> {
     let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
     rows.last().filter(|_| is_full)
 }
@@ -24,7 +24,7 @@ const CHUNK: usize = 256;
 ///
 /// - `rows`: those in memory, in order.
 /// - `visible`: for each of some rows, whether the caller may see it.
-pub(crate) fn visible_page<T>(
+pub fn visible_page<T>(
     mut rows: impl Iterator<Item = T>,
     limit: usize,
     visible: impl Fn(&[T]) -> Vec<bool>,
@@ -49,7 +49,9 @@ pub(crate) fn visible_page<T>(
     }
 }
 
-pub(super) struct PageBuilder<T, P> {
+/// Builds a page of rows in the store.
+#[derive(Debug)]
+pub struct PageBuilder<T, P> {
     /// The items the caller may see. One more than fits on the page means that another page
     /// follows.
     items: Vec<(P, T)>,
@@ -61,7 +63,8 @@ pub(super) struct PageBuilder<T, P> {
 }
 
 impl<T, P: Clone> PageBuilder<T, P> {
-    pub(super) fn new(after: Option<P>, max_items: u32) -> Self {
+    /// A page of at most `max_items` items that begins after a position.
+    pub fn new(after: Option<P>, max_items: u32) -> Self {
         Self {
             items: Vec::new(),
             max_items: usize::try_from(max_items).unwrap_or(usize::MAX),
@@ -71,16 +74,20 @@ impl<T, P: Clone> PageBuilder<T, P> {
         }
     }
 
-    pub(super) fn needs_query(&self) -> bool {
+    /// Whether the store has to be asked once more.
+    pub fn needs_query(&self) -> bool {
         !self.is_complete && self.items.len() <= self.max_items && self.queries < MAX_QUERIES
     }
 
-    pub(super) fn after(&self) -> Option<P> {
+    /// Position after which the next query begins.
+    pub fn after(&self) -> Option<P> {
         self.after.clone()
     }
 
+    /// Adds the rows of a query that the caller may see.
+    ///
     /// - `end`: last position of the result. `None` if nothing follows.
-    pub(super) fn add_rows(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
+    pub fn add_rows(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
         self.queries = self.queries.saturating_add(1);
         self.items.extend(visible);
         self.is_complete = end.is_none();
@@ -92,7 +99,7 @@ impl<T, P: Clone> PageBuilder<T, P> {
     ///
     /// # Errors
     /// [`Error::Query`]: the rows that one page may read held nothing to show.
-    pub(super) fn finish(mut self) -> Result<(Vec<T>, Option<P>), Error> {
+    pub fn finish(mut self) -> Result<(Vec<T>, Option<P>), Error> {
         let is_last = self.is_complete && self.items.len() <= self.max_items;
         self.items.truncate(self.max_items);
         let last = self.items.last().map(|(position, _)| position.clone());

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::kubernetes::status::{reason, status};
+use crate::kubernetes_status::{reason, status};
 
 #[test]
 fn a_refusal_is_a_status_object() {

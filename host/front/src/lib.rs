@@ -1,0 +1,14 @@
+//! What every front is made of. A front serves the requests below some paths: it finds out what is asked, decides
+//! whether the caller may, and answers.
+//!
+//! Invariant: nothing here knows a front.
+
+pub mod api;
+pub mod caller;
+pub mod denial;
+pub mod grpc_code;
+pub mod kubernetes_status;
+pub mod permission;
+pub mod rbac;
+
+pub use denial::{Denial, Refusal};
