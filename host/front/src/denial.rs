@@ -11,9 +11,9 @@ use std::error::Error as StdError;
 use std::ops::{Deref, DerefMut};
 
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::grpc_code::Code;
+use crate::grpc::Code;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_proxy::record::Outcome;
 
@@ -155,6 +155,11 @@ impl Refused {
         }
     }
 
+    /// What a response says of the refusals.
+    pub fn refusal_members(&self) -> Map<String, Value> {
+        refusal_members(&self.refusals, self.more_refusals)
+    }
+
     /// The gRPC status code.
     pub fn grpc(&self) -> Code {
         self.grpc.unwrap_or_else(|| Code::from_http_status(self.status))
@@ -173,4 +178,14 @@ impl DerefMut for Denial {
     fn deref_mut(&mut self) -> &mut Refused {
         &mut self.0
     }
+}
+
+/// What a response says of refusals, of which `more` are left out.
+pub fn refusal_members(refusals: &[Refusal], more: usize) -> Map<String, Value> {
+    let listed = refusals.iter().map(|refusal| refusal.object.clone());
+    let mut members = Map::from_iter([("refusals".to_owned(), listed.collect())]);
+    if more > 0 {
+        members.insert("moreRefusals".to_owned(), more.into());
+    }
+    members
 }

@@ -6,9 +6,11 @@
 pub mod api;
 pub mod caller;
 pub mod denial;
-pub mod grpc_code;
+pub mod grpc;
 pub mod kubernetes_status;
+pub mod origin;
 pub mod permission;
 pub mod rbac;
+pub mod status_message;
 
 pub use denial::{Denial, Refusal};

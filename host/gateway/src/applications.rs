@@ -19,7 +19,7 @@ use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::object_content::ContentFormat;
-use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
+use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
 use crate::pipeline::Gateway;
 use crate::snapshot::Snapshot;
 use tollgate_cluster::access::ClusterAccess;
@@ -80,14 +80,21 @@ pub(crate) struct ApplicationReauthorization {
     connection: CredentialKey,
 }
 
-impl ApplicationReauthorization {
-    /// Who sent the request.
-    pub(crate) fn principal(&self) -> &Principal {
-        &self.principal.0
+impl Reauthorize for ApplicationReauthorization {
+    fn front(&self) -> &'static str {
+        "applications"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        Some(&self.principal.0)
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        same_applications(change)
     }
 
     /// Whether `now` permits the request, with the same identity and over the same connection.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
         let cluster = now.clusters.find_by_server(&self.cluster.server);
         let is_same_connection = cluster.is_some_and(|cluster| cluster.is_reached_by(self.connection));
@@ -106,7 +113,21 @@ impl ApplicationReauthorization {
             *permit.acting_identity() == self.acting_identity && permit.cluster().server == self.cluster.server
         })
     }
+}
 
+/// Whether both snapshots have the same Applications, and permit the same with them.
+pub(crate) fn same_applications(change: &Change<'_>) -> bool {
+    let front = |snapshot: &Snapshot| {
+        let front = snapshot.policies.applications.as_ref()?;
+        Some((Arc::as_ptr(&front.index), Arc::as_ptr(&front.policy)))
+    };
+    change.same_permissions()
+        && change.same_clusters()
+        && change.same_resources()
+        && front(change.before) == front(change.now)
+}
+
+impl ApplicationReauthorization {
     /// Checks again whether the object belongs to the Application. The cluster gets no query.
     fn recheck_ownership(&self, now: &Snapshot, access: &ApplicationAccess) -> OwnershipCheck {
         let (Some(front), true) = (&now.policies.applications, access.requires_owned_object()) else {
@@ -363,7 +384,6 @@ impl RequestContext<'_> {
         } = self;
         let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
         let cluster = Arc::clone(cluster.ok_or_else(cluster_request::unknown_cluster)?);
-        let reauthorization = Reauthorization::Application(reauthorization);
         let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
         let front = snapshot.policies.applications.as_ref();
         let audits = front.is_some_and(|front| front.index.mode == ImpersonationMode::Audit);

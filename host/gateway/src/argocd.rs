@@ -14,14 +14,15 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, Version, request};
 use tokio::time::sleep;
 
-use crate::applicationsets::grpc::{self, Transport};
+use crate::applicationsets::grpc;
 use crate::front::{RequestContext, RouteHandler};
-use crate::open_exchanges::{NotAdmitted, Reauthorization};
+use crate::open_exchanges::{NotAdmitted, Reauthorize as _};
 use crate::pipeline::Gateway;
 use crate::sign_in;
 use crate::snapshot::Snapshot;
 use tollgate_config::ArgocdServer;
 use tollgate_front::Denial;
+use tollgate_front::grpc::Transport;
 use tollgate_identity::authenticate::{self, Principal};
 use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::forward::{ArgocdBackend, Body};
@@ -148,7 +149,7 @@ impl RouteHandler<()> for ArgocdRoute {
         let reauthorization = permit.into_reauthorization(principal);
         if snapshot.generation != authenticated_by {
             record.note(|record| record.generation = snapshot.generation);
-            if !reauthorization.0.is_still_allowed(&snapshot) {
+            if !reauthorization.is_allowed_by(&snapshot) {
                 return Err(NotAdmitted(EndReason::Withdrawn).into());
             }
         }
@@ -166,7 +167,6 @@ impl RouteHandler<()> for ArgocdRoute {
         if let Some(principal) = principal {
             outbound.expire_with_credential(principal.expires_at(), record.id());
         }
-        let reauthorization = Reauthorization::Argocd(reauthorization);
         let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
         drop(snapshot);
         outbound.terminate_on(guard.ending());

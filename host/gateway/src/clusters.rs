@@ -19,7 +19,7 @@ use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster
 use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
 use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
-use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
 use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
 use tollgate_core::agent::AgentKey;
@@ -61,14 +61,23 @@ impl ClusterReauthorization {
             connection: access.connection(),
         }
     }
+}
 
-    /// Who sent the request.
-    pub(crate) fn principal(&self) -> &Principal {
-        &self.principal.0
+impl Reauthorize for ClusterReauthorization {
+    fn front(&self) -> &'static str {
+        "clusters"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        Some(&self.principal.0)
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        change.same_permissions() && change.same_clusters()
     }
 
     /// Whether `now` permits the request, to the same cluster over the same connection.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
         if !now.authenticator.is_still_valid(principal) {
             return false;
@@ -123,7 +132,7 @@ impl RequestContext<'_> {
     async fn hand_out(self, name: &str) -> Result<Response<Body>, Denial> {
         let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         let permit = permit((name, ClusterOperation::Credential), &snapshot, principal, record)?;
-        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, name, &permit));
+        let reauthorization = ClusterReauthorization::new(principal, name, &permit);
         let _guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
         drop(snapshot);
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
@@ -192,7 +201,7 @@ impl RequestContext<'_> {
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
         let operation = ClusterOperation::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, operation), &snapshot, principal, record)?;
-        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
+        let reauthorization = ClusterReauthorization::new(principal, &path.name, &permit);
         let guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
         drop(snapshot);
         let held = self.gateway.persons.acquire(principal.limit_key())?;

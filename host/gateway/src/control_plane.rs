@@ -14,6 +14,7 @@ use http::{Method, Response, request};
 use jiff::Timestamp;
 
 use crate::applications::ApplicationsFrontState;
+use crate::applications::same_applications;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::control_plane::object::{ObjectSearch, WrittenObject};
@@ -23,7 +24,7 @@ use crate::control_plane::permit::{
 use crate::control_plane::route::ControlPlanePath;
 use crate::front::{RequestContext, RouteHandler};
 use crate::object_content::ContentFormat;
-use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
+use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
 use crate::snapshot::Snapshot;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::cache::key::CredentialKey;
@@ -84,15 +85,24 @@ impl ControlPlaneReauthorization {
             connection: access.connection(),
         }
     }
+}
 
-    /// Who sent the request.
-    pub(crate) fn principal(&self) -> &Principal {
-        &self.principal.0
+impl Reauthorize for ControlPlaneReauthorization {
+    fn front(&self) -> &'static str {
+        "control-plane"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        Some(&self.principal.0)
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        same_applications(change) && change.same(|policies| policies.control_plane.as_ref())
     }
 
     /// Whether `now` permits the request, for the same Application, as the same account, and to the
     /// same cluster over the same connection. The cluster gets no query.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
         if !now.authenticator.is_still_valid(principal) {
             return false;
@@ -213,7 +223,6 @@ impl RouteHandler for ControlPlanePath<'_> {
             record.note_would_refuse(reason, text);
         }
         let reauthorization = ControlPlaneReauthorization::new(front_state, principal, &request, (object, &permit));
-        let reauthorization = Reauthorization::ControlPlane(reauthorization);
         let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
         drop(snapshot);
         let (rest, attributes) = access.into_request();

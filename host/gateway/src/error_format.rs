@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 mod page;
 
-use crate::applicationsets::answer::refusal_members;
 use crate::sign_in;
 use crate::sign_in::theme::Theme;
 use tollgate_config::Compatibility;
@@ -45,7 +44,7 @@ fn api_body(denial: &Denial) -> serde_json::Value {
         "reason": denial.reason,
     });
     if let (false, Some(members)) = (denial.refusals.is_empty(), body.as_object_mut()) {
-        members.extend(refusal_members(&denial.refusals, denial.more_refusals));
+        members.extend(denial.refusal_members());
     }
     body
 }

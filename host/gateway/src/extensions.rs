@@ -9,7 +9,6 @@ use std::sync::Arc;
 use http::{Method, Response, request};
 
 use crate::front::{RequestContext, RouteHandler};
-use crate::open_exchanges::Reauthorization;
 use crate::pipeline::Gateway;
 use crate::route::ExtensionPath;
 use crate::snapshot::Snapshot;
@@ -72,7 +71,7 @@ impl RouteHandler for ExtensionPath<'_> {
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
         record.note(|record| record.project = permit.project().map(str::to_owned));
-        let reauthorization = Reauthorization::Extension(ExtensionReauthorization(Arc::clone(&permit)));
+        let reauthorization = ExtensionReauthorization(Arc::clone(&permit));
         let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
 
         let permits = (

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use http::header::{HeaderName, ORIGIN};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, request};
 
-use crate::applicationsets::grpc::{self, Transport};
 use crate::console::is_of_page;
 use crate::error_format::{self, ErrorFormat};
-use crate::kubernetes::origin::Cors;
-use crate::kubernetes::{self, origin};
+use crate::kubernetes;
 use crate::pipeline::Gateway;
 use crate::route::Fallback;
 use crate::sign_in::route::is_console;
@@ -22,6 +20,9 @@ use tollgate_config::ConsoleHost;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::shortened;
 use tollgate_front::Denial;
+use tollgate_front::grpc::Transport;
+use tollgate_front::origin;
+use tollgate_front::origin::Cors;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
@@ -178,7 +179,7 @@ impl FrontKind {
         });
         record.close(denial.outcome, status, denial.reason);
         if let Self::Grpc(transport) = self {
-            return grpc::refuse(transport, denial);
+            return tollgate_front::grpc::refuse(transport, denial);
         }
         error_format::response(denial, decision, format).map(Body::from)
     }

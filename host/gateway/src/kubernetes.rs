@@ -13,7 +13,7 @@ use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler};
 use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::route::KubernetesPath;
-use crate::open_exchanges::{NotAdmitted, PtrEqArc, Reauthorization};
+use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
 use crate::pipeline::Gateway;
 use crate::policies::KubernetesFront;
 use crate::snapshot::Snapshot;
@@ -28,6 +28,7 @@ use tollgate_front::denial::AccessEnded;
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
 use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
+use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
@@ -38,7 +39,6 @@ use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 
-pub(crate) mod origin;
 pub(crate) mod permit;
 pub(crate) mod route;
 
@@ -113,10 +113,27 @@ pub(crate) struct KubernetesReauthorization {
     connection: CredentialKey,
 }
 
-impl KubernetesReauthorization {
+impl Reauthorize for KubernetesReauthorization {
+    fn front(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        None
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        let front = |snapshot: &Snapshot| {
+            let front = snapshot.policies.kubernetes.as_ref()?;
+            let (agents, policy) = (Arc::as_ptr(&front.agents), Arc::as_ptr(&front.policy));
+            Some((agents, policy, Arc::as_ptr(&front.id_tokens)))
+        };
+        !change.is_narrowed() && change.same_clusters() && front(change.before) == front(change.now)
+    }
+
     /// Whether the same agent gives the same person access, the policy permits the request with
     /// the same identity, and its cluster is reached over the same connection.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let Some(front) = &now.policies.kubernetes else {
             return false;
         };
@@ -385,13 +402,13 @@ impl<'a> KubernetesRequest<'a> {
             .sessions
             .register(&**access, entering)
             .map_err(AccessEnded)?;
-        let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
+        let reauthorization = KubernetesReauthorization {
             front_state: PtrEqArc(Arc::clone(self.front_state)),
             access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
-        });
+        };
         let guard =
             gateway
                 .open

@@ -1,4 +1,4 @@
-//! Tracks open exchanges, each with its `Reauthorization`, and reauthorizes them whenever a
+//! Tracks open exchanges, each with its [`Reauthorize`], and reauthorizes them whenever a
 //! snapshot comes into force. An exchange ends unless the new snapshot permits it likewise: with
 //! the same identity, to the same upstream, by the same verdict. An exchange also ends when Argo CD
 //! revokes its caller's token.
@@ -11,7 +11,9 @@
 //! reauthorized there. The same holds for an exchange that begins while its token is revoked.
 
 use http::StatusCode;
+use std::any::Any;
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,19 +25,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::applications::ApplicationReauthorization;
-use crate::argocd::permit::ArgocdReauthorization;
-use crate::clusters::ClusterReauthorization;
-use crate::control_plane::ControlPlaneReauthorization;
-use crate::extensions::ExtensionReauthorization;
-use crate::kubernetes::KubernetesReauthorization;
 use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
-use tollgate_policy::rego::Bundle;
 use tollgate_proxy::forward;
 use tollgate_proxy::metrics::{Counted, Metrics};
 use tollgate_proxy::record::Recorder;
@@ -48,23 +43,107 @@ const SHARDS: usize = 32;
 /// than the second within which access ends.
 const OWN_SESSION_GRACE: Duration = Duration::from_millis(500);
 
-/// What authorized an exchange, kept to authorize it again. Equal values have equal results and
-/// are evaluated once for each change.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Reauthorization {
-    Extension(ExtensionReauthorization),
-    /// A request to a cluster by its name.
-    Cluster(ClusterReauthorization),
-    /// A request through an agent.
-    Kubernetes(KubernetesReauthorization),
-    Application(ApplicationReauthorization),
-    /// A request of one of Argo CD's own components.
-    ControlPlane(ControlPlaneReauthorization),
-    /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
-    /// authorized by itself.
-    ApplicationSets(PtrEqArc<Principal>),
-    /// A request for argocd-server, which the policy did not refuse.
-    Argocd(PtrEqArc<ArgocdReauthorization>),
+/// What a front keeps of an exchange that it permitted, to be asked again of every new snapshot. Equal values
+/// have equal answers and are asked once for each change.
+pub(crate) trait Reauthorize: Key + fmt::Debug + Send + Sync {
+    /// The front, as decision records name it.
+    fn front(&self) -> &'static str;
+
+    /// The caller; `None` if the credential is not one of Argo CD's.
+    fn principal(&self) -> Option<&Principal>;
+
+    /// Whether a snapshot permits the exchange likewise: with the same identity, to the same upstream, by the
+    /// same verdict.
+    fn is_allowed_by(&self, now: &Snapshot) -> bool;
+
+    /// Whether everything that [`Self::is_allowed_by`] reads is the same in both snapshots. Most changes of
+    /// objects do not affect authorization, so nothing has to be asked again after them.
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool;
+
+    /// Whether the exchange may itself end its caller's session.
+    fn may_end_own_session(&self) -> bool {
+        false
+    }
+}
+
+/// Equality and hash of values whose type is not known.
+pub(crate) trait Key: Any {
+    fn is_equal(&self, other: &dyn Any) -> bool;
+    fn add_hash(&self, state: &mut dyn Hasher);
+}
+
+impl<T: Eq + Hash + 'static> Key for T {
+    fn is_equal(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<Self>().is_some_and(|other| self == other)
+    }
+
+    fn add_hash(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+}
+
+impl PartialEq for dyn Reauthorize {
+    fn eq(&self, other: &Self) -> bool {
+        let other: &dyn Any = other;
+        self.is_equal(other)
+    }
+}
+
+impl Eq for dyn Reauthorize {}
+
+impl Hash for dyn Reauthorize {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.add_hash(state);
+    }
+}
+
+impl dyn Reauthorize {
+    /// Whether `now`, and the snapshot that narrows it, permit the exchange likewise.
+    fn is_still_allowed(&self, now: &Snapshot) -> bool {
+        // SECURITY: if reauthorization panics, the exchange ends.
+        let asks = |now: &Snapshot| catch_unwind(AssertUnwindSafe(|| self.is_allowed_by(now))).unwrap_or(false);
+        asks(now) && now.narrowed_by.as_ref().is_none_or(|narrower| asks(narrower))
+    }
+}
+
+/// What is the same in two snapshots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) before: &'a Snapshot,
+    pub(crate) now: &'a Snapshot,
+}
+
+impl Change<'_> {
+    pub(crate) fn is_narrowed(&self) -> bool {
+        self.before.narrowed_by.is_some() || self.now.narrowed_by.is_some()
+    }
+
+    /// Who is authenticated, and how.
+    pub(crate) fn same_callers(&self) -> bool {
+        !self.is_narrowed() && Arc::ptr_eq(&self.before.authenticator, &self.now.authenticator)
+    }
+
+    /// The same, and what RBAC permits them.
+    pub(crate) fn same_permissions(&self) -> bool {
+        self.same_callers() && Arc::ptr_eq(&self.before.policies.rbac, &self.now.policies.rbac)
+    }
+
+    pub(crate) fn same_clusters(&self) -> bool {
+        Arc::ptr_eq(&self.before.clusters, &self.now.clusters)
+    }
+
+    pub(crate) fn same_resources(&self) -> bool {
+        Arc::ptr_eq(&self.before.policies.resources, &self.now.policies.resources)
+    }
+
+    /// Whether `of` gives the same value, or none, in both.
+    pub(crate) fn same<T>(&self, of: impl Fn(&Policies) -> Option<&Arc<T>>) -> bool {
+        match (of(&self.before.policies), of(&self.now.policies)) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
 }
 
 /// A pointer that is equal to itself and its clones, and hashes accordingly.
@@ -85,143 +164,13 @@ impl<T> Hash for PtrEqArc<T> {
     }
 }
 
-impl Reauthorization {
-    /// Whether `now`, and the snapshot that narrows it, permit the exchange likewise.
-    fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        let narrower = now.narrowed_by.as_ref();
-        self.is_allowed_by(now) && narrower.is_none_or(|narrower| self.is_allowed_by(narrower))
-    }
-
-    fn is_allowed_by(&self, now: &Snapshot) -> bool {
-        let is_allowed = || match self {
-            Self::Extension(reauthorization) => reauthorization.is_still_allowed(now),
-            Self::Cluster(reauthorization) => reauthorization.is_still_allowed(now),
-            Self::Kubernetes(reauthorization) => reauthorization.is_still_allowed(now),
-            Self::Application(reauthorization) => reauthorization.is_still_allowed(now),
-            Self::ControlPlane(reauthorization) => reauthorization.is_still_allowed(now),
-            Self::ApplicationSets(PtrEqArc(principal)) => {
-                now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
-            }
-            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.is_still_allowed(now),
-        };
-        // SECURITY: if reauthorization panics, the exchange ends.
-        catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
-    }
-
-    /// The caller; `None` if the credential is not one of Argo CD's.
-    fn principal(&self) -> Option<&Principal> {
-        match self {
-            Self::Extension(reauthorization) => Some(reauthorization.principal()),
-            Self::Cluster(reauthorization) => Some(reauthorization.principal()),
-            Self::Application(reauthorization) => Some(reauthorization.principal()),
-            Self::ControlPlane(reauthorization) => Some(reauthorization.principal()),
-            Self::ApplicationSets(PtrEqArc(principal)) => Some(principal),
-            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.principal(),
-            Self::Kubernetes(_) => None,
-        }
-    }
-
-    /// The front, as decision records name it.
-    fn front(&self) -> &'static str {
-        match self {
-            Self::Extension(_) => "extensions",
-            Self::Cluster(_) => "clusters",
-            Self::Kubernetes(_) => "kubernetes",
-            Self::Application(_) => "applications",
-            Self::ControlPlane(_) => "control-plane",
-            Self::ApplicationSets(_) => "applicationsets",
-            Self::Argocd(_) => "argocd",
-        }
-    }
-
-    fn may_end_own_session(&self) -> bool {
-        match self {
-            Self::Argocd(PtrEqArc(reauthorization)) => reauthorization.may_end_own_session(),
-            Self::Extension(_)
-            | Self::Cluster(_)
-            | Self::Kubernetes(_)
-            | Self::Application(_)
-            | Self::ControlPlane(_)
-            | Self::ApplicationSets(_) => false,
-        }
-    }
-
-    fn inputs_unchanged(&self, unchanged: &UnchangedInputs) -> bool {
-        match self {
-            Self::Extension(_) => unchanged.extensions,
-            Self::Cluster(_) => unchanged.clusters,
-            Self::Kubernetes(_) => unchanged.kubernetes,
-            Self::Application(_) => unchanged.applications,
-            Self::ControlPlane(_) => unchanged.control_plane,
-            Self::ApplicationSets(_) => unchanged.callers,
-            Self::Argocd(_) => unchanged.argocd,
-        }
-    }
-}
-
-/// For which kinds of reauthorization the inputs are identical in two snapshots. Most changes of
-/// objects do not affect authorization, so nothing has to be reauthorized after them.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "one flag for each kind of reauthorization")]
-struct UnchangedInputs {
-    extensions: bool,
-    clusters: bool,
-    kubernetes: bool,
-    applications: bool,
-    control_plane: bool,
-    argocd: bool,
-    callers: bool,
-}
-
-impl UnchangedInputs {
-    fn between(before: &Snapshot, now: &Snapshot) -> Self {
-        let narrowed = before.narrowed_by.is_some() || now.narrowed_by.is_some();
-        let callers = !narrowed && Arc::ptr_eq(&before.authenticator, &now.authenticator);
-        let people = callers && Arc::ptr_eq(&before.policies.rbac, &now.policies.rbac);
-        let clusters = Arc::ptr_eq(&before.clusters, &now.clusters);
-        let kubernetes_front = |snapshot: &Snapshot| {
-            let front = snapshot.policies.kubernetes.as_ref()?;
-            let (agents, policy) = (Arc::as_ptr(&front.agents), Arc::as_ptr(&front.policy));
-            Some((agents, policy, Arc::as_ptr(&front.id_tokens)))
-        };
-        let applications_front = |snapshot: &Snapshot| {
-            let front = snapshot.policies.applications.as_ref()?;
-            Some((Arc::as_ptr(&front.index), Arc::as_ptr(&front.policy)))
-        };
-        let same_bundle = |of: fn(&Policies) -> &Option<Arc<Bundle>>| match (of(&before.policies), of(&now.policies)) {
-            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        let applications = people
-            && clusters
-            && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-            && applications_front(before) == applications_front(now);
-        Self {
-            callers,
-            clusters: people && clusters,
-            extensions: people
-                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-                && Arc::ptr_eq(&before.extensions, &now.extensions)
-                && Arc::ptr_eq(&before.plugins, &now.plugins)
-                && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions),
-            kubernetes: !narrowed && clusters && kubernetes_front(before) == kubernetes_front(now),
-            argocd: people
-                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-                && same_bundle(|policies| &policies.argocd),
-            applications,
-            control_plane: applications && same_bundle(|policies| &policies.control_plane),
-        }
-    }
-}
-
 #[derive(Debug)]
-struct Exchange {
-    reauthorization: Reauthorization,
+struct Exchange<R: ?Sized = dyn Reauthorize> {
     end_trigger: Arc<EndTrigger>,
     /// The session that also counts the exchange and records its end.
     session: Option<Arc<ExchangeGuard>>,
     _counted: Counted,
+    reauthorization: R,
 }
 
 impl Exchange {
@@ -416,7 +365,7 @@ impl OpenExchanges {
     /// A snapshot that came into force meanwhile does not permit it, or Argo CD revoked the token.
     pub(crate) fn register(
         self: &Arc<Self>,
-        reauthorization: Reauthorization,
+        reauthorization: impl Reauthorize,
         (snapshot, decision): (&Snapshot, Uuid),
     ) -> Result<OpenExchangeGuard, NotAdmitted> {
         self.register_with_session(reauthorization, (snapshot, decision), None)
@@ -425,7 +374,7 @@ impl OpenExchanges {
     /// Same as [`OpenExchanges::register`], for a session that also counts the exchange.
     pub(crate) fn register_with_session(
         self: &Arc<Self>,
-        reauthorization: Reauthorization,
+        reauthorization: impl Reauthorize,
         (snapshot, decision): (&Snapshot, Uuid),
         session: Option<Arc<ExchangeGuard>>,
     ) -> Result<OpenExchangeGuard, NotAdmitted> {
@@ -435,11 +384,11 @@ impl OpenExchanges {
         };
         let recorder = Arc::clone(&self.recorder);
         end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
-        let exchange = Arc::new(Exchange {
-            _counted: Counted::in_gauge(&self.metrics.load.open_exchanges(reauthorization.front())),
-            reauthorization,
+        let exchange: Arc<Exchange> = Arc::new(Exchange {
             end_trigger: Arc::clone(&end_trigger),
             session,
+            _counted: Counted::in_gauge(&self.metrics.load.open_exchanges(reauthorization.front())),
+            reauthorization,
         });
         let guard = OpenExchangeGuard {
             all: Arc::clone(self),
@@ -470,14 +419,13 @@ impl OpenExchanges {
 
     /// Ends the exchanges that `now` does not permit. Returns how many it ended.
     fn reauthorize_all(&self, before: &Snapshot, now: &Snapshot) -> usize {
-        let unchanged = UnchangedInputs::between(before, now);
-        #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
-        let mut verdicts: HashMap<&Reauthorization, bool, FxBuildHasher> = HashMap::default();
+        let change = Change { before, now };
+        let mut verdicts: HashMap<&dyn Reauthorize, bool, FxBuildHasher> = HashMap::default();
         let mut ended = 0_usize;
         let open = self.open();
         for exchange in &open {
             let reauthorization = &exchange.reauthorization;
-            if reauthorization.inputs_unchanged(&unchanged) || exchange.end_trigger.end_reason().is_some() {
+            if reauthorization.inputs_unchanged(&change) || exchange.end_trigger.end_reason().is_some() {
                 continue;
             }
             let is_allowed = *verdicts

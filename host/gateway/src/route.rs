@@ -5,7 +5,7 @@
 //! checked.
 
 use crate::applications::route::{ApplicationPath, is_application};
-use crate::applicationsets::grpc::{Call, Transport};
+use crate::applicationsets::grpc::Call;
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, RootPath, argocd, is_argocd};
 use crate::clusters::route::{ClusterRoute, is_forwarded};
@@ -18,6 +18,7 @@ use crate::sign_in::pages::STYLE_PATH;
 use crate::sign_in::route::{ConsoleRoute, LoginRoute};
 use http::{Extensions, HeaderMap, Method, Uri};
 use tollgate_config::{Config, ConsoleHost};
+use tollgate_front::grpc::Transport;
 use tollgate_identity::access::endpoint;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, CredentialTransport, Principal};

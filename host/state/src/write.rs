@@ -464,6 +464,12 @@ fn name_and_owners(object: &Value) -> Value {
     serde_json::json!({ "metadata": kept })
 }
 
+/// The version of an object that was sent or stored. `None` if it names none.
+pub fn resource_version(object: &Value) -> Option<ResourceVersion> {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}
+
 /// Writes the version into the object's metadata, if it has any.
 pub(crate) fn set_version(object: &mut Value, version: &ResourceVersion) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

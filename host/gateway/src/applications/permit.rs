@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::kubernetes::permit::status_message;
 use crate::policies::{Policies, time_if_read};
 use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
@@ -31,6 +30,7 @@ use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Loaded, one_line};
 use tollgate_front::caller::Caller;
+use tollgate_front::status_message;
 use tollgate_objects::{Cluster, ObjectName, Project};
 use tollgate_policy::application_request::{
     ActingIdentity, ExtraPermission, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,

@@ -8,7 +8,7 @@ use crate::applicationsets::permit::PlanReview;
 use crate::applicationsets::read::put;
 use crate::applicationsets::request::refusal;
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
-use tollgate_front::Refusal;
+use tollgate_front::denial::refusal_members;
 use tollgate_state::write::batch::UndoFailure;
 
 pub(super) struct Preview {
@@ -82,16 +82,6 @@ fn refused(review: &PlanReview) -> Map<String, Value> {
             refused.more(),
         )
     })
-}
-
-/// What a response says of refusals, of which `more` are left out.
-pub(crate) fn refusal_members(refusals: &[Refusal], more: usize) -> Map<String, Value> {
-    let listed = refusals.iter().map(|refusal| refusal.object.clone());
-    let mut members = Map::from_iter([("refusals".to_owned(), listed.collect())]);
-    if more > 0 {
-        members.insert("moreRefusals".to_owned(), more.into());
-    }
-    members
 }
 
 fn previews(review: &PlanReview) -> Value {

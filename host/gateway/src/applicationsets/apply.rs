@@ -12,11 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::applicationsets::permit::ApprovedPlan;
-use crate::projects::update::resource_version;
 use tollgate_applicationset::plan::{Action, Owner, Plan, PlanProblem, PlannedChange, with_owner_reference};
 use tollgate_identity::clock::Clock;
 use tollgate_objects::ObjectName;
 use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
+use tollgate_state::write::resource_version;
 use tollgate_state::write::{self, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
 
 const MAX_CONCURRENT_DELETIONS: usize = 8;

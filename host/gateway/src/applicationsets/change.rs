@@ -13,13 +13,13 @@ use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit::{self, ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, read};
-use crate::projects::update::resource_version;
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_front::Denial;
 use tollgate_objects::ObjectName;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
+use tollgate_state::write::resource_version;
 use tollgate_state::write::{self, WritableKind};
 
 /// Most attempts of an upsert when other writes come in between.

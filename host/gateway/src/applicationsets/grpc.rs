@@ -21,16 +21,15 @@ mod frame;
 pub(crate) mod open;
 mod response;
 mod schema;
-pub(crate) mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use applicationset_service::request;
-pub(crate) use call::{Call, Method, Transport, token_as_bearer};
+pub(crate) use call::{Call, Method, token_as_bearer};
 pub(crate) use decode::{Error as DecodeError, MAX_VALUES};
 pub(crate) use encode::{EncodedMessage, Error as EncodeError};
-pub(crate) use response::{FinalStatus, refuse, stream, unary};
+pub(crate) use response::{FinalStatus, stream, unary};
 pub(crate) use schema::Error as SchemaError;
 
 use schema::Schema;

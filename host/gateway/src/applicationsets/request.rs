@@ -15,7 +15,7 @@ mod query;
 pub(crate) use error::{Error, refusal};
 pub(crate) use fields::FieldFilter;
 pub(crate) use query::Query;
-pub(crate) use tollgate_front::grpc_code::Code;
+pub(crate) use tollgate_front::grpc::Code;
 
 /// Longest content of a request, in bytes: etcd stores no longer object (its request limit is 1.5
 /// MiB).

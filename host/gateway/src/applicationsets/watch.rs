@@ -26,7 +26,7 @@ use crate::applicationsets::read::{is_in_projects, labels};
 use crate::applicationsets::request::{Error, EventStream, EventType, Query, WatchEvent};
 use crate::applicationsets::set_list::SetList;
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
-use crate::open_exchanges::{PtrEqArc, Reauthorization};
+use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
 use crate::policies::Policies;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
@@ -97,12 +97,36 @@ enum Wake {
     NoController,
 }
 
+/// A watch of ApplicationSets. Every authenticated caller may watch, because each event is authorized by itself.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct WatchReauthorization(PtrEqArc<Principal>);
+
+impl Reauthorize for WatchReauthorization {
+    fn front(&self) -> &'static str {
+        "applicationsets"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        let Self(PtrEqArc(principal)) = self;
+        Some(principal)
+    }
+
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
+        let Self(PtrEqArc(principal)) = self;
+        now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        change.same_callers()
+    }
+}
+
 impl ApplicationSetHandler<'_, '_> {
     /// Streams events until the caller goes away. As in Argo CD, a watch of one set begins with an
     /// event that has its current state.
     pub(super) async fn watch(&mut self, query: Query) -> Result<EventStream, Denial> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
-        let reauthorization = Reauthorization::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
+        let reauthorization = WatchReauthorization(PtrEqArc(Arc::clone(self.principal)));
         let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
         let snapshots = self.open.subscribe();

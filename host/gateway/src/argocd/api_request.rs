@@ -16,7 +16,7 @@ use super::message::{
 };
 use super::methods::{ApiMethod, FieldPath, MethodIndex, ResourceChangeFields, ResourceFields, RestBody};
 use super::route::{ArgocdRoute, is_below, read_path};
-use crate::applicationsets::grpc::Transport;
+use tollgate_front::grpc::Transport;
 use tollgate_policy::rego::ArgocdRequest;
 use tollgate_proxy::forward::{self, Body};
 

@@ -11,7 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::methods::FieldPath;
-use crate::applicationsets::grpc::wire::{self, Payload};
+use tollgate_front::grpc::wire::{self, Payload};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {

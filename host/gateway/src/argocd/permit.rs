@@ -14,7 +14,7 @@ use super::RequestError;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
 use super::{admits_anonymous, children};
-use crate::open_exchanges::PtrEqArc;
+use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
 use crate::pipeline::Gateway;
 use crate::policies::Policies;
 use crate::policy_input::json;
@@ -183,19 +183,28 @@ impl ArgocdPermit {
     }
 }
 
-impl ArgocdReauthorization {
-    pub(crate) fn principal(&self) -> Option<&Principal> {
-        self.principal.as_deref()
+impl Reauthorize for PtrEqArc<ArgocdReauthorization> {
+    fn front(&self) -> &'static str {
+        "argocd"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        self.0.principal.as_deref()
+    }
+
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        change.same_permissions() && change.same_resources() && change.same(|policies| policies.argocd.as_ref())
     }
 
     /// [`ApiMethod::may_end_own_session`](super::methods::ApiMethod::may_end_own_session).
-    pub(crate) fn may_end_own_session(&self) -> bool {
-        let asked = self.permit.asked.as_ref();
+    fn may_end_own_session(&self) -> bool {
+        let asked = self.0.permit.asked.as_ref();
         asked.is_some_and(|question| question.request.may_end_own_session())
     }
 
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        let is_valid = match (&self.principal, self.permit.sign_in) {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
+        let ArgocdReauthorization { principal, permit } = &*self.0;
+        let is_valid = match (principal, permit.sign_in) {
             (Some(principal), _) => now.authenticator.is_still_valid(principal),
             (None, SignIn::NotRequired) => true,
             (None, SignIn::Required) => admits_anonymous(now),
@@ -205,10 +214,10 @@ impl ArgocdReauthorization {
             if now.policies.argocd_reads_content() && !question.request.is_whole {
                 return false;
             }
-            let (decision, _) = question.decide(&now.policies, self.principal.as_ref(), Timestamp::now());
+            let (decision, _) = question.decide(&now.policies, principal.as_ref(), Timestamp::now());
             decision.is_ok_and(|decision| decision.allow)
         };
-        is_valid && self.permit.asked.as_ref().is_none_or(permits)
+        is_valid && permit.asked.as_ref().is_none_or(permits)
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::applicationsets::grpc::Transport;
+use tollgate_front::grpc::Transport;
 use tollgate_identity::access::endpoint;
 use tollgate_proxy::forward::ArgocdProtocol;
 use tollgate_proxy::target::{Error, check_argocd_path};

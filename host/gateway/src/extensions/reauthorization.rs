@@ -8,6 +8,7 @@ use http::Method;
 
 use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::permit::{ExtensionPermit, reauthorize};
+use crate::open_exchanges::{Change, Reauthorize};
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
 
@@ -15,14 +16,17 @@ use tollgate_identity::authenticate::Principal;
 #[derive(Debug)]
 pub(crate) struct ExtensionReauthorization(pub(super) Arc<ExtensionPermit>);
 
-impl ExtensionReauthorization {
-    /// Who calls.
-    pub(crate) fn principal(&self) -> &Principal {
-        &self.0.caller().principal
+impl Reauthorize for ExtensionReauthorization {
+    fn front(&self) -> &'static str {
+        "extensions"
+    }
+
+    fn principal(&self) -> Option<&Principal> {
+        Some(&self.0.caller().principal)
     }
 
     /// Whether `now` permits the call, to the same backend with the same headers.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let before = &*self.0;
         let principal = &before.caller().principal;
         if !now.authenticator.is_still_valid(principal) || !now.plugins.missing_required().is_empty() {
@@ -34,6 +38,14 @@ impl ExtensionReauthorization {
             let is_same_scope = again.extension().spec().scope == before.extension().spec().scope;
             is_same_scope && is_same_way(&again, before)
         })
+    }
+    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+        let (before, now) = (change.before, change.now);
+        change.same_permissions()
+            && change.same_resources()
+            && Arc::ptr_eq(&before.extensions, &now.extensions)
+            && Arc::ptr_eq(&before.plugins, &now.plugins)
+            && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions)
     }
 }
 

@@ -3,12 +3,13 @@
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, Transport, request};
+use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, request};
 use crate::applicationsets::request;
 use crate::route::{Fallback, Route, extension, route};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_front::api;
+use tollgate_front::grpc::Transport;
 use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
 use tollgate_proxy::target::check_path;
 

@@ -14,13 +14,11 @@ use crate::policies::time_if_read;
 use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Loaded;
-use tollgate_front::Denial;
+use tollgate_front::{Denial, status_message};
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
 use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
-
-pub(crate) mod status_message;
 
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {

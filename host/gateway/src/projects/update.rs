@@ -12,6 +12,7 @@ use serde_json::Value;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_front::Denial;
 use tollgate_front::api;
+use tollgate_state::write::resource_version;
 use tollgate_state::write::{self, ResourceVersion, StoredObject};
 
 pub mod change;
@@ -78,12 +79,6 @@ impl Update {
         change::validate(&updated, semantics)?;
         Ok(updated)
     }
-}
-
-/// The version of an object that was sent or stored. `None` if it names none.
-pub(crate) fn resource_version(object: &Value) -> Option<ResourceVersion> {
-    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
 }
 
 impl Error {

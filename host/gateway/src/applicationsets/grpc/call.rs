@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
-use http::{HeaderMap, HeaderValue, Method as HttpMethod, Version, request};
+use http::header::{AUTHORIZATION, HeaderName};
+use http::{HeaderMap, HeaderValue, Version, request};
 use tokio::time::Instant;
 
 use crate::applicationsets::grpc::Error;
+use tollgate_front::grpc::Transport;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -19,43 +20,6 @@ const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 
 /// Longest timeout a client may give. A longer one counts as none.
 const MAX_CLIENT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// In content that ends with trailers, over HTTP/2.
-    Grpc,
-    /// gRPC-Web: the trailers are the last frame.
-    Web,
-    WebText,
-}
-
-impl Transport {
-    /// How a request carries frames. `None` if it is not a call.
-    ///
-    /// No other front serves a path of the form `/package.Service/Method`.
-    pub(crate) fn of(method: &HttpMethod, path: &str, fields: &HeaderMap) -> Option<Self> {
-        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
-        if *method != HttpMethod::POST || !service.contains('.') || name.is_empty() || name.contains('/') {
-            return None;
-        }
-        let kind = fields.get(CONTENT_TYPE)?.to_str().ok()?;
-        let kind = kind.split(';').next()?.trim().to_ascii_lowercase();
-        match kind.strip_suffix("+proto").unwrap_or(&kind) {
-            "application/grpc" => Some(Self::Grpc),
-            "application/grpc-web" => Some(Self::Web),
-            "application/grpc-web-text" => Some(Self::WebText),
-            _ => None,
-        }
-    }
-
-    pub(super) fn content_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Self::Grpc => "application/grpc+proto",
-            Self::Web => "application/grpc-web+proto",
-            Self::WebText => "application/grpc-web-text+proto",
-        })
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {

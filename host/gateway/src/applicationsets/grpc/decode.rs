@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::applicationsets::grpc::schema::{
     FieldCardinality, FieldKind, FieldSchema, MessageId, MessageSchema, Schema, Shape, Zero,
 };
-use crate::applicationsets::grpc::wire::{self, Payload};
+use tollgate_front::grpc::wire::{self, Payload};
 
 /// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
 pub(crate) const MAX_VALUES: usize = 200_000;

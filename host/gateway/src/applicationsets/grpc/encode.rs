@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::applicationsets::grpc::schema::{
     FieldCardinality, FieldKind, FieldSchema, MessageId, MessageSchema, Schema, Shape,
 };
-use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
+use tollgate_front::grpc::wire::{put_bytes, put_varint};
 
 const MAX_REPORTED_FIELDS: usize = 8;
 

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use crate::applicationsets::grpc::Error;
-use crate::applicationsets::grpc::call::Transport;
+use tollgate_front::grpc::Transport;
 
 /// Longest message that clients accept, in bytes: the limit of Argo CD's.
 pub(super) const MAX_MESSAGE_BYTES: usize = 200 * 1024 * 1024;

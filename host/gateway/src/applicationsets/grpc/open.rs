@@ -9,12 +9,13 @@ use futures_util::StreamExt as _;
 use http::{Response, request};
 use tokio::time::timeout_at;
 
-use crate::applicationsets::grpc::{self, Call, FinalStatus, Method, Transport};
+use crate::applicationsets::grpc::{self, Call, FinalStatus, Method};
 use crate::applicationsets::request::{ApiResponse, Error, WatchEvent};
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::snapshot::Snapshot;
 use tollgate_front::Denial;
+use tollgate_front::grpc::Transport;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::OpenRecord;

@@ -18,8 +18,9 @@ use crate::applicationsets::grpc::encode::encode;
 use crate::applicationsets::grpc::schema::{
     DESCRIPTORS, FieldCardinality, FieldKind, FieldSchema, MessageId, Schema, Shape,
 };
-use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
-use crate::applicationsets::grpc::{MessageCodec, Method, Transport, frame, version};
+use crate::applicationsets::grpc::{MessageCodec, Method, frame, version};
+use tollgate_front::grpc::Transport;
+use tollgate_front::grpc::wire::{put_bytes, put_varint};
 
 fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::try_new().expect("descriptors"));

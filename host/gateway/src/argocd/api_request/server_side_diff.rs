@@ -8,9 +8,9 @@
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use crate::applicationsets::grpc::wire::{self, Payload};
 use crate::argocd::message;
 use crate::argocd::methods::ApiMethod;
+use tollgate_front::grpc::wire::{self, Payload};
 
 /// Numbers of `liveResources` and `targetManifests`, in `ApplicationServerSideDiffQuery`.
 const LIVE: u32 = 4;
@@ -159,7 +159,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{Error, check, check_query};
-    use crate::applicationsets::grpc::wire::put_bytes;
+    use tollgate_front::grpc::wire::put_bytes;
 
     fn manifest(api_version: &str, kind: &str, namespace: &str, name: &str) -> Value {
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name}})

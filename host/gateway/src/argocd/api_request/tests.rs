@@ -2,10 +2,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, request};
 
 use super::{ApiRequest, Error, Operation};
-use crate::applicationsets::grpc::wire::put_bytes;
 use crate::argocd::message;
 use crate::argocd::methods::MethodIndex;
 use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, argocd};
+use tollgate_front::grpc::wire::put_bytes;
 use tollgate_proxy::forward::Body;
 
 const GRPC: &str = "application/grpc";

@@ -1,6 +1,6 @@
 use super::{Error, is_same_name, json_has_list, json_text, protobuf_has, protobuf_text};
-use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 use crate::argocd::methods::{FieldPath, MethodIndex};
+use tollgate_front::grpc::wire::{put_bytes, put_varint};
 
 fn fields(method: &str) -> crate::argocd::methods::MessageFields {
     let index = MethodIndex::try_new().expect("an index");

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::applicationsets::grpc::call::Call;
-use crate::applicationsets::grpc::{MessageCodec, Method, Transport, response};
+use crate::applicationsets::grpc::{MessageCodec, Method, response};
+use tollgate_front::grpc::Transport;
 use tollgate_proxy::forward::Body;
 
 fn event(kind: &str) -> Value {

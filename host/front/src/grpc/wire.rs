@@ -9,15 +9,17 @@ use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_va
 /// Depth of nested messages that [`Payload::is_zero`] examines.
 const ZERO_DEPTH: u8 = 8;
 
+/// The value of a field, by its wire type.
+#[expect(missing_docs, reason = "each is the wire type of its name")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Payload<'a> {
+pub enum Payload<'a> {
     Varint(u64),
     Fixed(u64),
     Bytes(&'a [u8]),
 }
 
 /// The fields of a message. `None` for one that is malformed; nothing after it can be read.
-pub(crate) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u32, Payload<'_>)>> {
+pub fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u32, Payload<'_>)>> {
     std::iter::from_fn(move || (!rest.is_empty()).then(|| next(&mut rest)))
 }
 
@@ -42,7 +44,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
 impl Payload<'_> {
     /// Whether an unknown field was sent only because Go sends every field that is not a pointer.
     /// Nothing is lost without it.
-    pub(super) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self.is_zero_within(ZERO_DEPTH)
     }
 
@@ -58,12 +60,14 @@ impl Payload<'_> {
     }
 }
 
-pub(crate) fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
+/// Appends a field of the wire type varint.
+pub fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
     encode_key(number, WireType::Varint, out);
     encode_varint(value, out);
 }
 
-pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+/// Appends a field of delimited length.
+pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(u64::try_from(bytes.len()).unwrap_or(u64::MAX), out);
     out.extend_from_slice(bytes);

@@ -11,7 +11,7 @@ const NAME_CHARS: usize = 253;
 
 /// `pods is forbidden: User "ada" cannot list resource "pods" in API group ""
 /// in the namespace "n": reason`.
-pub(crate) fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> String {
+pub fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> String {
     let user = quoted(user);
     let verb = shortened(&attributes.verb);
     let because = if reason.is_empty() {

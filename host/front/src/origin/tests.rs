@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use crate::kubernetes::origin::{Cors, Forbidden, check};
+use crate::origin::{Cors, Forbidden, check};
 
 const ALLOWED: &str = "https://gitlab.example.com";
 

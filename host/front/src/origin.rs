@@ -17,8 +17,8 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
+use crate::Denial;
 use tollgate_core::subprotocol::is_websocket;
-use tollgate_front::Denial;
 use tollgate_identity::authenticate::k8s_proxy;
 
 /// Methods that pages may use (GitLab's agent server allows the same).
@@ -32,8 +32,10 @@ const EXPOSED: HeaderValue =
 /// Most characters of an origin that a refusal repeats.
 const MAX_ORIGIN_CHARS: usize = 100;
 
+/// Why a page may not call.
+#[expect(missing_docs, reason = "the text of each says what it is")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Forbidden {
+pub enum Forbidden {
     /// The origin, shortened, is not listed.
     #[error("origin `{seen}` is not allowed")]
     Origin { seen: String },
@@ -45,8 +47,9 @@ pub(crate) enum Forbidden {
     NoOrigin,
 }
 
+/// The header fields that say what a page may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cors {
+pub struct Cors {
     /// The allowed origin that sent the request, if any.
     origin: Option<HeaderValue>,
     /// Whether responses differ by origin at all.
@@ -65,7 +68,7 @@ pub(crate) struct Cors {
 ///
 /// # Errors
 /// Every [`Forbidden`] is a 403 without CORS fields.
-pub(crate) fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
+pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     match judge(head, allowed) {
         Err(_) if k8s_proxy::has_only_token(&head.headers) => Ok(Cors {
             origin: None,
@@ -100,7 +103,7 @@ fn judge(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
 impl Cors {
     /// The complete response to `OPTIONS`, which the gateway sends without a credential, CORS
     /// fields included. `None` for other methods.
-    pub(crate) fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
+    pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         if head.method != Method::OPTIONS {
             return None;
         }
@@ -121,7 +124,7 @@ impl Cors {
 
     /// Writes the CORS fields of any response, refusals included. They replace those of the
     /// cluster. Adds `Origin` to `Vary`.
-    pub(crate) fn apply(&self, fields: &mut HeaderMap) {
+    pub fn apply(&self, fields: &mut HeaderMap) {
         let is_foreign = |name: &&HeaderName| name.as_str().starts_with("access-control-");
         let foreign: Vec<HeaderName> = fields.keys().filter(is_foreign).cloned().collect();
         for name in foreign {
