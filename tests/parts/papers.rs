@@ -577,6 +577,41 @@ fn crates_depend_on_each_other_as_architecture_says() {
     assert!(found.iter().any(far), "{found:?}");
 }
 
+/// The table of sizes in ARCHITECTURE.md: the cells of each row.
+fn figures(table: &str) -> BTreeMap<String, Vec<f64>> {
+    let rows = table.lines().skip(2).map(|row| {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let name = cells.next().unwrap().trim_matches('`').to_owned();
+        (name, cells.map(|cell| cell.parse().unwrap()).collect())
+    });
+    rows.collect()
+}
+
+#[test]
+fn architecture_has_the_size_and_the_circles_of_today() {
+    let (written, today) = (xtask::figures::written(root()), xtask::figures::table(root()));
+    let (written, today) = (figures(&written.unwrap()), figures(&today.unwrap()));
+    let advice = "`cargo xtask figures` writes the table of ARCHITECTURE.md";
+    assert!(written.keys().eq(today.keys()), "{advice}");
+    for (name, now) in &today {
+        let then = &written[name];
+        let [.., lines, circles] = now.as_slice() else {
+            panic!("{now:?}")
+        };
+        let [.., lines_then, circles_then] = then.as_slice() else {
+            panic!("{then:?}")
+        };
+        assert!(
+            (lines - lines_then).abs() <= lines_then * 0.05 + 50.0,
+            "`{name}`: {advice}"
+        );
+        assert_eq!(
+            circles, circles_then,
+            "modules of `{name}` in circles: {advice}, if it is meant to be so"
+        );
+    }
+}
+
 /// Folders with Rust code.
 const CODE: [&str; 5] = ["host/", "tests/", "xtask/", "plugins/", "benches/"];
 

@@ -67,6 +67,8 @@ enum Task {
     Compare(compare::Compare),
     /// Run a gateway at the size of a large installation, and check its bounds.
     Soak(soak::Soak),
+    /// Write the size of the crates and their circles into ARCHITECTURE.md.
+    Figures,
     /// Write what other programs rely on into a folder: settings, commands, schemas, metrics.
     Surface(surface::Surface),
     /// Run the fuzz targets under libFuzzer.
@@ -129,6 +131,7 @@ async fn perform() -> Result<()> {
         Task::Differential(task) => task.run(&root),
         Task::Compare(task) => task.run(&root).await,
         Task::Soak(task) => task.run(&root).await,
+        Task::Figures => xtask::figures::write(&root),
         Task::Surface(task) => task.run(&root),
         Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),
