@@ -1,6 +1,6 @@
 //! Both ends of the connection by which a cluster's agent serves its API server to the gateway.
 //!
-//! The agent dials, because nobody can dial it, and opens a WebSocket (RFC 6455), which passes proxies and
+//! The agent dials, because it is behind NAT or a firewall, and opens a WebSocket (RFC 6455), which passes proxies and
 //! balancers that end TLS. Inside, the roles are the other way round: the gateway is the client of HTTP/2
 //! (RFC 9113), and the agent its server. The first request has the agent prove its key ([`key`]). All
 //! others are requests for the API server. One that switches protocols is an extended `CONNECT` (RFC 8441).

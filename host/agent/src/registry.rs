@@ -1,5 +1,5 @@
 //! What the gateway knows about agents apart from the Secrets of clusters: which ones have joined, and whom
-//! it tells of their coming and going. The gateway implements it with its store.
+//! it tells when they connect and disconnect. The gateway implements it with its store.
 
 use std::fmt::Debug;
 use std::net::IpAddr;

@@ -75,7 +75,7 @@ enum Command {
     /// Loads the settings and all that they name (state, policies, plugins, the store), and prints
     /// what is wrong. Opens no listener and changes nothing.
     Check(check::CheckArgs),
-    /// Read an Argo CD, and write settings, policies and objects with which a gateway runs
+    /// Generate a gateway configuration from an existing Argo CD
     ///
     /// Reads the cluster that kubectl's kubeconfig names, or a folder. Writes into a new folder only, and
     /// no secret of Argo CD. Checks what it wrote, and prints what to do next.
@@ -102,7 +102,7 @@ enum Command {
     /// Lock and unlock people
     #[command(subcommand)]
     Person(person::Command),
-    /// Print a token for kubectl, which runs this itself
+    /// Print a token (kubectl exec plugin)
     ///
     /// Kubeconfigs that `tollgate kubeconfig` writes after `tollgate login` name this command. The token
     /// lasts 15 minutes, and is renewed by the login.
@@ -115,7 +115,7 @@ enum Command {
     Rbac(rbac::Command),
     /// List, inspect, create and test plugins
     Plugin(PluginCommand),
-    /// Enroll clusters of Argo CD, and have clusters join that nobody can dial
+    /// Enroll and join clusters
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// Show what an existing control plane needs before it goes behind the gateway

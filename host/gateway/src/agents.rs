@@ -1,8 +1,8 @@
-//! Agents of clusters: the store remembers those that joined, replicas tell one another which of them are
-//! connected to whom, and the audit log has their coming and going.
+//! Connectors of clusters: the store has those that joined, and replicas tell one another which of them are
+//! connected. Connects and disconnects are audited.
 //!
-//! Invariant: connections that are open go on while the store does not answer. No agent that joined is let in
-//! anew then, because its key may have been revoked.
+//! Invariant: open connections survive a store outage. Joined connectors cannot reconnect until the store is back,
+//! because their keys may have been revoked.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

@@ -295,8 +295,8 @@ impl OpenExchanges {
             metrics.withdrawal_lag.observe(now.begun.elapsed().as_secs_f64());
             match ended {
                 Ok(0) => {}
-                Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
-                Err(error) => tracing::error!(%error, "what is open could not be judged again"),
+                Ok(ended) => tracing::info!(ended, "ended exchanges that are no longer permitted"),
+                Err(error) => tracing::error!(%error, "reauthorization of open exchanges failed"),
             }
             let before = self.reauthorized.send_replace(now);
             // Freeing a snapshot takes milliseconds.
@@ -322,7 +322,7 @@ impl OpenExchanges {
             };
             let ended = self.open().iter().filter(|exchange| must_end(exchange)).count();
             if ended > 0 {
-                tracing::info!(ended, "what callers whose login ended had open was ended");
+                tracing::info!(ended, "ended exchanges of callers who signed out or were locked");
             }
         }
     }
@@ -347,7 +347,7 @@ impl OpenExchanges {
             };
             let ended = self.open().iter().filter(|exchange| must_end(exchange)).count();
             if ended > 0 {
-                tracing::info!(ended, "what callers without a valid session had open was ended");
+                tracing::info!(ended, "ended exchanges of revoked sessions");
             }
         }
     }
@@ -502,7 +502,8 @@ mod tests {
 
     /// Questions are keys of a map. A hash that leaves out what distinguishes thousands of them, as the
     /// cluster does for Argo CD's watches, makes each change cost their square. So a hash is derived,
-    /// and these two take in all that their equality does, or nearly.
+    /// and these take in all that their equality does, or nearly: that of `dyn Reauthorize` is the derived one of
+    /// the type behind it.
     #[test]
     fn a_hash_is_derived_like_the_equality_beside_it() {
         let host = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -523,6 +524,7 @@ mod tests {
             found,
             [
                 "gateway/src/extensions/reauthorization.rs: impl Hash for ExtensionReauthorization {",
+                "gateway/src/open_exchanges.rs: impl Hash for dyn Reauthorize {",
                 "gateway/src/open_exchanges.rs: impl<T> Hash for PtrEqArc<T> {",
             ]
         );

@@ -253,7 +253,7 @@ pub fn decode_cursor<P: DeserializeOwned>(text: &str) -> Result<P, Error> {
 }
 
 fn no_cursor() -> Error {
-    wrong("has a `continue` that no answer of this list had")
+    wrong("has an invalid `continue` token")
 }
 
 /// The cursor of the page after a position.
@@ -338,7 +338,7 @@ mod tests {
         ] {
             let error = after(&text).unwrap_err();
             assert!(
-                matches!(&error, Error::Query { why } if why.starts_with("has a `continue` ")),
+                matches!(&error, Error::Query { why } if why == "has an invalid `continue` token"),
                 "{text}: {error}"
             );
         }

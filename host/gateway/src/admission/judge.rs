@@ -13,7 +13,7 @@
 //! Application could deploy. Nobody writes an operation with manifests of another Application.
 //!
 //! Security: whoever changes a set does not become, or remain, anybody else's author. Sets are read as
-//! they are stored, because an older one could have a mightier author.
+//! they are stored, because a stale copy may name an author with broader permissions.
 
 use std::sync::Arc;
 

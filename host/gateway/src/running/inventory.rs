@@ -161,7 +161,7 @@ fn callers(config: &Config) -> String {
         accepted.push("callers without a credential".to_owned());
     }
     match accepted.is_empty() {
-        true => "nobody gets in".to_owned(),
+        true => "none: all requests get 401".to_owned(),
         false => accepted.join(", "),
     }
 }

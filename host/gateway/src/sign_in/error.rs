@@ -40,7 +40,7 @@ pub(crate) enum Error {
     NotMapped(String),
     #[error("not permitted: `people, lock` of `{0}`")]
     NotPermitted(String),
-    #[error("nobody signs in to this gateway: its settings have no `console`")]
+    #[error("sign-in is disabled: the settings have no `console`")]
     NoConsole,
     #[error("the page cannot be shown")]
     Page,

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 /// The operating system gave no random bytes.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no random bytes for a secret")]
+#[error("cannot generate a random secret")]
 pub struct RandomError;
 
 /// Prefix of tokens, by which secret scanners find them.

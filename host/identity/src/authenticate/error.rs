@@ -245,7 +245,7 @@ pub enum RevocationReason {
     #[error("the login was ended")]
     LoginEnded,
     /// It is on the list in Argo CD's Redis.
-    #[error("its holder signed out of Argo CD")]
+    #[error("the session was signed out in Argo CD")]
     SignedOut,
 }
 

@@ -114,7 +114,7 @@ pub struct SignedIn {
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
     /// No such way to sign in is set up.
-    #[error("nobody signs in by `{0}` here")]
+    #[error("`{0}` is not an issuer for sign-in")]
     UnknownMethod(String),
     /// The answer belongs to no attempt of this browser.
     #[error("the answer belongs to no sign-in that this browser began, or to one that has ended")]

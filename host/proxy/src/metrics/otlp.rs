@@ -27,7 +27,7 @@ pub enum Error {
     #[error("the text of the metrics has no end")]
     NoEnd,
     /// The registry could not be written.
-    #[error("the text of the metrics cannot be made")]
+    #[error("cannot encode metrics")]
     Text,
 }
 

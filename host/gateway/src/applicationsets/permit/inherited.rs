@@ -3,7 +3,7 @@
 //! Who may do something with all Applications of a set may do it with the set; `applicationsets` of
 //! RBAC does not count.
 //!
-//! Security: "all of none" permits nothing. A set without Applications, one whose project is a
+//! Security: a set without Applications inherits no permission. Such a set, one whose project is a
 //! template, and one whose Applications depend on more than the set itself, need the permission on
 //! every Application that it could have. So does one that owns an Application outside its project:
 //! whoever creates an Application chooses which set it names as its owner.

@@ -106,7 +106,7 @@ async fn a_claim_that_is_wrong_is_refused() {
     }
     let good = fixture.logout_token("x", None);
     let unknown = fixture.authenticator.verify_logout_token("other", &good).await;
-    assert_eq!(unknown.unwrap_err().to_string(), "nobody signs in by `other` here");
+    assert_eq!(unknown.unwrap_err().to_string(), "`other` is not an issuer for sign-in");
 }
 
 /// The twins of the refusals.
