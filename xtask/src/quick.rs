@@ -19,11 +19,11 @@ pub fn quick(root: &Path) -> Result<()> {
             "clippy",
             "--workspace",
             "--all-targets",
-            "--offline",
+            "--locked",
             "--",
             "-D",
             "warnings",
         ],
     )?;
-    run(root, "cargo", &["test", "--workspace", "--lib", "--offline"])
+    run(root, "cargo", &["test", "--workspace", "--lib", "--locked"])
 }

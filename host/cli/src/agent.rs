@@ -36,10 +36,7 @@ impl Command {
             Self::List { owner, server, output } => {
                 print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
             }
-            Self::Run(run) => {
-                print_error("`tollgate agent run` is deprecated: use `tollgate connector run`");
-                run.run().map_err(connector_failure)
-            }
+            Self::Run(run) => run.run_by_former_name().map_err(connector_failure),
             Self::Key(key) => {
                 print_error("`tollgate agent key` is deprecated: use `tollgate connector key`");
                 key.run(out).map_err(connector_failure)

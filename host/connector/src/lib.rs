@@ -57,8 +57,8 @@ impl Failure {
 #[derive(Args, Debug)]
 pub struct Run {
     /// Settings of the connector
-    #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONNECTOR_CONFIG")]
-    config: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", env = variable())]
+    config: PathBuf,
     /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
     #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
     log: String,
@@ -74,8 +74,19 @@ pub struct Key {
     file: PathBuf,
 }
 
-/// The name of the variable before the program was called a connector.
+const VARIABLE: &str = "TOLLGATE_CONNECTOR_CONFIG";
+
+/// Its name before the program was called a connector.
 const FORMER_VARIABLE: &str = "TOLLGATE_AGENT_CONFIG";
+
+/// The variable that names the settings: the former one, if it is the only one that is set.
+fn variable() -> &'static str {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    match is_set(FORMER_VARIABLE) && !is_set(VARIABLE) {
+        true => FORMER_VARIABLE,
+        false => VARIABLE,
+    }
+}
 
 impl Command {
     /// Runs the command.
@@ -96,15 +107,32 @@ impl Run {
     /// # Errors
     /// The settings cannot be used, or the health port is taken.
     pub fn run(&self) -> Result<(), Failure> {
+        self.run_with(&[])
+    }
+
+    /// As [`Self::run`], for the former name of the command.
+    ///
+    /// # Errors
+    /// Those of [`Self::run`].
+    pub fn run_by_former_name(&self) -> Result<(), Failure> {
+        self.run_with(&["`tollgate agent run` is deprecated: use `tollgate connector run`"])
+    }
+
+    fn run_with(&self, warnings: &[&str]) -> Result<(), Failure> {
         let format = match self.log_json {
             true => LineFormat::Json,
             false => LineFormat::Text,
         };
         let _log = log::start(&self.log, format).map_err(|message| Failure::new("connector.log", message))?;
-        let config = self.config()?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        if variable() == FORMER_VARIABLE {
+            tracing::warn!("`{FORMER_VARIABLE}` is deprecated: use `{VARIABLE}`");
+        }
         // Each request has a connection to the API server, and watches stay open.
         drop(rlimit::increase_nofile_limit(u64::MAX));
-        let settings = Settings::load(&config, KubernetesApi::of_pod());
+        let settings = Settings::load(&self.config, KubernetesApi::of_pod());
         let settings = settings.map_err(|error| Failure::new("connector.settings", error.to_string()))?;
         let agent = Agent::new(settings).map_err(|error| Failure::new("connector.settings", error.to_string()))?;
         let agent = Arc::new(agent);
@@ -127,20 +155,6 @@ impl Run {
                 }
             })
             .map_err(|error| Failure::new("connector.health", error))
-    }
-}
-
-impl Run {
-    fn config(&self) -> Result<PathBuf, Failure> {
-        if let Some(config) = &self.config {
-            return Ok(config.clone());
-        }
-        let former = std::env::var_os(FORMER_VARIABLE).ok_or_else(|| {
-            let message = "`--config FILE` or `TOLLGATE_CONNECTOR_CONFIG` names the settings; neither is given";
-            Failure::new("connector.settings", message)
-        })?;
-        tracing::warn!("`{FORMER_VARIABLE}` is deprecated: use `TOLLGATE_CONNECTOR_CONFIG`");
-        Ok(former.into())
     }
 }
 

@@ -7,10 +7,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tollgate_connector::Command;
+use tollgate_core::diagnostic::one_line;
 use zeroizing_alloc::ZeroAlloc;
 
 #[global_allocator]
 static ALLOCATOR: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
+
+/// Longest error that is printed, in bytes.
+const MAX_ERROR_BYTES: usize = 4_096;
 
 /// Exit status for wrong usage, as of `tollgate`.
 const EXIT_USAGE: u8 = 64;
@@ -27,8 +31,8 @@ struct Cli {
 enum Word {
     #[command(flatten)]
     Own(Command),
-    /// As `tollgate connector`, so that one manifest fits the images of both programs
-    #[command(subcommand, hide = true)]
+    /// As in `tollgate connector run`, and `tollgate agent run` before: one manifest fits the images of both programs
+    #[command(subcommand, hide = true, alias = "agent")]
     Connector(Command),
 }
 
@@ -50,7 +54,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Whoever closed standard error still reads the exit code.
-            let _ = writeln!(std::io::stderr(), "error: {failure}");
+            let _ = writeln!(
+                std::io::stderr(),
+                "tollgate-connector: {}",
+                one_line(&failure.to_string(), MAX_ERROR_BYTES)
+            );
             ExitCode::FAILURE
         }
     }

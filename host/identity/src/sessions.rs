@@ -53,7 +53,7 @@ const ROWS_PER_TRANSACTION: usize = 500;
 const RENEWABLE: Duration = Duration::from_hours(24 * 400);
 
 /// Why an exchange ends before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 pub enum EndReason {
     /// Somebody revoked the session.
     Revoked,

@@ -154,8 +154,7 @@ pub enum Stage {
 pub struct Termination {
     /// When.
     pub at: jiff::Timestamp,
-    /// Stable reason code: `access_withdrawn`, `session_revoked`, `credential_ended` or
-    /// `store_unavailable`.
+    /// Stable reason code: that of an [`EndReason`](tollgate_identity::sessions::EndReason).
     pub reason: &'static str,
 }
 

@@ -1,7 +1,7 @@
 //! Builds one page of a list whose rows RBAC authorizes one by one: of rows in memory by
 //! [`visible_page`], of rows in the store by [`PageBuilder`].
 //!
-//! Invariant: a page queries the store at most [`MAX_QUERIES`] times, and its cursor names only
+//! Invariant: a page queries the store at most ten times, and its cursor names only
 //! the last item of the page.
 
 use super::Error;

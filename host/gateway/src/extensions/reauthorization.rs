@@ -39,6 +39,7 @@ impl Reauthorize for ExtensionReauthorization {
             is_same_scope && is_same_way(&again, before)
         })
     }
+
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
         let (before, now) = (change.before, change.now);
         change.same_permissions()

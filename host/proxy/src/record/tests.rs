@@ -1,6 +1,8 @@
 //! Tests of what unauthenticated clients, callers and operators see of records.
 
 use std::sync::Arc;
+use strum::VariantArray as _;
+use tollgate_identity::sessions::EndReason;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -292,4 +294,18 @@ fn an_input_is_in_no_record() {
     ] {
         assert!(shown.unwrap().get("input").is_none());
     }
+}
+
+#[test]
+fn the_schema_has_every_reason_for_an_end() {
+    let schema: serde_json::Value = serde_json::from_str(include_str!("record.schema.json")).unwrap();
+    let listed = &schema["properties"]["ended"]["properties"]["reason"]["enum"];
+    let codes: std::collections::BTreeSet<&str> = EndReason::VARIANTS.iter().map(|reason| reason.code()).collect();
+    let listed = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|code| code.as_str().unwrap())
+        .collect();
+    assert_eq!(codes, listed);
 }

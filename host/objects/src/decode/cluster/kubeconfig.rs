@@ -18,18 +18,31 @@ pub(in crate::decode) const CONTEXT: &str = "context";
 /// Source: `k8s.io/client-go/tools/clientcmd/api/v1`.
 #[derive(Deserialize)]
 struct Kubeconfig {
-    clusters: Option<Vec<Named<Cluster>>>,
-    users: Option<Vec<Named<AuthInfo>>>,
-    contexts: Option<Vec<Named<Context>>>,
+    clusters: Option<Vec<NamedCluster>>,
+    users: Option<Vec<NamedUser>>,
+    contexts: Option<Vec<NamedContext>>,
     #[serde(rename = "current-context")]
     current_context: Option<String>,
 }
 
+// SECURITY: each entry has a key of its own. What stands below another one is not read, and what is named is missing
+// then: it must not become a user without a credential.
 #[derive(Deserialize)]
-struct Named<T> {
+struct NamedCluster {
     name: String,
-    #[serde(alias = "cluster", alias = "user", alias = "context")]
-    content: Option<T>,
+    cluster: Option<Cluster>,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    user: Option<AuthInfo>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: Option<Context>,
 }
 
 #[derive(Deserialize)]
@@ -69,12 +82,6 @@ struct AuthInfo {
     exec: Option<IgnoredAny>,
 }
 
-/// A named part of any document of the text. The first one counts.
-fn named<'a, T: 'a>(lists: impl IntoIterator<Item = &'a Option<Vec<Named<T>>>>, name: &str) -> Option<&'a T> {
-    let mut parts = lists.into_iter().flatten().flatten();
-    parts.find(|part| part.name == name)?.content.as_ref()
-}
-
 /// Replaces `kubeconfig` by `server` and `config`, if the Secret has one. The context is the one
 /// named by `context`, else its `current-context`. The error is what in it cannot be used, and what
 /// to do instead.
@@ -112,15 +119,25 @@ pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> 
     Ok(())
 }
 
+/// The first of all documents counts, as in kubectl.
 fn find<'a>(documents: &'a [Kubeconfig], wanted: &str) -> Result<(&'a Cluster, Option<&'a AuthInfo>), String> {
-    let context = named(documents.iter().map(|document| &document.contexts), wanted)
+    let mut contexts = documents.iter().flat_map(|document| document.contexts.iter().flatten());
+    let context = contexts.find(|entry| entry.name == wanted);
+    let context = context
+        .and_then(|entry| entry.context.as_ref())
         .ok_or_else(|| format!("`{KUBECONFIG}` has no context `{wanted}`; name one in `{CONTEXT}`"))?;
-    let cluster = named(documents.iter().map(|document| &document.clusters), &context.cluster)
+    let mut clusters = documents.iter().flat_map(|document| document.clusters.iter().flatten());
+    let cluster = clusters
+        .find(|entry| entry.name == context.cluster)
+        .and_then(|entry| entry.cluster.as_ref())
         .ok_or_else(|| format!("the cluster of context `{wanted}` is not in `{KUBECONFIG}`"))?;
     let Some(name) = context.user.as_deref().filter(|name| !name.is_empty()) else {
         return Ok((cluster, None));
     };
-    let user = named(documents.iter().map(|document| &document.users), name)
+    let mut users = documents.iter().flat_map(|document| document.users.iter().flatten());
+    let user = users
+        .find(|entry| entry.name == name)
+        .and_then(|entry| entry.user.as_ref())
         .ok_or_else(|| format!("the user of context `{wanted}` is not in `{KUBECONFIG}`"))?;
     Ok((cluster, Some(user)))
 }

@@ -1,5 +1,5 @@
 use secrecy::ExposeSecret as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::decode::load_text;
 use crate::{ClusterAuth, Resources};
@@ -12,7 +12,7 @@ fn secret(more: &str) -> Resources {
     load_text(&text, "prod.yaml", "argocd").value.unwrap()
 }
 
-fn kubeconfig(user: &serde_json::Value) -> String {
+fn kubeconfig(user: &Value) -> String {
     let document = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "x",
         "clusters": [{"name": "c", "cluster": {"server": "https://k8s.example:6443", "tls-server-name": "k8s"}}],
@@ -80,4 +80,33 @@ fn unusable_kubeconfigs_leave_the_cluster_out_with_a_warning() {
         let resources = loaded.value.expect("an unusable cluster does not refuse the load");
         assert!(!resources.cluster_configs.contains_key("https://k8s.example:6443"));
     }
+}
+
+/// SECURITY: a user whose credential stands below another key would be a user without one.
+#[test]
+fn an_entry_is_read_by_its_own_key_only() {
+    let user = |entry: &Value| {
+        let document = json!({
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": "https://k8s.example:6443"}, "user": {"a": "b"}}],
+            "users": [entry],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}, "cluster": "other"}],
+        });
+        let text = format!(
+            "apiVersion: v1\nkind: Secret\nmetadata:\n  name: prod\n  namespace: argocd\n  labels: \
+             {{argocd.argoproj.io/secret-type: cluster}}\nstringData:\n  name: prod\n  kubeconfig: '{document}'\n"
+        );
+        load_text(&text, "prod.yaml", "argocd")
+    };
+    for key in ["cluster", "context", "content", "User"] {
+        let loaded = user(&json!({"name": "u", key: {"token": "t"}}));
+        let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        let wanted = "the user of context `c` is not in `kubeconfig`";
+        assert!(lines.iter().any(|line| line.contains(wanted)), "{key}: {lines:?}");
+        let configs = loaded.value.unwrap().cluster_configs;
+        assert!(!configs.contains_key("https://k8s.example:6443"));
+    }
+    // Other keys beside the right one are ignored, as kubectl does.
+    let loaded = user(&json!({"name": "u", "user": {"token": "t"}, "context": {"a": "b"}}));
+    assert_eq!(auth(&loaded.value.unwrap()).as_ref(), "bearer");
 }
