@@ -299,7 +299,7 @@ fn an_input_is_in_no_record() {
 #[test]
 fn the_schema_has_every_reason_for_an_end() {
     let schema: serde_json::Value = serde_json::from_str(include_str!("record.schema.json")).unwrap();
-    let listed = &schema["properties"]["ended"]["properties"]["reason"]["enum"];
+    let listed = &schema["$defs"]["ended"]["properties"]["reason"]["enum"];
     let codes: std::collections::BTreeSet<&str> = EndReason::VARIANTS.iter().map(|reason| reason.code()).collect();
     let listed = listed
         .as_array()
