@@ -13,13 +13,13 @@ use url::Url;
 use super::answer::SettingsArgs;
 use super::print_error;
 use tollgate_config::{Config, ImpersonationMode, raw};
+use tollgate_connector::LogArgs;
 use tollgate_console::Console;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::measure_threads;
-use tollgate_runtime::log::{self, LineFormat, Log};
 use tollgate_runtime::signals::shutdown_signal;
 
 /// Stack size of each worker thread, many times what a decision needs at most. The memory is only
@@ -61,27 +61,6 @@ pub(crate) struct Serve {
     /// Needs the section `agents.peers` in the settings, which replicas share.
     #[arg(long, value_name = "URL", env = "TOLLGATE_PEER_URL")]
     peer_url: Option<Url>,
-}
-
-/// What a command that runs until it is stopped writes to standard error.
-#[derive(Args, Debug)]
-pub(crate) struct LogArgs {
-    /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
-    #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
-    /// Write logs as JSON, one object per line
-    #[arg(long)]
-    log_json: bool,
-}
-
-impl LogArgs {
-    pub(crate) fn start(&self) -> Result<Log, String> {
-        let format = match self.log_json {
-            true => LineFormat::Json,
-            false => LineFormat::Text,
-        };
-        log::start(&self.log, format)
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

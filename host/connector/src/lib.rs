@@ -19,7 +19,7 @@ use tollgate_agent::Agent;
 use tollgate_agent::key::SigningKey;
 use tollgate_agent::settings::Settings;
 use tollgate_config::KubernetesApi;
-use tollgate_runtime::log::{self, LineFormat};
+use tollgate_runtime::log::{self, LineFormat, Log};
 use tollgate_runtime::signals::shutdown_signal;
 
 /// How long open requests may go on after a signal to stop.
@@ -59,12 +59,33 @@ pub struct Run {
     /// Settings of the connector
     #[arg(short, long, value_name = "FILE", env = variable())]
     config: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// What a command that runs until it is stopped writes to standard error.
+#[derive(Args, Debug)]
+pub struct LogArgs {
     /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
     #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
     log: String,
     /// Write logs as JSON, one object per line
     #[arg(long)]
     log_json: bool,
+}
+
+impl LogArgs {
+    /// Starts the log.
+    ///
+    /// # Errors
+    /// Those of [`log::start`].
+    pub fn start(&self) -> Result<Log, String> {
+        let format = match self.log_json {
+            true => LineFormat::Json,
+            false => LineFormat::Text,
+        };
+        log::start(&self.log, format)
+    }
 }
 
 /// Arguments of [`Command::Key`].
@@ -107,7 +128,7 @@ impl Run {
     /// # Errors
     /// The settings cannot be used, or the health port is taken.
     pub fn run(&self) -> Result<(), Failure> {
-        self.run_with(&[])
+        self.run_with(None)
     }
 
     /// As [`Self::run`], for the former name of the command.
@@ -115,16 +136,15 @@ impl Run {
     /// # Errors
     /// Those of [`Self::run`].
     pub fn run_by_former_name(&self) -> Result<(), Failure> {
-        self.run_with(&["`tollgate agent run` is deprecated: use `tollgate connector run`"])
+        self.run_with(Some("`tollgate agent run` is deprecated: use `tollgate connector run`"))
     }
 
-    fn run_with(&self, warnings: &[&str]) -> Result<(), Failure> {
-        let format = match self.log_json {
-            true => LineFormat::Json,
-            false => LineFormat::Text,
-        };
-        let _log = log::start(&self.log, format).map_err(|message| Failure::new("connector.log", message))?;
-        for warning in warnings {
+    fn run_with(&self, warning: Option<&str>) -> Result<(), Failure> {
+        let _log = self
+            .log
+            .start()
+            .map_err(|message| Failure::new("connector.log", message))?;
+        if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }
         if variable() == FORMER_VARIABLE {

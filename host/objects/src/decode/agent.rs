@@ -54,14 +54,13 @@ pub(super) struct Unresolved {
 }
 
 /// An agent, and where the configuration in its object starts, if it has one.
-/// Not resolved yet.
 #[derive(Clone, Debug)]
 pub struct DecodedAgent {
     agent: AgentObject,
     inline: Option<Location>,
 }
 
-/// Not resolved yet.
+/// The file with the configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct ConfigurationFile {
     name: String,
