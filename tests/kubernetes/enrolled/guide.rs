@@ -1,7 +1,8 @@
-//! Follows `docs/guides/argocd-without-cluster-admin.md`: runs its commands in order in one shell, with
-//! a whole Argo CD, and compares what they print with the page.
+//! Follows `docs/tutorials/argocd-without-cluster-admin.md`, and then `docs/guides/enrolled-cluster.md`,
+//! which uses the same shell: runs the commands in order, with a whole Argo CD, and compares what they
+//! print with the pages.
 //!
-//! The first block of the page sets variables and functions. The test then sets those that differ
+//! The first block of the tutorial sets variables and functions. The test then sets those that differ
 //! here, such as addresses, and changes nothing else.
 
 use std::os::unix::fs::symlink;
@@ -26,9 +27,12 @@ use test_support::port::free_port;
 
 mod page;
 
-const PAGE: &str = "docs/guides/argocd-without-cluster-admin.md";
+const PAGES: [&str; 2] = [
+    "docs/tutorials/argocd-without-cluster-admin.md",
+    "docs/guides/enrolled-cluster.md",
+];
 
-/// How long the whole page may take.
+/// How long both pages may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The pause between two looks for [`RESTART`].
@@ -69,7 +73,7 @@ restart_controller() {
 start_tollgate
 "#;
 
-/// Runs the blocks of the page. A block that does not end as the page says ends everything.
+/// Runs the blocks of the pages. A block that does not end as its page says ends everything.
 fn script(steps: &[Step]) -> String {
     let mut script = String::from("set -euo pipefail\nexec </dev/null\n");
     for (number, step) in steps.iter().enumerate() {
@@ -341,14 +345,17 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guide_to_a_control_plane_without_cluster_admin_works_as_written() {
-    let page = std::fs::read_to_string(test_support::checkout().join(PAGE)).unwrap();
-    let steps = steps(&page);
+async fn the_tutorial_to_an_argocd_without_cluster_admin_works_as_written() {
+    let texts = PAGES.map(|page| std::fs::read_to_string(test_support::checkout().join(page)).unwrap());
+    let pages = texts.each_ref().map(|text| steps(text));
+    let of_tutorial = pages[0].len();
+    let steps: Vec<Step> = pages.into_iter().flatten().collect();
     let mut world = World::start().await;
     let done = world.run(&steps).await;
     for (number, step) in steps.iter().enumerate().take(done + 1) {
         let (output, line) = (world.read(&format!("{number}.out")), step.line);
-        let about = format!("{PAGE}:{line}\n{}\nprints\n{output}", step.commands);
+        let page = PAGES[usize::from(number >= of_tutorial)];
+        let about = format!("{page}:{line}\n{}\nprints\n{output}", step.commands);
         let log = || std::fs::read_to_string(world.path("gateway.log")).unwrap_or_default();
         assert!(
             number < done,
