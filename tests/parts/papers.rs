@@ -198,7 +198,7 @@ fn every_key_of_an_extension_is_documented() {
 
 #[test]
 fn every_part_of_the_policy_input_is_documented() {
-    let page = read("docs/policies.md");
+    let page = read("docs/policy-inputs.md");
     for &front in Front::VARIANTS {
         let heading = format!("\n## The input of `{}`\n", front.as_ref());
         let (_, section) = page
@@ -219,7 +219,7 @@ fn every_part_of_the_policy_input_is_documented() {
             let rows: Vec<_> = rows.iter().filter(about).collect();
             assert!(
                 !rows.is_empty(),
-                "docs/policies.md does not document `{part}` of `{}`",
+                "docs/policy-inputs.md does not document `{part}` of `{}`",
                 front.as_ref()
             );
             for field in properties(&schema).keys() {
@@ -227,7 +227,7 @@ fn every_part_of_the_policy_input_is_documented() {
                 let named = |row: &&&BTreeSet<&str>| row.contains(whole.as_str()) || row.contains(field.as_str());
                 assert!(
                     rows.iter().any(|row| named(&row)),
-                    "docs/policies.md does not document `{whole}` of `{}`",
+                    "docs/policy-inputs.md does not document `{whole}` of `{}`",
                     front.as_ref()
                 );
             }
