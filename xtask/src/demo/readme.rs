@@ -1,5 +1,6 @@
-//! The README's "Five minutes", command by command in one shell, as somebody types them who reads from top to
-//! bottom. Later scenes must not depend on what earlier ones left behind.
+//! The README's "Five minutes" and the tutorials that use the demo, command by command, as somebody types
+//! them who reads from top to bottom. Each page has a shell of its own. Later pages, and later scenes of a
+//! page, must not depend on what earlier ones left behind.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,10 +11,18 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::until;
 
-/// The heading of the section, and the one after it.
-const SECTION: (&str, &str) = ("\n## Five minutes\n", "\n## ");
 /// Ends the output of each block.
 const END: &str = "__END_OF_BLOCK__";
+
+/// A page whose blocks are run.
+struct Page {
+    /// Path in the checkout.
+    file: &'static str,
+    /// The heading of the section to run; without one, the whole page.
+    section: Option<&'static str>,
+    /// Every block after the one that starts the demo.
+    scenes: &'static [Scene],
+}
 
 /// What a block shows, by the beginning of its first line.
 struct Scene {
@@ -24,6 +33,15 @@ struct Scene {
     then: Option<(&'static str, &'static str)>,
 }
 
+impl Scene {
+    const fn then(self, command: &'static str, shows: &'static str) -> Self {
+        Self {
+            then: Some((command, shows)),
+            ..self
+        }
+    }
+}
+
 const fn scene(begins: &'static str, shows: &'static [&'static str]) -> Scene {
     Scene {
         begins,
@@ -32,11 +50,33 @@ const fn scene(begins: &'static str, shows: &'static [&'static str]) -> Scene {
     }
 }
 
+const PAGES: &[Page] = &[
+    Page {
+        file: "README.md",
+        section: Some("Five minutes"),
+        scenes: FIVE_MINUTES,
+    },
+    Page {
+        file: "docs/tutorials/extensions.md",
+        section: None,
+        scenes: EXTENSIONS,
+    },
+    Page {
+        file: "docs/tutorials/demo-tour.md",
+        section: None,
+        scenes: TOUR,
+    },
+];
+
+const ALICE: &str = r#"curl -is "$series" "${app[@]}" -H "Authorization: Bearer $ALICE""#;
 const BOB: &str = r#"curl -is "$series" "${app[@]}" -H "Authorization: Bearer $BOB""#;
 
-/// Every block after the one that starts the demo.
-const SCENES: &[Scene] = &[
-    scene("source target/demo/env", &[]),
+const ENVIRONMENT: Scene = scene("source target/demo/env", &[]);
+const GRANT: Scene = scene("sed -i 's/g, bob, role:viewer/g, bob, role:shop/'", &[]).then(BOB, "200 OK");
+const WITHDRAW: Scene = scene("sed -i 's/g, bob, role:shop/g, bob, role:viewer/'", &[]).then(BOB, "403 Forbidden");
+
+const FIVE_MINUTES: &[Scene] = &[
+    ENVIRONMENT,
     scene(
         r#"curl -i "$series" "${app[@]}" -H "Authorization: Bearer $BOB""#,
         &["403 Forbidden", "decision"],
@@ -49,25 +89,41 @@ const SCENES: &[Scene] = &[
         "curl -s \"$ADMIN/decisions?most=2\"",
         &["alice", "bob", "OUTCOME", "bob", "alice"],
     ),
-    Scene {
-        begins: "sed -i 's/g, bob, role:viewer/g, bob, role:shop/'",
-        shows: &[],
-        then: Some((BOB, "200 OK")),
-    },
-    Scene {
-        begins: "sed -i 's/g, bob, role:shop/g, bob, role:viewer/'",
-        shows: &[],
-        then: Some((BOB, "403 Forbidden")),
-    },
-    scene("cargo run -q -- check", &["0 errors, 2 warnings"]),
-    Scene {
-        begins: "cp $GUESTS/tenant-router.yaml",
-        shows: &[],
-        then: Some((
-            r#"curl -s "$series" "${app[@]}" -H "Authorization: Bearer $ALICE""#,
-            "x-scope-orgid",
-        )),
-    },
+    GRANT,
+    WITHDRAW,
+];
+
+const EXTENSIONS: &[Scene] = &[
+    ENVIRONMENT,
+    scene(
+        r#"call -H "Authorization: Bearer $BOB""#,
+        &["403 Forbidden", "permission_denied", "200 OK", "backend-a"],
+    ),
+    scene(
+        "cargo run -q -- decisions",
+        &["OUTCOME", "bob", "alice", "No: extensions, invoke, metrics", "Yes"],
+    ),
+    GRANT,
+    WITHDRAW,
+    scene(
+        "cat >> $DEMO/policies/extensions/policy.rego",
+        &["a developer of the project may write: FAIL", "FAIL: 1/"],
+    ),
+    scene(
+        "cargo run -q -- check",
+        &["a developer of the project may write", "200 OK"],
+    ),
+    scene("sed -i 's/not input.request.method", &["nobody deletes series: PASS"]).then(
+        r#"call -X DELETE -H "Authorization: Bearer $ALICE""#,
+        "nobody deletes series",
+    ),
+    scene("call -X DELETE", &["403 Forbidden", "refused by policy.rego:"]),
+    scene("cp $GUESTS/tenant-router.yaml", &[]).then(ALICE, "x-scope-orgid"),
+    scene("rm $DEMO/plugins/tenant-router.yaml", &[]),
+];
+
+const TOUR: &[Scene] = &[
+    ENVIRONMENT,
     scene(
         "curl -s \"$GATE/clusters/demo/k8s/api\"",
         &["APIVersions", "APIVersions", "demo", "demo"],
@@ -84,71 +140,86 @@ const SCENES: &[Scene] = &[
         ],
     ),
     scene(
-        "export TOLLGATE_SERVER=$GATE",
+        "cargo run -q -- appset generate",
         &["stages", "not permitted", "created", "deleted"],
     ),
+    scene("cargo run -q -- rbac can", &["Yes", "alice"]),
 ];
 
-/// Runs the section's blocks and compares what they show.
+/// Runs the blocks of all pages and compares what they show.
 pub(super) async fn run(root: &Path, program: &Path) -> Result<()> {
-    let readme = tokio::fs::read_to_string(root.join("README.md")).await?;
-    let mut shell = Shell::start(root, program)?;
-    for (block, scene) in scenes(&readme)? {
-        let shown = shell.run(&block).await?;
-        let mut rest = shown.as_str();
-        for text in scene.shows {
-            let at = rest.find(text);
-            let at = at.with_context(|| format!("README.md:\n{block}\ndoes not show `{text}` there:\n{shown}"))?;
-            rest = rest.get(at + text.len()..).unwrap_or_default();
+    for page in PAGES {
+        let text = tokio::fs::read_to_string(root.join(page.file)).await?;
+        let mut shell = Shell::start(root, program)?;
+        for (block, scene) in scenes(page, &text)? {
+            play(page, &block, scene, &mut shell).await?;
         }
-        if let Some((command, text)) = scene.then {
-            let shell = tokio::sync::Mutex::new(&mut shell);
-            until(command, async || {
-                let shown = shell.lock().await.run(command).await?;
-                ensure!(shown.contains(text), "no `{text}` in:\n{shown}");
-                Ok(())
-            })
-            .await?;
-        }
+        shell.process.kill().await?;
     }
-    shell.process.kill().await?;
     Ok(())
 }
 
-/// The blocks of commands of the section, each with what it shows.
-fn scenes(readme: &str) -> Result<Vec<(String, &'static Scene)>> {
-    let blocks = blocks(readme)?;
+async fn play(page: &Page, block: &str, scene: &Scene, shell: &mut Shell) -> Result<()> {
+    let shown = shell.run(block).await?;
+    let mut rest = shown.as_str();
+    for text in scene.shows {
+        let at = rest.find(text);
+        let at = at.with_context(|| format!("{}:\n{block}\ndoes not show `{text}` there:\n{shown}", page.file))?;
+        rest = rest.get(at + text.len()..).unwrap_or_default();
+    }
+    if let Some((command, text)) = scene.then {
+        let shell = tokio::sync::Mutex::new(shell);
+        until(command, async || {
+            let shown = shell.lock().await.run(command).await?;
+            ensure!(shown.contains(text), "no `{text}` in:\n{shown}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The blocks of commands of a page, each with what it shows.
+fn scenes(page: &Page, text: &str) -> Result<Vec<(String, &'static Scene)>> {
+    let blocks = blocks(page, text)?;
     ensure!(
-        blocks.len() == SCENES.len(),
-        "README.md has {} blocks of commands in its five minutes after the one that starts the demo, and {} are known \
-         in xtask/src/demo/readme.rs",
+        blocks.len() == page.scenes.len(),
+        "{} has {} blocks of commands after the one that starts the demo, and {} are known in \
+         xtask/src/demo/readme.rs",
+        page.file,
         blocks.len(),
-        SCENES.len()
+        page.scenes.len()
     );
-    for (block, scene) in blocks.iter().zip(SCENES) {
+    for (block, scene) in blocks.iter().zip(page.scenes) {
         ensure!(
             block.starts_with(scene.begins),
-            "README.md has `{block}` where `{}` is expected",
+            "{} has `{block}` where `{}` is expected",
+            page.file,
             scene.begins
         );
     }
-    Ok(blocks.into_iter().zip(SCENES).collect())
+    Ok(blocks.into_iter().zip(page.scenes).collect())
 }
 
-/// The blocks of commands of the section, without the one that starts the demo.
-fn blocks(readme: &str) -> Result<Vec<String>> {
-    let (begin, end) = SECTION;
-    let (_, section) = readme
-        .split_once(begin)
-        .context("README.md has no section `Five minutes`")?;
-    let (section, _) = section.split_once(end).unwrap_or((section, ""));
+/// The blocks of commands of a page, without the one that starts the demo.
+fn blocks(page: &Page, text: &str) -> Result<Vec<String>> {
+    let section = match page.section {
+        None => text,
+        Some(heading) => {
+            let heading = format!("\n## {heading}\n");
+            let (_, section) = text
+                .split_once(heading.as_str())
+                .with_context(|| format!("{} has no section `{}`", page.file, heading.trim()))?;
+            section.split_once("\n## ").map_or(section, |(section, _)| section)
+        }
+    };
     let blocks = section.split("```sh\n").skip(1);
     let blocks: Vec<_> = blocks
         .filter_map(|block| Some(block.split_once("\n```")?.0.to_owned()))
         .collect();
     match blocks.split_first() {
         Some((first, rest)) if first == "cargo xtask demo" => Ok(rest.to_vec()),
-        first => bail!("README.md does not begin its five minutes with `cargo xtask demo`: {first:?}"),
+        first => bail!("{} does not begin with `cargo xtask demo`: {first:?}", page.file),
     }
 }
 
@@ -199,15 +270,17 @@ impl Shell {
 
 #[cfg(test)]
 mod tests {
-    use super::{SCENES, scenes};
-
-    const README: &str = include_str!("../../../README.md");
+    use super::{PAGES, scenes};
 
     #[test]
-    fn every_command_of_the_five_minutes_is_run_by_the_demo() {
-        assert_eq!(scenes(README).unwrap().len(), SCENES.len());
-        let other = README.replacen("source target/demo/env", "source env", 1);
-        let error = scenes(&other).err().unwrap().to_string();
-        assert!(error.contains("`source target/demo/env` is expected"), "{error}");
+    fn every_command_of_the_pages_is_run_by_the_demo() {
+        for page in PAGES {
+            let file = format!("{}/../{}", env!("CARGO_MANIFEST_DIR"), page.file);
+            let text = std::fs::read_to_string(file).unwrap();
+            assert_eq!(scenes(page, &text).unwrap().len(), page.scenes.len());
+            let other = text.replacen("source target/demo/env", "source env", 1);
+            let error = scenes(page, &other).err().unwrap().to_string();
+            assert!(error.contains("`source target/demo/env` is expected"), "{error}");
+        }
     }
 }
