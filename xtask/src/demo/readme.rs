@@ -117,7 +117,7 @@ const EXTENSIONS: &[Scene] = &[
         r#"call -X DELETE -H "Authorization: Bearer $ALICE""#,
         "nobody deletes series",
     ),
-    scene("call -X DELETE", &["403 Forbidden", "refused by policy.rego:"]),
+    scene("call -X DELETE", &["403 Forbidden", "refused by ", "policy.rego:"]),
     scene("cp $GUESTS/tenant-router.yaml", &[]).then(ALICE, "x-scope-orgid"),
     scene("rm $DEMO/plugins/tenant-router.yaml", &[]),
 ];
