@@ -1,5 +1,5 @@
 //! `cargo xtask compare`: measures Tollgate and its peers on the same machine in the same run,
-//! prints tables and writes them between the markers of docs/performance.md.
+//! prints tables and writes them between the markers of docs/performance.md and benches/medians.md.
 //!
 //! It has six parts: proxies under load ([`load`]), open streams ([`streams`]), Argo CD's controllers
 //! with and without the gateway ([`controllers`]), clusters behind an agent ([`agents`]), single decisions of the peers ([`micro`]), and our
@@ -152,7 +152,7 @@ impl Compare {
             "no criterion result for {}: --reuse-benches needs an earlier run of the benches",
             missing.join(", ")
         );
-        report.write(&root.join("docs/performance.md"))
+        report.write(root)
     }
 
     fn measures(&self, part: Part) -> bool {

@@ -1,5 +1,5 @@
 //! Writes the measurements of one run as Markdown tables, and replaces the marked blocks of
-//! docs/performance.md with them.
+//! docs/performance.md and benches/medians.md with them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -90,12 +90,19 @@ impl<'a> Report<'a> {
         NEEDED.into_iter().filter(|name| self.own(name).is_none()).collect()
     }
 
-    /// Puts both blocks into the file, between their markers.
-    pub(super) fn write(&self, file: &Path) -> Result<()> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        let text = replace(&text, "compare", &self.compared())?;
-        let text = replace(&text, "benches", &self.benches())?;
-        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+    /// Puts each block into its file below `root`, between its markers.
+    pub(super) fn write(&self, root: &Path) -> Result<()> {
+        let blocks = [
+            ("docs/performance.md", "compare", self.compared()),
+            ("benches/medians.md", "benches", self.benches()),
+        ];
+        for (file, name, block) in blocks {
+            let file = root.join(file);
+            let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            let text = replace(&text, name, &block)?;
+            std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        }
+        Ok(())
     }
 
     fn own(&self, name: &str) -> Option<f64> {
