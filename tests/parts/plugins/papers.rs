@@ -1,11 +1,11 @@
-//! Checks the settings and Secrets of `docs/plugins.md`: each grant loads its plugin, and each
-//! Secret's configuration passes that plugin's check.
+//! Checks the settings and Secrets of `docs/plugins.md` and `docs/credential-providers.md`: each grant
+//! loads its plugin, and each Secret's configuration passes that plugin's check.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_config::{Plugins, raw};
 use tollgate_objects::decode;
 use tollgate_plugin::{ProviderCluster, ProviderMint, Runtime, SecretValues, webapi_public_values};
@@ -29,6 +29,32 @@ fn blocks(page: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The settings and the Secret of a block with `grant` and `config`, and further values of the Secret beside
+/// them. `None` for other blocks.
+fn example(block: &str) -> Option<(String, String)> {
+    let parts: Value = serde_saphyr::from_str(block).ok()?;
+    let mut data = parts.as_object()?.clone();
+    let (grant, config) = (data.remove("grant")?, data.remove("config")?);
+    let name = config["provider"]["name"].as_str().unwrap_or("webapi").to_owned();
+    let cluster = [
+        ("name", name.clone()),
+        ("server", format!("https://{name}.example.com")),
+        ("config", config.to_string()),
+    ];
+    data.extend(cluster.map(|(key, value)| (key.to_owned(), Value::from(value))));
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name, "namespace": "argocd",
+            "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        },
+        "stringData": data,
+    });
+    let settings = format!("plugins: {{\"grants\": {{\"{name}\": {grant}}}}}\n");
+    Some((settings, secret.to_string()))
 }
 
 /// A Secret of the page: its provider's name and configuration, its cluster and its other values.
@@ -80,22 +106,26 @@ fn documented_secret(text: &str) -> DocumentedSecret {
 
 #[tokio::test]
 async fn documented_grants_and_secrets_are_valid() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plugins.md")).unwrap();
+    let pages = ["docs/plugins.md", "docs/credential-providers.md"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = pages.map(|page| std::fs::read_to_string(root.join(page)).unwrap());
     let mut granted = BTreeMap::new();
     let mut secrets = Vec::new();
-    for block in blocks(&page) {
-        if block.starts_with("plugins:") && !block.contains("/etc/tollgate/") {
-            let settings = format!("state: {{directory: state}}\npolicies: {{directory: policies}}\n{block}");
+    for block in blocks(&pages.concat()) {
+        let (settings, secret) = match example(&block) {
+            Some((settings, secret)) => (Some(settings), Some(secret)),
+            None if block.starts_with("plugins:") && !block.contains("/etc/tollgate/") => (Some(block), None),
+            None if block.contains("kind: Secret") => (None, Some(block)),
+            None => (None, None),
+        };
+        if let Some(settings) = settings {
+            let settings = format!("state: {{directory: state}}\npolicies: {{directory: policies}}\n{settings}");
             let loaded = raw::parse(&settings, "tollgate.yaml", Path::new("/etc/tollgate"));
-            assert!(loaded.diagnostics.is_empty(), "{block}\n{:?}", loaded.diagnostics);
+            assert!(loaded.diagnostics.is_empty(), "{settings}\n{:?}", loaded.diagnostics);
             granted.extend(loaded.value.unwrap().plugins.grants);
-        } else if block.contains("kind: Secret") {
-            secrets.push(documented_secret(&block));
         }
+        secrets.extend(secret.map(|text| documented_secret(&text)));
     }
-    // The plugin of the tutorial is not built here.
-    granted.remove("my-broker");
-    secrets.retain(|secret| secret.provider != "my-broker");
     let names: Vec<&str> = secrets.iter().map(|secret| secret.provider.as_str()).collect();
     assert!(names.len() >= 8, "{names:?}");
     let root = tempfile::tempdir().unwrap();
