@@ -18,6 +18,7 @@ use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::inputs;
 use tollgate_gateway::running::inventory::{InventoryItem, inventory};
+use tollgate_gateway::{RouteLine, routes};
 use tollgate_identity::clock::Clock;
 
 #[derive(Args, Clone, Debug)]
@@ -33,6 +34,9 @@ pub(crate) struct CheckArgs {
     /// Check nothing, and print the JSON Schema of the settings file, for editors
     #[arg(long)]
     schema: bool,
+    /// Check nothing, and print which front serves which path, in the order in which a request is compared
+    #[arg(long, conflicts_with = "schema")]
+    routes: bool,
 }
 
 impl CheckArgs {
@@ -46,6 +50,15 @@ impl CheckArgs {
     fn write(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
         if self.schema {
             writeln!(out, "{:#}", raw::schema().as_value())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.routes {
+            let loaded = raw::load(&self.settings.config);
+            let Some(config) = loaded.value else {
+                out.write_all(render(&loaded.diagnostics, &[], self.output)?.as_bytes())?;
+                return Ok(exit_code(&loaded.diagnostics, self.deny_warnings));
+            };
+            out.write_all(render_routes(&routes(&config), self.output)?.as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
         let (found, inventory) = self.checked()?;
@@ -82,6 +95,7 @@ pub(crate) fn run_on(settings: &Path, out: &mut dyn Write) -> Result<ExitCode, F
         output: ReportFormat::Table,
         deny_warnings: false,
         schema: false,
+        routes: false,
     };
     check.write(out)
 }
@@ -128,6 +142,31 @@ fn render(diagnostics: &[Diagnostic], inventory: &[InventoryItem], report_format
         ReportFormat::Yaml => Format::Yaml,
     };
     Ok(format.document(&report)?.trim_end().to_owned() + "\n")
+}
+
+fn render_routes(routes: &[RouteLine], report_format: ReportFormat) -> io::Result<String> {
+    let format = match report_format {
+        ReportFormat::Table | ReportFormat::Github => {
+            let head = ["METHODS", "PATH", "FRONT", "ANSWERED BY", "OPEN"];
+            let rows = routes.iter().map(|route| {
+                let open = match route.open {
+                    true => "yes",
+                    false => "no: 404",
+                };
+                [
+                    route.methods.clone(),
+                    route.path.clone(),
+                    route.front.to_owned(),
+                    route.answered_by.clone(),
+                    open.to_owned(),
+                ]
+            });
+            return Ok(render_flush(&head, rows) + "\n");
+        }
+        ReportFormat::Json => Format::Json,
+        ReportFormat::Yaml => Format::Yaml,
+    };
+    Ok(format.document(&routes)?.trim_end().to_owned() + "\n")
 }
 
 /// 0 if the configuration can be used; 1 if it cannot, or if there are warnings and

@@ -465,9 +465,13 @@ impl ClusterAccess {
 
     /// Whether requests may still use the connections made for `connection`.
     pub fn is_reached_by(&self, connection: CredentialKey) -> bool {
-        self.connection == connection
-            && self.backend.is_some()
-            && !matches!(self.credential_source, CredentialSource::Unusable(_))
+        self.usable_connection() == Some(connection)
+    }
+
+    /// Its connection, as [`Self::connection`] has it; `None` if no request can be sent over it.
+    pub fn usable_connection(&self) -> Option<CredentialKey> {
+        let is_usable = self.backend.is_some() && !matches!(self.credential_source, CredentialSource::Unusable(_));
+        is_usable.then_some(self.connection)
     }
 
     /// The key of everything its connections depend on, except the credential. Equal keys for one

@@ -9,6 +9,7 @@ pub mod denial;
 pub mod grpc;
 pub mod kubernetes_status;
 pub mod origin;
+pub mod path;
 pub mod permission;
 pub mod rbac;
 pub mod status_message;

@@ -4,214 +4,240 @@
 //! Security: a request reaches a cluster only with a [`ClusterPermit`] and a credential, and a
 //! credential is only returned to the caller that requested it.
 
-use http::StatusCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Response, request};
+use http::{Method, Response, StatusCode, Uri, request};
 use jiff::Timestamp;
 
 use crate::agents::AgentKeyView;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
-use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
-use crate::clusters::route::{ClusterPath, ClusterRoute};
+use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, visible};
+use crate::clusters::route::{ClusterRoute, Endpoint};
 use crate::clusters::view::ClusterView;
-use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
-use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
-use crate::snapshot::Snapshot;
-use tollgate_config::ClusterFront;
+use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services, safety_in_cluster};
+use crate::open_exchanges::Change;
+use tollgate_agent::Connections;
+use tollgate_cluster::access::ClusterAccess;
+use tollgate_config::{ClusterFront, Config};
 use tollgate_core::agent::AgentKey;
 use tollgate_core::attributes::Attributes;
 use tollgate_credential::cache::key::CredentialKey;
 use tollgate_front::Denial;
 use tollgate_front::api::json;
+use tollgate_front::path::{Captures, Path, Rest};
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_identity::store::Actor;
+use tollgate_identity::store::{Actor, Store};
 use tollgate_objects::ClusterAuth;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::headers::{self, client_impersonates};
+use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::target;
 
 pub mod exec;
 pub mod permit;
 pub(crate) mod route;
 pub(crate) mod view;
 
-/// A permitted request, to be authorized again after a change.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClusterReauthorization {
-    principal: PtrEqArc<Principal>,
-    /// The cluster's name as the caller wrote it.
-    name: String,
-    operation: ClusterOperation,
-    server: String,
-    connection: CredentialKey,
+#[derive(Debug)]
+pub(crate) struct ClustersFront {
+    agents: Arc<Connections>,
+    /// Where agents that joined are remembered; `None` if nothing is stored.
+    store: Option<Arc<Store>>,
 }
 
-impl ClusterReauthorization {
-    fn new(principal: &Arc<Principal>, name: &str, permit: &ClusterPermit) -> Self {
-        let access = permit.access();
-        Self {
-            principal: PtrEqArc(Arc::clone(principal)),
-            name: name.to_owned(),
-            operation: permit.operation(),
-            server: access.cluster().server.clone(),
-            connection: access.connection(),
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Question {
+    List,
+    /// The cluster's name or server, as the caller wrote it.
+    Cluster(String, ClusterOperation),
+}
+
+pub(crate) enum Permit {
+    /// The clusters that the caller may see.
+    List(Vec<Arc<ClusterAccess>>),
+    Cluster(ClusterPermit),
+}
+
+/// The cluster, and the connection over which it is reached.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
+    server: String,
+    connection: Option<CredentialKey>,
+}
+
+/// What is answered.
+pub(crate) enum Request {
+    List,
+    Credential,
+    Agents,
+    RevokeKey(AgentKey),
+    Forward(Box<Forwarded>),
+}
+
+/// A request to a cluster's API server.
+pub(crate) struct Forwarded {
+    cleaned: CleanedRequest,
+    attributes: Attributes,
+    rest: Rest,
+    body: Body,
+}
+
+impl Front for ClustersFront {
+    const NAME: &'static str = "clusters";
+    const PATHS: &'static [Path<Endpoint>] = route::PATHS;
+
+    type Endpoint = Endpoint;
+    type Target = ClusterRoute;
+    type Admitted = (Question, Request);
+    type Question = Question;
+    type Request = Request;
+    type Permit = Permit;
+    type Terms = Option<Terms>;
+
+    fn open(services: &Services<'_>) -> Option<Self> {
+        Some(Self {
+            agents: Arc::clone(services.agents),
+            store: services.store.cloned(),
+        })
+    }
+
+    fn is_open(config: &Config, endpoint: Endpoint) -> bool {
+        endpoint != Endpoint::Forward || config.clusters == ClusterFront::Open
+    }
+
+    fn target(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<ClusterRoute>, target::Error> {
+        route::read(endpoint, captures, uri)
+    }
+
+    // SECURITY: handing out a credential mints it first.
+    fn safety(target: &ClusterRoute, method: &Method) -> Safety {
+        match target {
+            ClusterRoute::Forward(_, rest) => safety_in_cluster(method, rest.path(), rest.query()),
+            ClusterRoute::Credential(_) => Safety::Unsafe,
+            ClusterRoute::List | ClusterRoute::Agents(_) | ClusterRoute::RevokeKey(..) => Safety::ByMethod,
         }
     }
-}
 
-impl Reauthorize for ClusterReauthorization {
-    fn front(&self) -> &'static str {
-        "clusters"
+    fn admit(
+        &self,
+        DecisionInputs { now, .. }: DecisionInputs<'_>,
+        target: ClusterRoute,
+        head: request::Parts,
+        _: &mut OpenRecord,
+    ) -> Result<Self::Admitted, Denial> {
+        let of = |name, operation, request| Ok((Question::Cluster(name, operation), request));
+        match target {
+            ClusterRoute::List => Ok((Question::List, Request::List)),
+            ClusterRoute::Credential(name) => of(name, ClusterOperation::Credential, Request::Credential),
+            ClusterRoute::Agents(name) => of(name, ClusterOperation::Agents, Request::Agents),
+            ClusterRoute::RevokeKey(name, key) => of(name, ClusterOperation::RevokeKey, Request::RevokeKey(key)),
+            ClusterRoute::Forward(..) if !Self::is_open(&now.policies.config, Endpoint::Forward) => {
+                Err(Denial::not_found())
+            }
+            ClusterRoute::Forward(name, rest) => {
+                // SECURITY: without these fields the request would act with the gateway's own permissions,
+                // which are more than the caller asked for.
+                if let Some(name) = client_impersonates(&head.headers) {
+                    return Err(cluster_request::client_impersonates(name));
+                }
+                let cleaned = headers::clean(head)?;
+                let attributes = Attributes::read(cleaned.method(), rest.path(), rest.query(), cleaned.upgrade());
+                let operation = ClusterOperation::of(cleaned.method(), &attributes);
+                let forwarded = Forwarded {
+                    cleaned,
+                    attributes,
+                    rest,
+                    body: Body::empty(),
+                };
+                of(name, operation, Request::Forward(Box::new(forwarded)))
+            }
+        }
     }
 
-    fn principal(&self) -> Option<&Principal> {
-        Some(&self.principal.0)
+    async fn read(
+        &self,
+        _: &mut Lookup<'_>,
+        (question, mut request): Self::Admitted,
+        body: Body,
+    ) -> Result<(Question, Request), Denial> {
+        if let Request::Forward(forwarded) = &mut request {
+            forwarded.body = body;
+        }
+        Ok((question, request))
     }
 
-    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
+    fn authorize(
+        &self,
+        DecisionInputs { now, caller }: DecisionInputs<'_>,
+        question: &Question,
+        record: Option<&mut OpenRecord>,
+    ) -> Result<Permit, Denial> {
+        Ok(match question {
+            Question::List => Permit::List(visible(&now.policies, &now.clusters, caller)),
+            Question::Cluster(name, operation) => {
+                let from = (&now.policies, &*now.clusters);
+                Permit::Cluster(authorize_cluster(from, caller, (name, *operation), record)?)
+            }
+        })
+    }
+
+    fn terms(permit: &Permit) -> Option<Terms> {
+        match permit {
+            // Each cluster is judged by itself, and the answer is made at once.
+            Permit::List(_) => None,
+            Permit::Cluster(permit) => Some(Terms {
+                server: permit.access().cluster().server.clone(),
+                connection: permit.access().usable_connection(),
+            }),
+        }
+    }
+
+    fn inputs_unchanged(change: &Change<'_>) -> bool {
         change.same_permissions() && change.same_clusters()
     }
 
-    /// Whether `now` permits the request, to the same cluster over the same connection.
-    fn is_allowed_by(&self, now: &Snapshot) -> bool {
-        let PtrEqArc(principal) = &self.principal;
-        if !now.authenticator.is_still_valid(principal) {
-            return false;
-        }
-        let caller = now.policies.caller(principal);
-        let permit = reauthorize_cluster((&now.policies, &now.clusters), &caller, (&self.name, self.operation));
-        permit.is_ok_and(|permit| {
-            let access = permit.access();
-            access.cluster().server == self.server && access.is_reached_by(self.connection)
-        })
-    }
-}
-
-impl RouteHandler for ClusterRoute<'_> {
-    // SECURITY: handing out a credential mints it first.
-    fn safety(&self, method: &Method) -> Safety {
-        match self {
-            Self::Forward(path) => safety_in_cluster(method, path.rest, path.query),
-            Self::Credential { .. } => Safety::Unsafe,
-            Self::List | Self::Agents { .. } | Self::RevokeKey { .. } => Safety::ByMethod,
-        }
-    }
-
-    async fn serve(
+    async fn answer(
         &self,
-        context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        permitted: Permitted<'_>,
+        permit: Permit,
+        request: Request,
     ) -> Result<Response<Body>, Denial> {
-        context.record.note(|record| record.front = "clusters");
-        match self {
-            Self::List => context.list_clusters(),
-            Self::Credential { name } => context.hand_out(name).await,
-            Self::Agents { name } => context.show_agents(name).await,
-            Self::RevokeKey { name, key } => context.revoke_key(name, *key).await,
-            Self::Forward(path) => match context.snapshot.policies.config.clusters {
-                ClusterFront::Closed => Err(Denial::not_found()),
-                ClusterFront::Open => context.enter_cluster(request, path).await,
-            },
-        }
-    }
-}
-
-impl RequestContext<'_> {
-    fn list_clusters(&self) -> Result<Response<Body>, Denial> {
-        let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
-        let caller = self.snapshot.policies.caller(self.principal);
-        let seen = visible(&self.snapshot.policies, &self.snapshot.clusters, &caller);
-        let items: Vec<ClusterView> = seen.into_iter().map(|access| ClusterView::of(access)).collect();
-        Ok(json(serde_json::json!({ "items": items }).to_string()))
-    }
-
-    async fn hand_out(self, name: &str) -> Result<Response<Body>, Denial> {
-        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::Credential), &snapshot, principal, record)?;
-        let reauthorization = ClusterReauthorization::new(principal, name, &permit);
-        let _guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        let Permitted {
+            client,
+            principal,
+            record,
+            snapshot,
+            guard,
+            held,
+        } = permitted;
         drop(snapshot);
-        let _held = self.gateway.persons.acquire(principal.limit_key())?;
-        let access = permit.access();
-        let lease = lease(access, record).await?;
-        record_credential(record, access, Some(&lease));
-        let until = usable_until(access, &lease);
-        let document = exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or_else(not_portable)?;
-        Ok(json(Bytes::from_owner(document)))
-    }
-
-    /// The agents of a cluster that are connected, and the keys by which they are known.
-    async fn show_agents(self, name: &str) -> Result<Response<Body>, Denial> {
-        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::Agents), &snapshot, principal, record)?;
-        let _held = self.gateway.persons.acquire(principal.limit_key())?;
-        let server = &permit.access().cluster().server;
-        let connections = self.gateway.status.agents.statuses(Some(server));
-        let in_secret = match permit.access().auth() {
-            ClusterAuth::Agent(agent) => agent.keys.as_slice(),
-            _ => &[],
+        let (forwarded, permit) = match (request, permit) {
+            (Request::List, Permit::List(seen)) => return Ok(list(&seen)),
+            (Request::Credential, Permit::Cluster(permit)) => return hand_out(&permit, record).await,
+            (Request::Agents, Permit::Cluster(permit)) => return self.show_agents(&permit).await,
+            (Request::RevokeKey(key), Permit::Cluster(permit)) => {
+                return self.revoke_key(&permit, key, principal).await;
+            }
+            (Request::Forward(forwarded), Permit::Cluster(permit)) => (*forwarded, permit),
+            // The question of a list is one about all clusters, and every other about one.
+            (Request::List, Permit::Cluster(_)) | (_, Permit::List(_)) => return Err(Denial::not_found()),
         };
-        let mut keys: Vec<AgentKeyView> = in_secret.iter().map(AgentKeyView::in_secret).collect();
-        if let Some(store) = &self.gateway.store {
-            let stored = store.agent_keys().await?;
-            let stored = stored.iter().filter(|stored| stored.server == *server);
-            keys.extend(stored.map(AgentKeyView::joined));
-        }
-        Ok(json(
-            serde_json::json!({ "connections": connections, "keys": keys }).to_string(),
-        ))
-    }
-
-    /// Revokes the key of an agent that joined. Its connections end within a second, on every replica.
-    async fn revoke_key(self, name: &str, key: AgentKey) -> Result<Response<Body>, Denial> {
-        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        let permit = permit((name, ClusterOperation::RevokeKey), &snapshot, principal, record)?;
-        let _held = self.gateway.persons.acquire(principal.limit_key())?;
-        let store = self.gateway.store.as_ref().ok_or_else(Denial::not_found)?;
-        let server = &permit.access().cluster().server;
-        let by = Actor {
-            user_id: None,
-            name: principal.username().to_owned(),
-        };
-        let details = serde_json::json!({ "key": key.to_string(), "server": server });
-        let at = Timestamp::now();
-        match store.revoke_agent_key((key, server), at, &by, details).await? {
-            true => Ok(json("{}")),
-            false => Err(Denial::not_found()),
-        }
-    }
-
-    /// The stages authorize, credential, headers and forward.
-    async fn enter_cluster(
-        self,
-        (head, body): (request::Parts, Body),
-        path: &ClusterPath<'_>,
-    ) -> Result<Response<Body>, Denial> {
-        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
-        // SECURITY: without these fields the request would act with the gateway's own permissions,
-        // which are more than the caller asked for.
-        if let Some(name) = client_impersonates(&head.headers) {
-            return Err(cluster_request::client_impersonates(name));
-        }
-        let cleaned = headers::clean(head)?;
-        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
-        let operation = ClusterOperation::of(cleaned.method(), &attributes);
-        let permit = permit((&path.name, operation), &snapshot, principal, record)?;
-        let reauthorization = ClusterReauthorization::new(principal, &path.name, &permit);
-        let guard = self.gateway.open.register(reauthorization, (&snapshot, record.id()))?;
-        drop(snapshot);
-        let held = self.gateway.persons.acquire(principal.limit_key())?;
+        let Forwarded {
+            cleaned,
+            attributes,
+            rest,
+            body,
+        } = forwarded;
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
-            rest: path.rest,
-            query: path.query,
+            rest: rest.path(),
+            query: rest.query(),
             attributes: &attributes,
             identity: RequestIdentity::GatewayCredential,
-            client: self.client,
+            client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),
@@ -226,16 +252,60 @@ impl RequestContext<'_> {
     }
 }
 
-fn permit(
-    request: (&str, ClusterOperation),
-    snapshot: &Snapshot,
-    principal: &Arc<Principal>,
-    record: &mut OpenRecord,
-) -> Result<ClusterPermit, Denial> {
-    let caller = snapshot.policies.caller(principal);
-    let permit = authorize_cluster((&snapshot.policies, &snapshot.clusters), &caller, request, record);
-    record.finish_stage(Stage::Authorize);
-    Ok(permit?)
+fn list(seen: &[Arc<ClusterAccess>]) -> Response<Body> {
+    let items: Vec<ClusterView> = seen.iter().map(|access| ClusterView::of(access)).collect();
+    json(serde_json::json!({ "items": items }).to_string())
+}
+
+async fn hand_out(permit: &ClusterPermit, record: &mut OpenRecord) -> Result<Response<Body>, Denial> {
+    let access = permit.access();
+    let lease = lease(access, record).await?;
+    record_credential(record, access, Some(&lease));
+    let until = usable_until(access, &lease);
+    let document = exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or_else(not_portable)?;
+    Ok(json(Bytes::from_owner(document)))
+}
+
+impl ClustersFront {
+    /// The agents of a cluster that are connected, and the keys by which they are known.
+    async fn show_agents(&self, permit: &ClusterPermit) -> Result<Response<Body>, Denial> {
+        let server = &permit.access().cluster().server;
+        let connections = self.agents.statuses(Some(server));
+        let in_secret = match permit.access().auth() {
+            ClusterAuth::Agent(agent) => agent.keys.as_slice(),
+            _ => &[],
+        };
+        let mut keys: Vec<AgentKeyView> = in_secret.iter().map(AgentKeyView::in_secret).collect();
+        if let Some(store) = &self.store {
+            let stored = store.agent_keys().await?;
+            let stored = stored.iter().filter(|stored| stored.server == *server);
+            keys.extend(stored.map(AgentKeyView::joined));
+        }
+        Ok(json(
+            serde_json::json!({ "connections": connections, "keys": keys }).to_string(),
+        ))
+    }
+
+    /// Revokes the key of an agent that joined. Its connections end within a second, on every replica.
+    async fn revoke_key(
+        &self,
+        permit: &ClusterPermit,
+        key: AgentKey,
+        principal: &Principal,
+    ) -> Result<Response<Body>, Denial> {
+        let store = self.store.as_ref().ok_or_else(Denial::not_found)?;
+        let server = &permit.access().cluster().server;
+        let by = Actor {
+            user_id: None,
+            name: principal.username().to_owned(),
+        };
+        let details = serde_json::json!({ "key": key.to_string(), "server": server });
+        let at = Timestamp::now();
+        match store.revoke_agent_key((key, server), at, &by, details).await? {
+            true => Ok(json("{}")),
+            false => Err(Denial::not_found()),
+        }
+    }
 }
 
 fn not_portable() -> Denial {

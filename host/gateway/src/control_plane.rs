@@ -155,7 +155,7 @@ impl RouteHandler for ControlPlanePath<'_> {
         let (gateway, mut snapshot, principal) = (context.gateway, context.snapshot, context.principal);
         let record = context.record;
         record.note(|record| record.front = "control-plane");
-        let Some(front_state) = &gateway.applications_state else {
+        let Some(front_state) = &gateway.fronts.applications else {
             return Err(Denial::not_found());
         };
         let user = RequestedUser::read(&head.headers);

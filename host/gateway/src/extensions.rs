@@ -3,23 +3,24 @@
 //!
 //! Security: the host writes its own fields after plugins and policy wrote theirs.
 
-use http::StatusCode;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use http::{Method, Response, request};
+use http::{Method, Response, StatusCode, Uri, request};
 
-use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline::Gateway;
-use crate::route::ExtensionPath;
-use crate::snapshot::Snapshot;
+use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services};
+use crate::open_exchanges::Change;
 use tollgate_config::Compatibility;
 use tollgate_front::Denial;
+use tollgate_front::path::{Captures, Path};
 use tollgate_identity::authenticate::Safety;
 use tollgate_plugin::CallError;
 use tollgate_plugin::FilterContext as PluginContext;
-use tollgate_proxy::assertion::AssertionClaims;
+use tollgate_plugin::PluginSet;
+use tollgate_proxy::assertion::{AssertionClaims, SigningKeys};
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, ClientFields, GroupEncoding, HostHeaders, Outbound};
+use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
@@ -30,96 +31,192 @@ mod exchange_timer;
 pub(crate) mod facts;
 pub(crate) mod permit;
 mod policy_input;
-mod reauthorization;
 pub mod registry;
+mod route;
 
 pub(crate) use evaluation::ExtensionEvaluationCache;
 pub(crate) use facts::CallTarget;
 pub use permit::ExtensionPermit;
 
 use call::Call;
+use call::names;
 use exchange_timer::ExchangeTimer;
-pub(crate) use reauthorization::ExtensionReauthorization;
+use route::ExtensionPath;
 
-impl RouteHandler for ExtensionPath<'_> {
+#[derive(Debug)]
+pub(crate) struct ExtensionsFront {
+    signer: Arc<SigningKeys>,
+    metrics: Arc<Metrics>,
+}
+
+pub(crate) struct Permit {
+    extension: Arc<ExtensionPermit>,
+    plugins: Arc<PluginSet>,
+    groups: GroupEncoding,
+}
+
+/// The URL, and the headers about the caller and the object.
+#[derive(Debug)]
+pub(crate) struct Terms(Arc<ExtensionPermit>);
+
+impl PartialEq for Terms {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_same_way(&other.0)
+    }
+}
+
+impl Eq for Terms {}
+
+impl Hash for Terms {
+    // One question seldom has two permits that lead to different places.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Front for ExtensionsFront {
+    const NAME: &'static str = "extensions";
+    const PATHS: &'static [Path<()>] = route::PATHS;
+
+    type Endpoint = ();
+    type Target = ExtensionPath;
+    type Admitted = (Arc<Call>, request::Parts);
+    type Question = Arc<Call>;
+    type Request = (request::Parts, Body);
+    type Permit = Permit;
+    type Terms = Terms;
+
+    fn open(services: &Services<'_>) -> Option<Self> {
+        Some(Self {
+            signer: Arc::clone(services.signer),
+            metrics: Arc::clone(services.metrics),
+        })
+    }
+
+    fn target((): (), captures: &Captures<'_>, uri: &Uri) -> Result<Option<ExtensionPath>, target::Error> {
+        ExtensionPath::read(captures, uri).map(Some)
+    }
+
     // SECURITY: another site can make a browser send a query parameter, but not a header field.
-    fn safety(&self, _method: &Method) -> Safety {
-        match call::names::are_in(self.query) {
+    fn safety(target: &ExtensionPath, _: &Method) -> Safety {
+        match names::are_in(target.rest.query()) {
             true => Safety::Unsafe,
             false => Safety::ByMethod,
         }
     }
 
-    async fn serve(
+    fn admit(
         &self,
-        context: RequestContext<'_>,
+        DecisionInputs { now, .. }: DecisionInputs<'_>,
+        path: ExtensionPath,
+        head: request::Parts,
+        record: &mut OpenRecord,
+    ) -> Result<Self::Admitted, Denial> {
+        let compatibility = now.policies.config.extensions.compatibility;
+        let call = Call::read(&path, &head, (&now.extensions, compatibility))?;
+        record.note(|record| note_call(record, &call));
+        Ok((Arc::new(call), head))
+    }
+
+    async fn read(
+        &self,
+        _: &mut Lookup<'_>,
+        (call, head): Self::Admitted,
+        body: Body,
+    ) -> Result<(Arc<Call>, Self::Request), Denial> {
+        Ok((call, (head, body)))
+    }
+
+    fn authorize(
+        &self,
+        DecisionInputs { now, caller }: DecisionInputs<'_>,
+        call: &Arc<Call>,
+        record: Option<&mut OpenRecord>,
+    ) -> Result<Permit, Denial> {
+        let permit = permit::authorize((&now.policies, &now.extensions), caller, call, record)?;
+        let missing = now.plugins.missing_required();
+        if !missing.is_empty() {
+            return Err(plugins_missing(&missing.join(", ")));
+        }
+        Ok(Permit {
+            extension: Arc::new(permit),
+            plugins: Arc::clone(&now.plugins),
+            groups: match now.policies.config.extensions.compatibility {
+                Compatibility::None => GroupEncoding::Escaped,
+                Compatibility::Argocd => GroupEncoding::Argocd,
+            },
+        })
+    }
+
+    fn terms(permit: &Permit) -> Terms {
+        Terms(Arc::clone(&permit.extension))
+    }
+
+    fn inputs_unchanged(change: &Change<'_>) -> bool {
+        let (before, now) = (change.before, change.now);
+        change.same_permissions()
+            && change.same_resources()
+            && Arc::ptr_eq(&before.extensions, &now.extensions)
+            && Arc::ptr_eq(&before.plugins, &now.plugins)
+            && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions)
+    }
+
+    async fn answer(
+        &self,
+        permitted: Permitted<'_>,
+        permit: Permit,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        let RequestContext {
-            gateway,
+        let Permitted {
             client,
-            snapshot,
             principal,
             record,
-        } = context;
-        let compatibility = snapshot.policies.config.extensions.compatibility;
-        let call = Call::read(self, &head, (&snapshot.extensions, compatibility))?;
-        record.note(|record| note_call(record, &call));
-        let caller = snapshot.policies.caller(principal);
-        let permit = permit::authorize(&snapshot.policies, &caller, call, record);
-        drop(caller);
-        record.finish_stage(Stage::Authorize);
-        let permit = Arc::new(permit?);
-        record.note(|record| record.project = permit.project().map(str::to_owned));
-        let reauthorization = ExtensionReauthorization(Arc::clone(&permit));
-        let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
-
-        let permits = (
-            gateway.persons.acquire(principal.limit_key())?,
-            permit.extension().limiter().acquire(principal.limit_key())?,
-        );
-        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
+            snapshot,
+            guard,
+            held,
+        } = permitted;
+        drop(snapshot);
+        let guard = Arc::new(guard);
+        let extension = &permit.extension;
+        let held = (held, extension.extension().limiter().acquire(principal.limit_key())?);
+        let (fields, mut body) = match &extension.extension().spec().identity.allow_headers {
             None => (ClientFields::NoAllowlist, body),
             Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
-        let mut outbound = gateway
-            .prepare(headers::clean_for(head, fields)?, &permit, &snapshot, (client, record))
+        let mut outbound = self
+            .prepare(headers::clean_for(head, fields)?, &permit, (client, record))
             .await?;
-        outbound.hold(permits);
+        outbound.hold(held);
         outbound.expire_with_credential(principal.expires_at(), record.id());
         outbound.terminate_on(guard.ending());
         // The content may go on after the response has ended.
         body.hold(Arc::clone(&guard));
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
-        outbound.hold(ExchangeTimer::start(&gateway.status.metrics, &permit));
-        let plugins = Arc::clone(&snapshot.plugins);
-        drop(snapshot);
+        outbound.hold(ExchangeTimer::start(&self.metrics, extension));
 
-        let forwarded = permit.backend().forward(outbound, body).await;
+        let forwarded = extension.backend().forward(outbound, body).await;
         record.finish_stage(Stage::Forward);
-        gateway.count(&permit, &forwarded);
-        finish(forwarded?, &permit, &plugins).await
+        self.count(extension, &forwarded);
+        finish(forwarded?, extension, &permit.plugins).await
     }
 }
 
-impl Gateway {
+impl ExtensionsFront {
     /// Lets plugins and the policy edit the client's remaining fields. The host then writes its
     /// own.
     async fn prepare(
         &self,
         mut cleaned: headers::CleanedRequest,
-        permit: &ExtensionPermit,
-        snapshot: &Snapshot,
+        permit: &Permit,
         (client, record): (&Arc<Client>, &mut OpenRecord),
     ) -> Result<Outbound, Denial> {
-        let missing = snapshot.plugins.missing_required();
-        if !missing.is_empty() {
-            return Err(plugins_missing(&missing.join(", ")));
-        }
+        let Permit {
+            extension: permit,
+            plugins,
+            groups,
+        } = permit;
         let extension = permit.extension();
         let context = context(permit);
-        for filter in snapshot.plugins.header_filters(extension.name()) {
+        for filter in plugins.header_filters(extension.name()) {
             record.note(|record| record.plugins.push(Arc::clone(filter.label())));
             filter.request_plan().apply(cleaned.fields_mut());
             if filter.filters_requests() {
@@ -142,10 +239,7 @@ impl Gateway {
         let call = permit.call();
         let own = HostHeaders {
             identity: permit.caller().identity.as_ref().map_err(Clone::clone)?,
-            groups: match snapshot.policies.config.extensions.compatibility {
-                Compatibility::None => GroupEncoding::Escaped,
-                Compatibility::Argocd => GroupEncoding::Argocd,
-            },
+            groups: *groups,
             resource: permit.resource_headers().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
@@ -157,9 +251,7 @@ impl Gateway {
     /// Counts requests handed to a backend, as Argo CD does.
     fn count(&self, permit: &ExtensionPermit, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = forwarded.as_ref().map_or_else(forward::Error::status, Response::status);
-        self.status
-            .metrics
-            .count_forwarded(permit.extension().spec(), status.as_u16());
+        self.metrics.count_forwarded(permit.extension().spec(), status.as_u16());
     }
 }
 
@@ -167,7 +259,7 @@ impl Gateway {
 async fn finish(
     mut response: Response<Body>,
     permit: &ExtensionPermit,
-    plugins: &tollgate_plugin::PluginSet,
+    plugins: &PluginSet,
 ) -> Result<Response<Body>, Denial> {
     let context = context(permit);
     let status = response.status();
@@ -186,7 +278,6 @@ async fn finish(
 }
 
 fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
-    record.front = "extensions";
     record.extension = Some(Arc::clone(&call.attributes.name));
     record.application = call.attributes.object.application().cloned();
     record.project = call.attributes.object.project().map(str::to_owned);

@@ -6,6 +6,7 @@
 //! | module | does |
 //! |---|---|
 //! | `route` | finds the front of a path |
+//! | `front`, `fronts` | what a front is, and the list of those that are written so |
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`control_plane`], [`applicationsets`], [`argocd`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `admission` | judges what is written to the control plane's cluster, as a webhook with its own listener |
 //! | `pipeline` | runs the stages of a request in order |
@@ -19,6 +20,7 @@
 //! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
+//! | `blocking` | runs what takes long away from the threads that serve |
 //! | `bypasses` | warns about ways to argocd-server past the gateway |
 //! | `admin` | shows the state of the process |
 
@@ -28,6 +30,7 @@ mod agents;
 pub mod applications;
 pub mod applicationsets;
 pub mod argocd;
+mod blocking;
 mod bypasses;
 pub mod cluster_request;
 pub mod clusters;
@@ -36,6 +39,7 @@ pub mod control_plane;
 mod error_format;
 pub mod extensions;
 mod front;
+mod fronts;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod kubernetes;
@@ -53,3 +57,5 @@ pub mod running;
 mod sign_in;
 pub mod snapshot;
 mod strangers;
+
+pub use route::{RouteLine, routes};

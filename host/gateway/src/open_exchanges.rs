@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "gateway/src/extensions/reauthorization.rs: impl Hash for ExtensionReauthorization {",
+                "gateway/src/extensions.rs: impl Hash for Terms {",
                 "gateway/src/open_exchanges.rs: impl Hash for dyn Reauthorize {",
                 "gateway/src/open_exchanges.rs: impl<T> Hash for PtrEqArc<T> {",
             ]

@@ -231,7 +231,7 @@ impl<'a> Asker<'a> {
             .unwrap_or_default();
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || SetPage::of(&filter, (&snapshot.policies, &caller), (&front_state, &statuses));
-        let page = self.gateway.run_blocking(held, work).await?;
+        let page = self.gateway.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }
 

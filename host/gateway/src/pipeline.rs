@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use http::uri::Authority;
-use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
-use tokio::sync::Semaphore;
 
 use crate::admin::AdminState;
-use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::open::Opened;
 use crate::applicationsets::grpc::{self, MessageCodec};
 use crate::argocd::{self, MethodIndex};
+use crate::blocking::BlockingWork;
 use crate::console::{self, is_of_page};
 use crate::control_plane::route::ControlPlanePath;
-use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
+use crate::front::{Arrival, FrontKind, RequestContext, RouteHandler, Services, set_decision_header};
+use crate::fronts::Fronts;
 use crate::kubernetes;
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
@@ -37,47 +37,38 @@ use tollgate_front::{Denial, api};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, Principal, Safety};
+use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::SigningKeys;
-use tollgate_proxy::forward::{self, ArgocdBackend, Body, LimitPermit, Limiter};
+use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
 use tollgate_proxy::target;
 use tollgate_state::source::Source;
 
-/// Pieces of work that [`Gateway::run_blocking`] runs at once.
-const MAX_BLOCKING: usize = 4;
-/// Those among them that run a policy for whoever tries it, which may take all their time.
-const MAX_POLICY_RUNS: usize = 2;
-
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) signer: SigningKeys,
+    pub(crate) signer: Arc<SigningKeys>,
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
     pub(crate) persons: Arc<Limiter>,
     /// As `persons`, for pages of the console. What a page asks counts in `persons`.
     pub(crate) pages: Arc<Limiter>,
     /// What argocd-server serves to people who are not signed in.
     pub(crate) strangers_at_argocd: Strangers,
-    /// Bounds the work in [`Gateway::run_blocking`].
-    blocking: Arc<Semaphore>,
-    /// Bounds how many of them run a policy.
-    pub(crate) policy_runs: Arc<Semaphore>,
+    pub(crate) blocking: Arc<BlockingWork>,
     // Each state is `None` while its front is closed.
     pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
-    pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
+    pub(crate) fronts: Fronts,
     pub(crate) application_sets_state: Option<Arc<ApplicationSetsFrontState>>,
     pub(crate) sign_in: Option<SignInState>,
     /// Where objects are written.
     pub(crate) source: Arc<dyn Source>,
     pub(crate) grpc: Arc<MessageCodec>,
     pub(crate) open: Arc<OpenExchanges>,
-    /// Where those that joined are remembered; `None` if nothing is stored.
-    pub(crate) store: Option<Arc<Store>>,
     /// What serves everything that is not Tollgate's own.
     pub(crate) argocd: Option<ArgocdBackend>,
     pub(crate) argocd_methods: MethodIndex,
@@ -90,7 +81,6 @@ pub(crate) struct Gateway {
 /// State of the fronts that outlives reloads of the snapshot. `None` for a front that is closed.
 pub(crate) type FrontStates = (
     Option<Arc<KubernetesFrontState>>,
-    Option<Arc<ApplicationsFrontState>>,
     Option<Arc<ApplicationSetsFrontState>>,
     Option<SignInState>,
 );
@@ -100,11 +90,11 @@ impl Gateway {
     /// The key that signs assertions cannot be read or made, or the file `argocd.ca` cannot be used.
     pub(crate) fn new(
         (config, source): (&Config, Arc<dyn Source>),
-        (kubernetes_state, applications_state, application_sets_state, sign_in): FrontStates,
-        (open, store): (Arc<OpenExchanges>, Option<Arc<Store>>),
+        (kubernetes_state, application_sets_state, sign_in): FrontStates,
+        (open, store, clock): (Arc<OpenExchanges>, Option<&Arc<Store>>, &Clock),
         (status, checker): (AdminState, Checker),
     ) -> anyhow::Result<Self> {
-        let signer = signer(&config.extensions)?;
+        let signer = Arc::new(signer(&config.extensions)?);
         let concurrency = u32::try_from(config.limits.requests_per_person).ok();
         let per_person = PersonLimitSpec {
             concurrency: concurrency.and_then(NonZeroU32::new),
@@ -114,46 +104,36 @@ impl Gateway {
             per_person,
             ..LimitSpec::default()
         };
+        let blocking = Arc::<BlockingWork>::default();
+        let fronts = Fronts::open(&Services {
+            source: &source,
+            blocking: &blocking,
+            config,
+            clock,
+            metrics: &status.metrics,
+            signer: &signer,
+            agents: &status.agents,
+            store,
+            extras: &status.checks.extras,
+        });
         Ok(Self {
             application_sets_state,
             signer,
             persons: Limiter::new(&limits),
             pages: Limiter::new(&limits),
             strangers_at_argocd: Strangers::at_argocd(&config.limits),
-            blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
-            policy_runs: Arc::new(Semaphore::new(MAX_POLICY_RUNS)),
+            blocking,
             kubernetes_state,
-            applications_state,
+            fronts,
             sign_in,
             source,
             grpc: Arc::new(MessageCodec::try_new()?),
             open,
-            store,
             argocd: config.argocd.as_ref().map(argocd::backend).transpose()?,
             argocd_methods: MethodIndex::try_new()?,
             checker,
             status,
         })
-    }
-
-    /// Runs what takes long away from the threads that serve requests, a few at a time.
-    ///
-    /// - `held`: what the caller may do no more of at once; held until the work ends, even if its
-    ///   caller stops waiting.
-    ///
-    /// # Errors
-    /// [`Denial::panicked`].
-    pub(crate) async fn run_blocking<T: Send + 'static>(
-        &self,
-        held: LimitPermit,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Denial> {
-        let slot = Arc::clone(&self.blocking).acquire_owned().await;
-        let working = tokio::task::spawn_blocking(move || {
-            let _held = (held, slot);
-            work()
-        });
-        working.await.map_err(|_| Denial::panicked())
     }
 
     fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
@@ -166,10 +146,10 @@ impl Gateway {
         request: (request::Parts, Body),
         (client, snapshot): (&Arc<Client>, Arc<Snapshot>),
         mut record: OpenRecord,
-        front_kind: FrontKind,
+        (front_kind, fallback): (FrontKind, Fallback),
     ) -> Response<Body> {
         let sent_bytes = request.1.size_hint().exact();
-        let outcome = AssertUnwindSafe(self.run_stages(request, client, snapshot, &mut record))
+        let outcome = AssertUnwindSafe(self.run_stages(request, fallback, (client, snapshot), &mut record))
             .catch_unwind()
             .await;
         match outcome {
@@ -207,8 +187,8 @@ impl Gateway {
     async fn run_stages(
         &self,
         (mut head, mut body): (request::Parts, Body),
-        client: &Arc<Client>,
-        snapshot: Arc<Snapshot>,
+        fallback: Fallback,
+        (client, snapshot): (&Arc<Client>, Arc<Snapshot>),
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Denial> {
         if let Some(authority) = client.connect_authority() {
@@ -216,8 +196,6 @@ impl Gateway {
                 .serve_tunneled((head, body), (client, authority), snapshot, record)
                 .await;
         }
-        let fields = (&head.headers, &head.extensions);
-        let fallback = Fallback::take(&snapshot.policies.config, &mut head.uri, fields);
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers, fallback)?;
         if matches!(route, Route::AssertionKeys) {
@@ -302,12 +280,9 @@ impl Gateway {
                 };
                 sign_in.private(&route, &principal, request).await
             }
-            Route::Extension(route) => route.serve(context, request).await,
-            Route::Cluster(route) => route.serve(context, request).await,
-            Route::Application(route) => route.serve(context, request).await,
+            Route::Front(target, _) => self.fronts.serve(target, context, request).await,
             Route::ApplicationSet(route) => route.serve(context, request).await,
             Route::Platform(route) => route.serve(context, request).await,
-            Route::Project(route) => route.serve(context, request).await,
             Route::Operations(route) => route.serve(context, request).await,
             Route::Call(call) => call.serve(context, request).await,
             Route::Grpc(_)
@@ -438,7 +413,14 @@ impl Handler for Gateway {
         if is_of_page(&head.extensions) {
             record.note(|record| record.is_of_page = console::reads(&head.method));
         }
-        let front_kind = FrontKind::of(&snapshot, client, Some(&head));
+        let fields = (&head.headers, &head.extensions);
+        let fallback = Fallback::take((&snapshot.policies.config, client), &mut head.uri, fields);
+        let arrival = Arrival {
+            head: &head,
+            uri: &head.uri,
+            fallback,
+        };
+        let front_kind = FrontKind::of(&snapshot, client, Some(arrival));
         let decision = record.id();
         let is_beside_console = front_kind.is_beside_console(&snapshot, &head);
         let is_root = head.uri.path() == "/" && head.method == Method::GET;
@@ -464,14 +446,14 @@ impl Handler for Gateway {
                 }
                 None => {
                     let mut response = self
-                        .recorded((head, body), (client, snapshot), record, front_kind)
+                        .recorded((head, body), (client, snapshot), record, (front_kind, fallback))
                         .await;
                     cors.apply(response.headers_mut());
                     response
                 }
             },
             None => {
-                self.recorded((head, body), (client, snapshot), record, front_kind)
+                self.recorded((head, body), (client, snapshot), record, (front_kind, fallback))
                     .await
             }
         };
@@ -491,7 +473,21 @@ impl Handler for Gateway {
         let snapshot = self.status.current.load();
         let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
-        let front_kind = FrontKind::of(&snapshot, client, head);
+        let mut uri = head.map_or_else(Uri::default, |head| head.uri.clone());
+        let arrival = head.map(|head| {
+            let fallback = Fallback::take(
+                (&snapshot.policies.config, client),
+                &mut uri,
+                (&head.headers, &head.extensions),
+            );
+            (head, fallback)
+        });
+        let arrival = arrival.map(|(head, fallback)| Arrival {
+            head,
+            uri: &uri,
+            fallback,
+        });
+        let front_kind = FrontKind::of(&snapshot, client, arrival);
         let mut response = front_kind.refuse(&Denial::from(refusal), record);
         // A page that is allowed to call may read why a request was refused.
         if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head)) {
@@ -529,12 +525,9 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<SigningKeys>
 
 fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
     match route {
-        Route::Extension(route) => route.safety(method),
-        Route::Cluster(route) => route.safety(method),
-        Route::Application(route) => route.safety(method),
+        Route::Front(target, _) => target.safety(method),
         Route::ApplicationSet(route) => route.safety(method),
         Route::Platform(route) => route.safety(method),
-        Route::Project(route) => route.safety(method),
         Route::Operations(_)
         | Route::Console(_)
         | Route::Login(_)

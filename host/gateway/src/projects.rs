@@ -1,4 +1,4 @@
-//! Runs the stages of the API for AppProjects after authentication.
+//! The front of the API for AppProjects.
 //!
 //! Invariant: a change is on disk, or in the cluster, before its response is sent.
 //!
@@ -7,20 +7,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use http::{Response, request};
+use http::{Response, Uri, request};
 use serde_json::{Value, json};
 
-use crate::front::{RequestContext, RouteHandler};
+use crate::blocking::BlockingWork;
+use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services};
+use crate::open_exchanges::Change;
 use crate::projects::permit::{check, visible};
 use crate::projects::preview::{Preview, PreviewRequest};
-use crate::projects::route::ProjectRoute;
+use crate::projects::route::{Endpoint, ProjectRoute};
 use crate::projects::summary::{SummaryFilter, SummaryPage};
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use tollgate_front::api::content::{buffer, read};
+use tollgate_front::path::{Captures, Path};
 use tollgate_front::{Denial, api};
 use tollgate_objects::ObjectName;
-use tollgate_proxy::forward::{Body, LimitPermit};
-use tollgate_proxy::record::Stage;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::OpenRecord;
+use tollgate_proxy::target;
+use tollgate_state::source::Source;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
 pub(crate) mod permit;
@@ -29,52 +34,203 @@ pub(crate) mod route;
 mod summary;
 pub mod update;
 
-impl RouteHandler for ProjectRoute<'_> {
-    async fn serve(
+#[derive(Debug)]
+pub(crate) struct ProjectsFront {
+    source: Arc<dyn Source>,
+    /// Where projects are.
+    namespace: String,
+    blocking: Arc<BlockingWork>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Question {
+    List,
+    Summary(SummaryFilter),
+    /// Whether all of these actions are permitted on the project.
+    Project(String, &'static [&'static str]),
+}
+
+pub(crate) enum Permit {
+    /// The names of the projects that the caller may see.
+    List(BTreeSet<String>),
+    Summary(SummaryPage),
+    Project,
+}
+
+/// A request whose content is not read yet.
+pub(crate) struct ProjectHead {
+    question: Question,
+    route: ProjectRoute,
+    writer: Writer,
+    head: request::Parts,
+}
+
+pub(crate) enum Request {
+    List(Writer),
+    Get(Writer, String),
+    Update(Writer, String, Update),
+    /// `None` for the project's own accounts.
+    Preview(String, Option<PreviewRequest>),
+}
+
+impl Front for ProjectsFront {
+    const NAME: &'static str = "projects";
+    const PATHS: &'static [Path<Endpoint>] = route::PATHS;
+
+    type Endpoint = Endpoint;
+    type Target = ProjectRoute;
+    type Admitted = ProjectHead;
+    type Question = Question;
+    type Request = Request;
+    type Permit = Permit;
+    // The answer is made at once, of what is permitted.
+    type Terms = ();
+
+    fn open(services: &Services<'_>) -> Option<Self> {
+        Some(Self {
+            source: Arc::clone(services.source),
+            namespace: services.config.control_plane_namespace.clone(),
+            blocking: Arc::clone(services.blocking),
+        })
+    }
+
+    fn target(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<ProjectRoute>, target::Error> {
+        ProjectRoute::read(endpoint, captures, uri)
+    }
+
+    fn admit(
         &self,
-        mut context: RequestContext<'_>,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
-        context.record.note(|record| record.front = "projects");
-        let held = context.gateway.persons.acquire(context.principal.limit_key())?;
-        let writer = context.gateway.source.writer().map_err(Error::State)?;
-        let document = match self {
-            Self::List => match SummaryFilter::read(head.uri.query()).map_err(Error::Content)? {
-                Some(filter) => context.summarize_projects(&filter),
-                None => context.list_projects(&writer).await,
+        by: DecisionInputs<'_>,
+        route: ProjectRoute,
+        head: request::Parts,
+        record: &mut OpenRecord,
+    ) -> Result<ProjectHead, Denial> {
+        let writer = self.source.writer().map_err(Error::State)?;
+        let question = match &route {
+            ProjectRoute::List => match SummaryFilter::read(head.uri.query()).map_err(Error::Content)? {
+                Some(filter) => Question::Summary(filter),
+                None => Question::List,
             },
-            Self::Get { name } => context.project(&writer, name).await,
-            Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
-            Self::Preview { name, is_sent } => {
-                let sent = is_sent.then_some((head, body));
-                context.preview_project(name, sent, held).await
+            ProjectRoute::Get(name) | ProjectRoute::Preview(name) => Question::Project(name.clone(), &["get"]),
+            // The preview needs no right to change the project.
+            ProjectRoute::PreviewSent(name) => Question::Project(name.clone(), &["get"]),
+            // The response shows the project, so the caller must also be allowed to see it.
+            ProjectRoute::Update(name) => Question::Project(name.clone(), &["update", "get"]),
+        };
+        if let ProjectRoute::Update(_) | ProjectRoute::PreviewSent(_) = &route {
+            // No content is read from callers who may not send it.
+            self.authorize(by, &question, Some(record))?;
+        }
+        Ok(ProjectHead {
+            question,
+            route,
+            writer,
+            head,
+        })
+    }
+
+    async fn read(
+        &self,
+        lookup: &mut Lookup<'_>,
+        admitted: ProjectHead,
+        body: Body,
+    ) -> Result<(Question, Request), Denial> {
+        let ProjectHead {
+            question,
+            route,
+            writer,
+            head,
+        } = admitted;
+        let request = match route {
+            ProjectRoute::List => Request::List(writer),
+            ProjectRoute::Get(name) => Request::Get(writer, name),
+            ProjectRoute::Preview(name) => Request::Preview(name, None),
+            ProjectRoute::PreviewSent(name) => {
+                let content = lookup.content(buffer(body, CONTENT_BYTES)).await?;
+                Request::Preview(name, Some(read(&head.headers, &content).map_err(Error::Content)?))
+            }
+            ProjectRoute::Update(name) => {
+                let content = lookup.content(buffer(body, CONTENT_BYTES)).await?;
+                Request::Update(writer, name, read(&head.headers, &content).map_err(Error::Content)?)
             }
         };
-        Ok(api::json(document?.to_string()))
+        Ok((question, request))
+    }
+
+    fn authorize(
+        &self,
+        DecisionInputs { now, caller }: DecisionInputs<'_>,
+        question: &Question,
+        record: Option<&mut OpenRecord>,
+    ) -> Result<Permit, Denial> {
+        let policies = &now.policies;
+        let (name, actions) = match question {
+            Question::Summary(filter) => return Ok(Permit::Summary(SummaryPage::of(filter, policies, caller))),
+            Question::List => {
+                let names = policies.resources.projects.keys();
+                let shown = visible(policies, caller, names.clone().map(String::as_str));
+                let shown = names.zip(shown).filter(|(_, shown)| *shown);
+                return Ok(Permit::List(shown.map(|(name, _)| name.clone()).collect()));
+            }
+            Question::Project(name, actions) => (name, *actions),
+        };
+        let checks: Vec<_> = actions
+            .iter()
+            .map(|action| check(policies, caller, action, name))
+            .collect();
+        let missing = checks.iter().find(|check| !check.allowed).map(|check| check.action);
+        if let Some(record) = record {
+            record.note(|record| {
+                record.project = Some(name.clone());
+                record.checks = checks.into();
+            });
+        }
+        match missing {
+            None => Ok(Permit::Project),
+            Some(action) => Err(Error::NotPermitted {
+                action,
+                name: name.clone(),
+            }
+            .into()),
+        }
+    }
+
+    fn terms(_: &Permit) {}
+
+    fn inputs_unchanged(change: &Change<'_>) -> bool {
+        change.same_permissions() && change.same_resources()
+    }
+
+    async fn answer(
+        &self,
+        permitted: Permitted<'_>,
+        permit: Permit,
+        request: Request,
+    ) -> Result<Response<Body>, Denial> {
+        let document = match (permit, request) {
+            (Permit::Summary(page), _) => serde_json::to_value(page).unwrap_or_default(),
+            (Permit::List(shown), Request::List(writer)) => self.list(&shown, &writer).await?,
+            (_, Request::List(_)) | (Permit::List(_), _) => return Err(Denial::not_found()),
+            (Permit::Project, Request::Get(writer, name)) => {
+                let stored = writer.read(&self.key(&name)).await.map_err(Error::State)?;
+                stored.object
+            }
+            (Permit::Project, Request::Update(writer, name, update)) => {
+                self.update((&writer, &name), &update, permitted).await?
+            }
+            (Permit::Project, Request::Preview(name, asked)) => self.preview(name, asked, permitted).await?,
+        };
+        Ok(api::json(document.to_string()))
     }
 }
 
-impl RequestContext<'_> {
-    fn summarize_projects(&mut self, filter: &SummaryFilter) -> Result<Value, Denial> {
-        let policies = &self.snapshot.policies;
-        let page = SummaryPage::of(filter, policies, &policies.caller(self.principal));
-        self.record.finish_stage(Stage::Authorize);
-        Ok(serde_json::to_value(page).unwrap_or_default())
-    }
-
-    async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Denial> {
-        let caller = self.snapshot.policies.caller(self.principal);
-        let names = self.snapshot.policies.resources.projects.keys();
-        let shown = visible(&self.snapshot.policies, &caller, names.clone().map(String::as_str));
-        self.record.finish_stage(Stage::Authorize);
-        let shown = names.zip(shown).filter_map(|(name, shown)| shown.then_some(&**name));
-        let shown: BTreeSet<&str> = shown.collect();
+impl ProjectsFront {
+    async fn list(&self, shown: &BTreeSet<String>, writer: &Writer) -> Result<Value, Error> {
         // A caller who may see no project causes no file access and no call.
         if shown.is_empty() {
             return Ok(list_of(WritableKind::AppProject, Vec::new()));
         }
-        let namespace = &self.snapshot.policies.config.control_plane_namespace;
-        let listed = writer.list(WritableKind::AppProject, namespace).await;
+        let listed = writer.list(WritableKind::AppProject, &self.namespace).await;
         let mut all = listed.map_err(Error::State)?;
         all.retain(|stored| {
             let name = stored.object.pointer("/metadata/name").and_then(Value::as_str);
@@ -84,26 +240,22 @@ impl RequestContext<'_> {
         Ok(list_of(WritableKind::AppProject, objects))
     }
 
-    async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Denial> {
-        self.require_project(&["get"], name)?;
-        let stored = writer.read(&self.project_key(name)).await.map_err(Error::State)?;
-        Ok(stored.object)
-    }
-
-    async fn update_project(
-        &mut self,
-        writer: &Writer,
-        name: &str,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Value, Denial> {
-        // The response shows the project, so the caller must also be allowed to see it.
-        self.require_project(&["update", "get"], name)?;
-        let content = buffer(body, CONTENT_BYTES).await?;
-        let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
+    async fn update(
+        &self,
+        (writer, name): (&Writer, &str),
+        update: &Update,
+        permitted: Permitted<'_>,
+    ) -> Result<Value, Error> {
+        let semantics = permitted
+            .snapshot
+            .policies
+            .config
+            .applications
+            .unwrap_or_default()
+            .semantics;
         let expected_version = update.base_version()?;
-        let key = self.project_key(name);
+        let key = self.key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
-        let semantics = self.snapshot.policies.config.applications.unwrap_or_default().semantics;
         let updated = update.apply_to(&stored, (&key, &expected_version), semantics)?;
         let stored = writer
             .replace(&key, updated, &expected_version)
@@ -112,58 +264,27 @@ impl RequestContext<'_> {
         Ok(stored.object)
     }
 
-    /// Shows who acts, or would with the accounts that are sent. It needs no right to change the
-    /// project.
-    async fn preview_project(
-        &mut self,
-        name: &str,
-        sent: Option<(request::Parts, Body)>,
-        held: LimitPermit,
+    /// Shows who acts, or would with the accounts that are sent.
+    async fn preview(
+        &self,
+        name: String,
+        asked: Option<PreviewRequest>,
+        permitted: Permitted<'_>,
     ) -> Result<Value, Denial> {
-        self.require_project(&["get"], name)?;
-        let asked: Option<PreviewRequest> = match sent {
-            Some((head, body)) => {
-                let content = buffer(body, CONTENT_BYTES).await?;
-                Some(read(&head.headers, &content).map_err(Error::Content)?)
-            }
-            None => None,
-        };
-        let (snapshot, name) = (Arc::clone(&self.snapshot), name.to_owned());
-        let caller = snapshot.policies.caller(self.principal);
+        let snapshot = permitted.snapshot;
+        let caller = snapshot.policies.caller(permitted.principal);
         let work = move || Preview::of(asked, &name, (&snapshot.policies, &caller));
-        let preview = self.gateway.run_blocking(held, work).await??;
+        let preview = self.blocking.run(permitted.held, work).await??;
         Ok(serde_json::to_value(preview).unwrap_or_default())
     }
 
-    fn project_key(&self, name: &str) -> ObjectKey {
+    fn key(&self, name: &str) -> ObjectKey {
         ObjectKey {
             kind: WritableKind::AppProject,
             name: ObjectName {
-                namespace: self.snapshot.policies.config.control_plane_namespace.clone(),
+                namespace: self.namespace.clone(),
                 name: name.to_owned(),
             },
-        }
-    }
-
-    fn require_project(&mut self, actions: &[&'static str], name: &str) -> Result<(), Error> {
-        let policies = &self.snapshot.policies;
-        let caller = policies.caller(self.principal);
-        let checks: Vec<_> = actions
-            .iter()
-            .map(|action| check(policies, &caller, action, name))
-            .collect();
-        let missing = checks.iter().find(|check| !check.allowed).map(|check| check.action);
-        self.record.finish_stage(Stage::Authorize);
-        self.record.note(|record| {
-            record.project = Some(name.to_owned());
-            record.checks = checks.into();
-        });
-        match missing {
-            None => Ok(()),
-            Some(action) => Err(Error::NotPermitted {
-                action,
-                name: name.to_owned(),
-            }),
         }
     }
 }

@@ -4,53 +4,48 @@
 //! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
 //! checked.
 
-use crate::applications::route::{ApplicationPath, is_application};
 use crate::applicationsets::grpc::Call;
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, RootPath, argocd, is_argocd};
-use crate::clusters::route::{ClusterRoute, is_forwarded};
 use crate::console::is_of_page;
+use crate::fronts::{self, FrontTarget};
 use crate::kubernetes::route::KubernetesPath;
 use crate::operations::route::{OperationsRoute, operations};
 use crate::platform::route::PlatformRoute;
-use crate::projects::route::ProjectRoute;
 use crate::sign_in::pages::STYLE_PATH;
 use crate::sign_in::route::{ConsoleRoute, LoginRoute};
 use http::{Extensions, HeaderMap, Method, Uri};
+use serde::Serialize;
 use tollgate_config::{Config, ConsoleHost};
 use tollgate_front::grpc::Transport;
+use tollgate_front::path::{self, Answerer, Methods, Path, PathLine};
 use tollgate_identity::access::endpoint;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, CredentialTransport, Principal};
 use tollgate_identity::logins::LoginScope;
 use tollgate_proxy::forward::ArgocdProtocol;
-use tollgate_proxy::target::{self, Error, authority, check_backend_path};
+use tollgate_proxy::server::Client;
+use tollgate_proxy::target::{self, Error, authority};
 
-/// Prefixes under which extensions are reachable: the documented one and the
-/// one Argo CD's own router uses.
-const EXTENSION_PREFIXES: [&str; 2] = ["/api/v1/extensions", "/extensions"];
+const AGENTS: &[Path<()>] = &[Path::new(Methods::Get, &[tollgate_agent::CONNECT_PATH], &[], ())];
 
-/// Longest extension name accepted, in bytes.
-const EXTENSION_NAME_BYTES: usize = 253;
+/// Where another gateway asks whether a person may use an agent.
+const AUTHORIZE: &[Path<()>] = &[Path::new(Methods::Post, &[endpoint::PATH], &[], ())];
 
 /// Where backends find the keys of assertions. Source: RFC 8615.
-const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
+const ASSERTION_KEYS: &[Path<()>] = &[Path::new(Methods::Read, &["/.well-known/jwks.json"], &[], ())];
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Route<'a> {
-    Extension(ExtensionPath<'a>),
-    Cluster(ClusterRoute<'a>),
+    Front(FrontTarget, Answerer),
     /// A request into the cluster of the caller's agent.
     Kubernetes(KubernetesPath<'a>),
-    /// A request into the cluster of an Application.
-    Application(ApplicationPath<'a>),
     /// Tokens, sessions, agents and audit.
     Platform(PlatformRoute),
     /// A call of gRPC or gRPC-Web.
     Grpc(Transport),
     /// A call of gRPC or gRPC-Web whose head was read.
     Call(Call),
-    Project(ProjectRoute<'a>),
     /// A page of the console, or a form of one.
     Console(ConsoleRoute<'a>),
     /// A request about logins.
@@ -88,9 +83,14 @@ impl Fallback {
     // removed is forwarded, so no other spelling of the root path leads to argocd-server.
     // SECURITY: on the console's own host, no page of Argo CD can act as whoever looks at it.
     // SECURITY: what a page asks is for the gateway's own API, whatever else its host serves.
-    pub(crate) fn take(config: &Config, uri: &mut Uri, (headers, extensions): (&HeaderMap, &Extensions)) -> Self {
+    // SECURITY: in a tunnel to a cluster, paths are the cluster's.
+    pub(crate) fn take(
+        (config, client): (&Config, &Client),
+        uri: &mut Uri,
+        (headers, extensions): (&HeaderMap, &Extensions),
+    ) -> Self {
         let argocd = match &config.argocd {
-            Some(argocd) if !is_of_page(extensions) => argocd,
+            Some(argocd) if !is_of_page(extensions) && client.connect_authority().is_none() => argocd,
             Some(_) | None => return Self::NotFound,
         };
         let console = config.authentication.console.as_ref();
@@ -119,8 +119,7 @@ impl Fallback {
         match self {
             Self::NotFound => false,
             Self::Argocd(sets) | Self::ArgocdBelowRoot(sets) | Self::ArgocdCalls(sets) => {
-                let is_into_cluster = is_forwarded(path) || is_application(path);
-                !is_into_cluster && is_argocd(path, sets)
+                !fronts::leads_into_cluster(path) && is_argocd(path, sets)
             }
         }
     }
@@ -135,8 +134,8 @@ impl Route<'_> {
     // there; and what kubectl holds is for clusters alone.
     pub(crate) fn check_scope(&self, principal: &Principal) -> Result<(), authenticate::Error> {
         let Some(login) = principal.login() else { return Ok(()) };
-        let is_into_cluster = matches!(self, Self::Cluster(ClusterRoute::Forward(_)) | Self::Application(_));
-        let is_forwarded = is_into_cluster || matches!(self, Self::Extension(_));
+        let is_into_cluster = matches!(self, Self::Front(_, Answerer::Cluster));
+        let is_forwarded = is_into_cluster || matches!(self, Self::Front(_, Answerer::Backend));
         match (login.scope, principal.transport()) {
             (LoginScope::Clusters, _) if !is_into_cluster => Err(authenticate::Error::Scope(
                 "it is kubectl's, for clusters by name and of Applications",
@@ -177,11 +176,8 @@ pub(crate) fn route<'a>(
         return Ok(Route::Console(route));
     }
     // Paths into clusters are Tollgate's, but have names in them.
-    if let Some(path) = crate::clusters::route::forwarded(uri)? {
-        return Ok(Route::Cluster(ClusterRoute::Forward(path)));
-    }
-    if let Some(path) = crate::applications::route::application(uri)? {
-        return Ok(Route::Application(path));
+    if let Some((target, answerer)) = FrontTarget::find(method, uri, &[Answerer::Cluster])? {
+        return Ok(Route::Front(target, answerer));
     }
     match fallback {
         Fallback::NotFound => {}
@@ -206,14 +202,11 @@ pub(crate) fn route<'a>(
     if let Some(transport) = Transport::of(method, uri.path(), headers) {
         return Ok(Route::Grpc(transport));
     }
-    if let Some(path) = extension(uri)? {
-        return Ok(Route::Extension(path));
-    }
-    if method == Method::GET && uri.path() == tollgate_agent::CONNECT_PATH {
+    if path::find(AGENTS, method, uri.path()).is_some() {
         return Ok(Route::Agent);
     }
-    if let Some(route) = crate::clusters::route::api(method, uri)? {
-        return Ok(Route::Cluster(route));
+    if let Some((target, answerer)) = FrontTarget::find(method, uri, &[Answerer::Gateway, Answerer::Backend])? {
+        return Ok(Route::Front(target, answerer));
     }
     if let Some(path) = crate::kubernetes::route::kubernetes(uri)? {
         return Ok(Route::Kubernetes(path));
@@ -224,62 +217,106 @@ pub(crate) fn route<'a>(
     if let Some(route) = crate::sign_in::route::login(method, uri)? {
         return Ok(Route::Login(route));
     }
-    if let Some(route) = crate::projects::route::project(method, uri)? {
-        return Ok(Route::Project(route));
-    }
     if let Some(route) = crate::applicationsets::route::application_set(method, uri)? {
         return Ok(Route::ApplicationSet(route));
     }
-    if method == Method::POST && uri.path() == endpoint::PATH {
+    if path::find(AUTHORIZE, method, uri.path()).is_some() {
         return Ok(Route::AuthorizeProxyUser);
     }
-    let reads = method == Method::GET || method == Method::HEAD;
-    if reads && uri.path() == ASSERTION_KEYS {
+    if path::find(ASSERTION_KEYS, method, uri.path()).is_some() {
         return Ok(Route::AssertionKeys);
     }
     Ok(operations(method, uri).map_or(Route::Unknown, Route::Operations))
 }
 
-/// A path under an extension's prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExtensionPath<'a> {
-    /// Name of the extension: `[A-Za-z0-9_-]+`, at most 253 bytes.
-    pub(crate) name: &'a str,
-    /// What follows the name: empty, or from `/` on, encoded as the client sent it.
-    pub(crate) rest: &'a str,
-    /// What follows `?`, as the client sent it.
-    pub(crate) query: Option<&'a str>,
+/// A row of the table of routes: what a front serves at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteLine {
+    /// The front, as decision records name it.
+    pub front: &'static str,
+    /// Methods, with commas; `*` for all.
+    pub methods: String,
+    /// With `{name}` for a segment, and `{name...}` for everything that is left.
+    pub path: String,
+    /// `gateway`, `backend` or `cluster`.
+    pub answered_by: String,
+    /// Whether the settings open it. Otherwise its requests get 404.
+    pub open: bool,
 }
 
-/// Splits an extension's path. `None` if the path is not one.
-pub(crate) fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
-    let path = uri.path();
-    let Some(tail) = EXTENSION_PREFIXES.iter().find_map(|prefix| {
-        let tail = path.strip_prefix(prefix)?;
-        (tail.is_empty() || tail.starts_with('/')).then_some(tail)
-    }) else {
-        return Ok(None);
-    };
-    check_backend_path(path)?;
-    let tail = tail.strip_prefix('/').unwrap_or_default();
-    let (name, rest) = tail
-        .find('/')
-        .and_then(|at| tail.split_at_checked(at))
-        .unwrap_or((tail, ""));
-    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if name.is_empty() || name.len() > EXTENSION_NAME_BYTES || !name.bytes().all(valid) {
-        return Err(Error::ExtensionName);
-    }
-    // The first segment of a backend's path is no encoded slash.
-    if rest.starts_with("/%") {
-        check_backend_path(rest)?;
-    }
-    Ok(Some(ExtensionPath {
-        name,
-        rest,
-        query: uri.query(),
-    }))
+/// All routes in the order in which a request is compared with them. The first that matches serves it.
+pub fn routes(config: &Config) -> Vec<RouteLine> {
+    let has_console = config.authentication.console.is_some();
+    let has_agents = config.kubernetes.is_some();
+    let has_sets = config.application_sets.is_some();
+    let (into_clusters, others): (Vec<_>, Vec<_>) = fronts::paths(config)
+        .into_iter()
+        .flat_map(|(front, lines)| lines.into_iter().map(move |line| line_of(front, line)))
+        .partition(|line| line.answered_by == Answerer::Cluster.to_string());
+    let always = |_: ()| true;
+    let of = |front: &'static str, lines: Vec<PathLine>| lines.into_iter().map(move |line| line_of(front, line));
+    let mut all = vec![words(
+        "control-plane",
+        ("CONNECT", "{host}:{port}", Answerer::Cluster),
+        config.control_plane.is_some(),
+    )];
+    all.extend(of(
+        "sign-in",
+        path::lines(crate::sign_in::route::CONSOLE_PATHS, |_| has_console),
+    ));
+    all.extend(into_clusters);
+    all.push(words(
+        "applicationsets",
+        (
+            "POST",
+            "/applicationset.ApplicationSetService/{method}",
+            Answerer::Gateway,
+        ),
+        has_sets,
+    ));
+    all.extend(of("agents", path::lines(AGENTS, always)));
+    all.extend(others);
+    all.extend(of(
+        "kubernetes",
+        path::lines(crate::kubernetes::route::PATHS, |()| has_agents),
+    ));
+    all.extend(of(
+        "platform",
+        path::lines(crate::platform::route::PATHS, |_| has_agents),
+    ));
+    all.extend(of(
+        "sign-in",
+        path::lines(crate::sign_in::route::LOGIN_PATHS, |_| has_console),
+    ));
+    all.extend(of(
+        "applicationsets",
+        path::lines(crate::applicationsets::route::PATHS, |_| has_sets),
+    ));
+    all.extend(of("platform", path::lines(AUTHORIZE, |()| has_agents)));
+    all.extend(of("none", path::lines(ASSERTION_KEYS, always)));
+    all.extend(of("operations", path::lines(crate::operations::route::PATHS, |_| true)));
+    let rest = ("*", "everything else", Answerer::Backend);
+    all.push(words("argocd", rest, config.argocd.is_some()));
+    all
 }
 
-#[cfg(test)]
-mod tests;
+fn line_of(front: &'static str, line: PathLine) -> RouteLine {
+    RouteLine {
+        front,
+        methods: line.methods,
+        path: line.path,
+        answered_by: line.answerer.to_string(),
+        open: line.is_open,
+    }
+}
+
+fn words(front: &'static str, (methods, path, answerer): (&str, &str, Answerer), open: bool) -> RouteLine {
+    RouteLine {
+        front,
+        methods: methods.to_owned(),
+        path: path.to_owned(),
+        answered_by: answerer.to_string(),
+        open,
+    }
+}

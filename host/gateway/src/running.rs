@@ -21,7 +21,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::admin::{AdminListener, AdminState, LoadFindings, ServedCertificates};
 use crate::admission::{self, StoredSets};
 use crate::agents;
-use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::console::Pages;
 use crate::kubernetes::KubernetesFrontState;
@@ -245,10 +244,6 @@ impl RunningGateway {
         };
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
         let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
-        let applications = config.applications.map(|_| {
-            let extras = checks.extras.clone();
-            Arc::new(ApplicationsFrontState::new(clock.clone(), extras))
-        });
         let sets = match &config.application_sets {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
@@ -289,11 +284,10 @@ impl RunningGateway {
             (&config, Arc::clone(loader.source())),
             (
                 services.clone(),
-                applications,
                 sets.clone(),
                 logins.map(|logins| SignInState::new(logins, pages)),
             ),
-            (Arc::clone(&open_exchanges), store.clone()),
+            (Arc::clone(&open_exchanges), store.as_ref(), &clock),
             (admin.clone(), checker),
         )?;
         let (public, address) = bind("listen", config.listen).await?;

@@ -1,6 +1,6 @@
 //! The steps until Argo CD holds no credential of a cluster, and the way back, in order.
 //!
-//! Source: docs/guides/argocd-without-cluster-admin.md, whose commands a test runs.
+//! Source: docs/tutorials/argocd-without-cluster-admin.md, whose commands a test runs.
 
 use serde::Serialize;
 

@@ -164,42 +164,38 @@ pub(crate) fn access_application(
     Ok(access)
 }
 
-/// Authorizes again a request that was permitted before. `None` if it is not permitted now.
+/// The same without a record.
 ///
 /// - `at`: when the request came. Sync windows may close while it is open.
-/// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
-pub(crate) fn reauthorize_application(
+pub(crate) fn require_access(
     policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
     at: Option<Timestamp>,
-    check_object: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
-) -> Option<ApplicationPermit> {
-    let front = policies.applications.as_ref()?;
-    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
-    let access = check_access(evaluation, caller, request.1, at).ok()?;
-    let (project_lists, ownership) = check_object(&access);
-    let checks = ObjectChecks {
-        project_lists: &project_lists,
-        ownership: &ownership,
+) -> Result<ApplicationAccess, Error> {
+    let Some(front) = &policies.applications else {
+        return Err(not_visible(caller, request.1));
     };
-    front.policy.decide(access, checks, None).ok()
+    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
+    check_access(evaluation, caller, request.1, at)
 }
 
 /// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:
 /// the project's destinations, its lists, and whether the object belongs to the Application. The
-/// bundle's texts go into `record`.
+/// bundle's texts go into `record`, if there is one.
 pub(crate) fn authorize_application(
     policies: &Policies,
     access: ApplicationAccess,
     checks: ObjectChecks<'_>,
-    record: &mut OpenRecord,
+    mut record: Option<&mut OpenRecord>,
 ) -> Result<ApplicationPermit, Error> {
     let Some(front) = &policies.applications else {
         return Err(not_visible(access.caller(), &access.attributes));
     };
-    record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
-    front.policy.decide(access, checks, Some(record))
+    if let Some(record) = record.as_deref_mut() {
+        record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
+    }
+    front.policy.decide(access, checks, record)
 }
 
 /// Checks a request by RBAC and the Application's own state.

@@ -6,83 +6,108 @@
 use http::Uri;
 
 use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_front::path::{Answerer, Captures, Methods, Part, Path, Rest};
+use tollgate_objects::ObjectName;
 use tollgate_proxy::target::{Error, check_cluster_path};
 
-/// Prefix of paths to the clusters of Applications: `/applications/{namespace}/{name}/k8s`.
-const APPLICATIONS: &str = "/applications/";
+pub(super) const PATHS: &[Path<()>] = &[Path::new(
+    Methods::Any,
+    &["/applications/"],
+    &[
+        Part::Segment("namespace"),
+        Part::Text("/"),
+        Part::Segment("application"),
+        Part::Text("/k8s"),
+        Part::Rest("path"),
+    ],
+    (),
+)
+.answered_by(Answerer::Cluster)];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ApplicationPath<'a> {
-    pub namespace: &'a str,
-    pub name: &'a str,
-    /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.
-    pub rest: &'a str,
-    /// What follows `?`, as the client sent it.
-    pub query: Option<&'a str>,
+/// An Application, and what is asked of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApplicationPath {
+    pub(super) name: ObjectName,
+    rest: Rest,
 }
 
-/// Whether a path is one of the Applications front, even if it is malformed.
-pub(crate) fn is_application(path: &str) -> bool {
-    split(path).is_some()
-}
-
-/// Splits such a path. `None` if the path is not one.
-pub(crate) fn application(uri: &Uri) -> Result<Option<ApplicationPath<'_>>, Error> {
-    let Some((namespace, name, rest)) = split(uri.path()) else {
-        return Ok(None);
-    };
-    if !is_label(namespace) || !is_subdomain(name) {
-        return Err(Error::ApplicationName);
+impl ApplicationPath {
+    pub(super) fn read(captures: &Captures<'_>, uri: &Uri) -> Result<Self, Error> {
+        let [namespace, name, _] = captures.segments;
+        if !is_label(namespace) || !is_subdomain(name) {
+            return Err(Error::ApplicationName);
+        }
+        if !captures.rest.is_empty() {
+            check_cluster_path(captures.rest)?;
+        }
+        Ok(Self {
+            name: ObjectName {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            rest: Rest::of(captures, uri),
+        })
     }
-    if !rest.is_empty() {
-        check_cluster_path(rest)?;
-    }
-    Ok(Some(ApplicationPath {
-        namespace,
-        name,
-        rest,
-        query: uri.query(),
-    }))
-}
 
-fn split(path: &str) -> Option<(&str, &str, &str)> {
-    let (namespace, tail) = path.strip_prefix(APPLICATIONS)?.split_once('/')?;
-    let (name, tail) = tail.split_once('/')?;
-    let rest = tail.strip_prefix("k8s")?;
-    (rest.is_empty() || rest.starts_with('/')).then_some((namespace, name, rest))
+    /// The path in the cluster, encoded as the client sent it.
+    pub(super) fn path(&self) -> &str {
+        match self.rest.path() {
+            "" => "/",
+            path => path,
+        }
+    }
+
+    pub(super) fn query(&self) -> Option<&str> {
+        self.rest.query()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ApplicationPath, Error, application};
+    use http::Method;
+
+    use super::Error;
+    use crate::applications::ApplicationsFrontState;
+    use crate::front;
+
+    type Found<T> = Option<(T, T, T, Option<T>)>;
+
+    fn application(target: &str) -> Result<Found<String>, Error> {
+        let found = front::find::<ApplicationsFrontState>(&Method::GET, &target.parse().unwrap())?;
+        Ok(found.map(|(path, _)| {
+            let query = path.query().map(str::to_owned);
+            (
+                path.name.namespace.clone(),
+                path.name.name.clone(),
+                path.path().to_owned(),
+                query,
+            )
+        }))
+    }
 
     #[test]
     fn the_rest_is_kept_byte_for_byte() {
-        let path = |namespace, name, rest, query| {
-            Some(ApplicationPath {
-                namespace,
-                name,
-                rest,
-                query,
-            })
-        };
-        for (target, expected) in [
+        let expectations: [(&str, Found<&str>); 8] = [
             (
                 "/applications/argocd/guestbook/k8s",
-                path("argocd", "guestbook", "", None),
+                Some(("argocd", "guestbook", "/", None)),
             ),
-            ("/applications/a/b.c/k8s/", path("a", "b.c", "/", None)),
+            ("/applications/a/b.c/k8s/", Some(("a", "b.c", "/", None))),
             (
                 "/applications/a/b/k8s/api/v1/x%2Fy?b=2&a=%31",
-                path("a", "b", "/api/v1/x%2Fy", Some("b=2&a=%31")),
+                Some(("a", "b", "/api/v1/x%2Fy", Some("b=2&a=%31"))),
             ),
             ("/applications/a/b/k8sx/api", None),
             ("/applications/a/b/c/k8s/api", None),
             ("/applications/a/b", None),
             ("/applications", None),
             ("/x/applications/a/b/k8s", None),
-        ] {
-            assert_eq!(application(&target.parse().unwrap()), Ok(expected), "{target}");
+        ];
+        for (target, expected) in expectations {
+            let found = application(target).unwrap();
+            let found = found.as_ref();
+            let found = found.map(|(namespace, name, path, query)| (&**namespace, &**name, &**path, query.as_deref()));
+            assert_eq!(found, expected, "{target}");
         }
     }
 
@@ -98,7 +123,7 @@ mod tests {
             ("/applications/../c/k8s/api", Error::ApplicationName),
             ("/applications/A/c/k8s/api", Error::ApplicationName),
         ] {
-            assert_eq!(application(&target.parse().unwrap()), Err(error), "{target}");
+            assert_eq!(application(target), Err(error), "{target}");
         }
     }
 }

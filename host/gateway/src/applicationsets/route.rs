@@ -8,11 +8,41 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 
 use crate::applicationsets::request::RequestKind;
+use tollgate_front::path::{self, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/applicationsets";
 
 const STREAM: &str = "/api/v1/stream/applicationsets";
+const OF_SET: &[&str] = &["/api/v1/applicationsets/"];
+const NAME: Part = Part::Segment("applicationset");
+
+pub(crate) const PATHS: &[Path<RequestKind>] = &[
+    Path::new(Methods::Read, &[API], &[], RequestKind::List),
+    Path::new(Methods::Post, &[API], &[], RequestKind::Create),
+    Path::new(
+        Methods::Post,
+        &["/api/v1/applicationsets/generate"],
+        &[],
+        RequestKind::Generate,
+    ),
+    Path::new(Methods::Get, &[STREAM], &[], RequestKind::Watch),
+    Path::new(Methods::Read, OF_SET, &[NAME], RequestKind::Get),
+    Path::new(Methods::Put, OF_SET, &[NAME], RequestKind::Update),
+    Path::new(Methods::Delete, OF_SET, &[NAME], RequestKind::Delete),
+    Path::new(
+        Methods::Read,
+        OF_SET,
+        &[NAME, Part::Text("/resource-tree")],
+        RequestKind::ResourceTree,
+    ),
+    Path::new(
+        Methods::Read,
+        OF_SET,
+        &[NAME, Part::Text("/events")],
+        RequestKind::Events,
+    ),
+];
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
@@ -34,41 +64,18 @@ pub(crate) fn is_application_sets(path: &str) -> bool {
 
 /// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
 pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ApplicationSetRoute<'a>>, Error> {
-    let reads = *method == Method::GET || *method == Method::HEAD;
-    let unnamed = |kind| ApplicationSetRoute { kind, name: None };
-    if uri.path() == STREAM {
-        return Ok((*method == Method::GET).then_some(unnamed(RequestKind::Watch)));
+    if uri.path().strip_prefix(API).is_some_and(|tail| tail.starts_with('/')) {
+        check_path(uri.path())?;
     }
-    let Some(tail) = uri.path().strip_prefix(API) else {
+    let Some((row, captures)) = path::find(PATHS, method, uri.path()) else {
         return Ok(None);
     };
-    if tail.is_empty() {
-        return Ok(match *method {
-            Method::POST => Some(unnamed(RequestKind::Create)),
-            _ if reads => Some(unnamed(RequestKind::List)),
-            _ => None,
-        });
+    let kind = row.operation;
+    if row.parts.is_empty() {
+        return Ok(Some(ApplicationSetRoute { kind, name: None }));
     }
-    let Some(tail) = tail.strip_prefix('/') else {
-        return Ok(None);
-    };
-    check_path(uri.path())?;
-    if tail == "generate" && *method == Method::POST {
-        return Ok(Some(unnamed(RequestKind::Generate)));
-    }
-    let (segment, below) = match tail.split_once('/') {
-        Some((segment, below)) => (segment, Some(below)),
-        None => (tail, None),
-    };
-    let kind = match (below, method) {
-        (None, &Method::PUT) => RequestKind::Update,
-        (None, &Method::DELETE) => RequestKind::Delete,
-        (None, _) if reads => RequestKind::Get,
-        (Some("resource-tree"), _) if reads => RequestKind::ResourceTree,
-        (Some("events"), _) if reads => RequestKind::Events,
-        (_, _) => return Ok(None),
-    };
-    let name = percent_encoding::percent_decode_str(segment);
+    let [name, ..] = captures.segments;
+    let name = percent_encoding::percent_decode_str(name);
     let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
     let fits = !name.is_empty() && name.len() <= NAME_BYTES;
     Ok(fits.then_some(ApplicationSetRoute { kind, name: Some(name) }))

@@ -83,67 +83,52 @@ impl ClusterOperation {
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate_cluster::access::ClusterAccess>) {
-///     let _ = tollgate_gateway::clusters::permit::ClusterPermit { access, ..unreachable!() };
+///     let _ = tollgate_gateway::clusters::permit::ClusterPermit { access };
 /// }
 /// ```
 #[derive(Debug)]
 pub struct ClusterPermit {
     access: Arc<ClusterAccess>,
-    operation: ClusterOperation,
 }
 
 impl ClusterPermit {
     pub(crate) fn access(&self) -> &Arc<ClusterAccess> {
         &self.access
     }
-
-    pub(crate) fn operation(&self) -> ClusterOperation {
-        self.operation
-    }
 }
 
 /// Authorizes an operation on the cluster that `name` identifies by its name or server.
-/// Permissions that were looked up go into `record`.
+/// Permissions that were looked up go into `record`, if there is one.
 ///
 /// # Errors
 /// [`Error::Denied`]; [`Error::Unknown`] and [`Error::Ambiguous`]
 /// for those who may see such clusters.
 pub(crate) fn authorize_cluster(
-    (policies, clusters): (&Policies, &Clusters),
-    caller: &Caller,
-    (name, operation): (&str, ClusterOperation),
-    record: &mut OpenRecord,
-) -> Result<ClusterPermit, Error> {
-    let mut checks = Vec::new();
-    let found = judge((policies, clusters), caller, (name, operation), &mut checks);
-    let access = found.as_ref().ok();
-    record.note(|record| {
-        record.checks = checks.into();
-        record.destination = access.map(|access| Arc::clone(access.cluster()));
-    });
-    found.map(|access| ClusterPermit { access, operation })
-}
-
-/// Same as [`authorize_cluster`], for an operation that another snapshot permitted before. It has
-/// no record.
-pub(crate) fn reauthorize_cluster(
     from: (&Policies, &Clusters),
     caller: &Caller,
-    request: (&str, ClusterOperation),
+    (name, operation): (&str, ClusterOperation),
+    record: Option<&mut OpenRecord>,
 ) -> Result<ClusterPermit, Error> {
-    let (_, operation) = request;
-    let access = judge(from, caller, request, &mut Vec::new())?;
-    Ok(ClusterPermit { access, operation })
+    let mut checks = Vec::new();
+    let found = judge(from, caller, (name, operation), &mut checks);
+    let access = found.as_ref().ok();
+    if let Some(record) = record {
+        record.note(|record| {
+            record.checks = checks.into();
+            record.destination = access.map(|access| Arc::clone(access.cluster()));
+        });
+    }
+    found.map(|access| ClusterPermit { access })
 }
 
 /// The clusters the caller may see, in the order of servers.
-pub(crate) fn visible<'a>(policies: &Policies, clusters: &'a Clusters, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
+pub(crate) fn visible(policies: &Policies, clusters: &Clusters, caller: &Caller) -> Vec<Arc<ClusterAccess>> {
     let all: Vec<_> = clusters.iter().collect();
     let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
     let texts = objects.iter().map(String::as_str);
     let verdicts = policies.rbac.decide_each(&caller.roles, "clusters", "get", texts);
     let seen = all.into_iter().zip(verdicts);
-    seen.filter_map(|(access, verdict)| verdict.is_allowed().then_some(access))
+    seen.filter_map(|(access, verdict)| verdict.is_allowed().then(|| Arc::clone(access)))
         .collect()
 }
 

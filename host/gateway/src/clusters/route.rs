@@ -3,103 +3,94 @@
 //! Security: a name that could be decoded twice, and a dot segment, are refused. An encoded slash
 //! is part of the name, because a server is a URL.
 
-use std::borrow::Cow;
-
-use http::{Method, Uri};
+use http::Uri;
 
 use tollgate_core::agent::AgentKey;
+use tollgate_front::path::{Answerer, Captures, Methods, Part, Path, Rest};
 use tollgate_proxy::target::{Error, check_cluster_path, parse_hex_pair};
 
-const CLUSTERS: &str = "/clusters/";
-
 /// Where the API is. argocd-server, if there is one, serves the shorter path.
-const API: [&str; 2] = ["/api/v1/tollgate/clusters", "/api/v1/clusters"];
+const API: &[&str] = &["/api/v1/tollgate/clusters", "/api/v1/clusters"];
+const OF_CLUSTER: &[&str] = &["/api/v1/tollgate/clusters/", "/api/v1/clusters/"];
+const NAME: Part = Part::Segment("cluster");
+
+pub(super) const PATHS: &[Path<Endpoint>] = &[
+    Path::new(
+        Methods::Any,
+        &["/clusters/"],
+        &[NAME, Part::Text("/k8s"), Part::Rest("path")],
+        Endpoint::Forward,
+    )
+    .answered_by(Answerer::Cluster),
+    Path::new(Methods::Read, API, &[], Endpoint::List),
+    Path::new(
+        Methods::Read,
+        OF_CLUSTER,
+        &[NAME, Part::Text("/credential")],
+        Endpoint::Credential,
+    ),
+    Path::new(
+        Methods::Read,
+        OF_CLUSTER,
+        &[NAME, Part::Text("/agents")],
+        Endpoint::Agents,
+    ),
+    Path::new(
+        Methods::Delete,
+        OF_CLUSTER,
+        &[NAME, Part::Text("/agents/keys/"), Part::Segment("key")],
+        Endpoint::RevokeKey,
+    ),
+];
 
 /// Longest cluster name or server, decoded, in bytes.
 const NAME_BYTES: usize = 1_024;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClusterRoute<'a> {
-    /// A request to a cluster's API server.
-    Forward(ClusterPath<'a>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Forward,
     List,
-    Credential {
-        /// Name or server.
-        name: Cow<'a, str>,
-    },
-    /// The agents that are connected, and the keys that are known.
-    Agents {
-        /// Name or server.
-        name: Cow<'a, str>,
-    },
-    /// A key of an agent is revoked.
-    RevokeKey {
-        /// Name or server.
-        name: Cow<'a, str>,
-        key: AgentKey,
-    },
+    Credential,
+    Agents,
+    RevokeKey,
 }
 
+/// What is asked, of the cluster with this name or server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterPath<'a> {
-    /// Name or server, decoded.
-    pub(crate) name: Cow<'a, str>,
-    /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.
-    pub(crate) rest: &'a str,
-    /// What follows `?`, as the client sent it.
-    pub(crate) query: Option<&'a str>,
+pub(crate) enum ClusterRoute {
+    List,
+    /// A request to its API server.
+    Forward(String, Rest),
+    Credential(String),
+    /// The agents that are connected, and the keys that are known.
+    Agents(String),
+    /// A key of an agent is revoked.
+    RevokeKey(String, AgentKey),
 }
 
-/// Whether a path is one to a cluster's API server, even if it is malformed.
-pub(crate) fn is_forwarded(path: &str) -> bool {
-    split(path).is_some()
-}
-
-fn split(path: &str) -> Option<(&str, &str)> {
-    let (name, rest) = path.strip_prefix(CLUSTERS)?.split_once('/')?;
-    let rest = rest.strip_prefix("k8s")?;
-    (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
-}
-
-/// Splits a path to a cluster's API server. `None` if the path is not one.
-pub(crate) fn forwarded(uri: &Uri) -> Result<Option<ClusterPath<'_>>, Error> {
-    let Some((name, rest)) = split(uri.path()) else {
-        return Ok(None);
-    };
-    let name = decode(name)?;
-    if !rest.is_empty() {
-        check_cluster_path(rest)?;
-    }
-    let query = uri.query();
-    Ok(Some(ClusterPath { name, rest, query }))
-}
-
-/// Finds what a request of the API for clusters asks for. `None` if it is not one.
-pub(crate) fn api<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
-    let reads = method == Method::GET || method == Method::HEAD;
-    let Some(tail) = API.iter().find_map(|api| uri.path().strip_prefix(api)) else {
-        return Ok(None);
-    };
-    if tail.is_empty() && reads {
-        return Ok(Some(ClusterRoute::List));
-    }
-    let parts: Vec<&str> = tail.split('/').collect();
-    Ok(match *parts.as_slice() {
-        ["", name, "credential"] if reads => Some(ClusterRoute::Credential { name: decode(name)? }),
-        ["", name, "agents"] if reads => Some(ClusterRoute::Agents { name: decode(name)? }),
-        ["", name, "agents", "keys", key] if method == Method::DELETE => match AgentKey::parse(key) {
-            Some(key) => Some(ClusterRoute::RevokeKey {
-                name: decode(name)?,
-                key,
-            }),
-            None => None,
+/// Reads a path. `None` if a key is none.
+pub(super) fn read(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<ClusterRoute>, Error> {
+    let [name, key, _] = captures.segments;
+    Ok(Some(match endpoint {
+        Endpoint::List => ClusterRoute::List,
+        Endpoint::Credential => ClusterRoute::Credential(decode(name)?),
+        Endpoint::Agents => ClusterRoute::Agents(decode(name)?),
+        Endpoint::RevokeKey => match AgentKey::parse(key) {
+            Some(key) => ClusterRoute::RevokeKey(decode(name)?, key),
+            None => return Ok(None),
         },
-        _ => None,
-    })
+        Endpoint::Forward => {
+            let name = decode(name)?;
+            if !captures.rest.is_empty() {
+                check_cluster_path(captures.rest)?;
+            }
+            ClusterRoute::Forward(name, Rest::of(captures, uri))
+        }
+    }))
 }
 
 /// A segment, decoded once. Encoded slashes are part of it: a server is a URL.
-fn decode(segment: &str) -> Result<Cow<'_, str>, Error> {
+fn decode(segment: &str) -> Result<String, Error> {
     let mut bytes = segment.as_bytes();
     while let Some((byte, rest)) = bytes.split_first() {
         bytes = rest;
@@ -126,7 +117,7 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, Error> {
     if name.is_empty() || name.len() > NAME_BYTES {
         return Err(Error::ClusterName);
     }
-    Ok(name)
+    Ok(name.into_owned())
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use http::{HeaderMap, Method, StatusCode, request};
 
 pub(crate) mod names;
 
-use crate::extensions::registry::{Extension, Registry};
-use crate::route::ExtensionPath;
+use crate::extensions::registry::Registry;
+use crate::extensions::route::ExtensionPath;
 use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_front::Denial;
@@ -17,11 +17,11 @@ use tollgate_objects::extensions::Scope;
 use tollgate_policy::rego::ExtensionRequest;
 
 /// One call of an extension, as it was sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     pub(crate) attributes: ExtensionAttributes,
-    /// The extension, if it is registered.
-    pub(crate) extension: Option<Arc<Extension>>,
+    /// The scope of the extension.
+    pub(crate) scope: Scope,
     /// `namespace:name` of the application that the caller names.
     pub(crate) application: Option<String>,
     pub(crate) method: Method,
@@ -113,7 +113,7 @@ impl Error {
     }
 }
 
-/// Reads the attributes of a call of extension `name`. An unregistered extension is read as one of
+/// Reads the attributes of a call of extension `name`, and the extension's scope. An unregistered extension is read as one of
 /// application scope, so that the response does not depend on what exists.
 ///
 /// Argo CD also needs the project of an application named.
@@ -125,13 +125,14 @@ pub fn read(
     registry: &Registry,
     (headers, query): (&HeaderMap, Option<&str>),
     compatibility: Compatibility,
-) -> Result<(ExtensionAttributes, Option<Arc<Extension>>), Error> {
+) -> Result<(ExtensionAttributes, Scope), Error> {
     if name.is_empty() {
         return Err(Error::MissingName);
     }
     let extension = registry.find(name);
     let registered = extension.as_ref();
-    let object = match registered.map_or(Scope::Application, |extension| extension.spec().scope) {
+    let scope = registered.map_or(Scope::Application, |extension| extension.spec().scope);
+    let object = match scope {
         Scope::Application => CallObject::Application {
             application: application(headers, query)?,
             project: match (project(headers, query)?, compatibility) {
@@ -143,7 +144,7 @@ pub fn read(
         Scope::Global => CallObject::Global,
     };
     let name = registered.map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
-    Ok((ExtensionAttributes { name, object }, extension))
+    Ok((ExtensionAttributes { name, object }, scope))
 }
 
 /// Reads and checks the application. Argo CD writes `ns:name`; seed 000 writes `ns/name`, which no
@@ -176,20 +177,20 @@ fn project(headers: &HeaderMap, query: Option<&str>) -> Result<Option<String>, E
 
 impl Call {
     pub(crate) fn read(
-        path: &ExtensionPath<'_>,
+        path: &ExtensionPath,
         head: &request::Parts,
         (registry, compatibility): (&Registry, Compatibility),
     ) -> Result<Self, Error> {
-        let named_by = (&head.headers, path.query);
-        let (attributes, extension) = read(path.name, registry, named_by, compatibility)?;
+        let query = path.rest.query();
+        let (attributes, scope) = read(&path.name, registry, (&head.headers, query), compatibility)?;
         let application = attributes.object.application();
         Ok(Self {
             application: application.map(|app| format!("{}:{}", app.namespace, app.name)),
             attributes,
-            extension,
+            scope,
             method: head.method.clone(),
-            rest: path.rest.to_owned(),
-            query: names::strip(path.query).map(Cow::into_owned),
+            rest: path.rest.path().to_owned(),
+            query: names::strip(query).map(Cow::into_owned),
         })
     }
 }

@@ -11,7 +11,6 @@ use crate::policies::Policies;
 use tollgate_config::Compatibility;
 use tollgate_front::caller::Caller;
 use tollgate_front::rbac::RbacLookup;
-use tollgate_objects::extensions::Scope;
 use tollgate_objects::{Application, Cluster, Destination, ObjectName, Project, destination};
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{
@@ -176,8 +175,6 @@ fn candidates<'a>(
 impl CallTarget {
     fn of(policies: &Policies, call: &Call) -> Self {
         let attributes = &call.attributes;
-        let extension = call.extension.as_ref();
-        let scope = extension.map_or(Scope::Application, |found| found.spec().scope);
         let NamedObjects {
             project_name,
             project,
@@ -186,7 +183,7 @@ impl CallTarget {
         let clusters = &policies.resources.clusters;
         let literal = application.map(|application| &application.destination);
         let destination = literal.and_then(|literal| destination::resolve(literal, clusters).ok());
-        let mut prepared = ExtensionFacts::new(&attributes.name, scope.as_ref());
+        let mut prepared = ExtensionFacts::new(&attributes.name, call.scope.as_ref());
         if let Some(project) = project {
             prepared = prepared.with_project(project);
         }

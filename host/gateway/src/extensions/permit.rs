@@ -26,7 +26,7 @@ use tollgate_proxy::record::OpenRecord;
 /// without this stage:
 ///
 /// ```compile_fail,E0451
-/// fn forge(call: tollgate_gateway::extensions::call::Call) {
+/// fn forge(call: std::sync::Arc<tollgate_gateway::extensions::call::Call>) {
 ///     let _ = tollgate_gateway::extensions::ExtensionPermit { call, ..unreachable!() };
 /// }
 /// ```
@@ -35,7 +35,7 @@ pub struct ExtensionPermit {
     evaluation: Arc<ExtensionEvaluation>,
     extension: Arc<Extension>,
     backend: Arc<Backend>,
-    call: Call,
+    call: Arc<Call>,
     decision: Arc<rego::Decision>,
 }
 
@@ -54,67 +54,56 @@ pub(crate) enum Error {
 }
 
 /// Authorizes `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go
-/// into `record`.
+/// into `record`, if there is one.
 pub(crate) fn authorize(
-    policies: &Policies,
-    caller: &Arc<Caller>,
-    call: Call,
-    record: &mut OpenRecord,
-) -> Result<ExtensionPermit, Error> {
-    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, &call);
-    let target = &evaluation.facts.target;
-    record.note(|record| {
-        record.checks = Arc::clone(&evaluation.facts.checks);
-        record.destination.clone_from(&target.destination);
-        record.policy = Some(Arc::clone(&policies.extensions_digest));
-    });
-    let time = time_if_read(&policies.extensions);
-    let decision = evaluation.decide(policies, &call, time.as_deref());
-    policy_input::keep((policies, &evaluation), &call, time, record);
-    let decision = decision.map_err(Error::Policy)?;
-    record.note(|record| record.notes.clone_from(&decision.log));
-    permit(policies, (evaluation, decision), call)
-}
-
-/// Authorizes again a call that another snapshot permitted, without a record.
-pub(crate) fn reauthorize(
     (policies, extensions): (&Policies, &Registry),
     caller: &Arc<Caller>,
-    before: &ExtensionPermit,
+    call: &Arc<Call>,
+    mut record: Option<&mut OpenRecord>,
 ) -> Result<ExtensionPermit, Error> {
-    let mut call = before.call.clone();
-    call.extension = extensions.find(&call.attributes.name);
-    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, &call);
+    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, call);
+    let target = &evaluation.facts.target;
+    if let Some(record) = record.as_deref_mut() {
+        record.note(|record| {
+            record.checks = Arc::clone(&evaluation.facts.checks);
+            record.destination.clone_from(&target.destination);
+            record.policy = Some(Arc::clone(&policies.extensions_digest));
+        });
+    }
     let time = time_if_read(&policies.extensions);
-    let decision = evaluation.decide(policies, &call, time.as_deref());
-    permit(policies, (evaluation, decision.map_err(Error::Policy)?), call)
-}
-
-fn permit(
-    policies: &Policies,
-    (evaluation, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
-    call: Call,
-) -> Result<ExtensionPermit, Error> {
+    let decision = evaluation.decide(policies, call, time.as_deref());
+    if let Some(record) = record.as_deref_mut() {
+        policy_input::keep((policies, &evaluation), call, time, record);
+    }
+    let decision = decision.map_err(Error::Policy)?;
+    if let Some(record) = record.as_deref_mut() {
+        record.note(|record| record.notes.clone_from(&decision.log));
+    }
     if !decision.allow {
         return Err(Error::Denied(decision.reason.clone()));
     }
     // This comes after the policy: only callers who could call an extension of that name learn
-    // that it does not exist, as in Argo CD.
-    let Some(extension) = call.extension.clone() else {
-        return Err(Error::UnknownExtension(call.attributes.name));
+    // that it does not exist, as in Argo CD. An extension of another scope is another one: the call
+    // names no object of it.
+    let extension = extensions.find(&call.attributes.name);
+    let Some(extension) = extension.filter(|extension| extension.spec().scope == call.scope) else {
+        return Err(Error::UnknownExtension(Arc::clone(&call.attributes.name)));
     };
     let compatibility = policies.config.extensions.compatibility;
-    let target = &evaluation.facts.target;
     let backend = extension.backend(target.literal.as_ref(), target.destination.as_deref(), compatibility);
     let Some(backend) = backend.cloned() else {
         return Err(Error::NoBackend(Arc::clone(extension.name())));
     };
+    if let Some(record) = record {
+        // SECURITY: callers read the records of their own requests. One who is refused does not learn the project.
+        record.note(|record| record.project.clone_from(&target.project));
+    }
     Ok(ExtensionPermit {
-        evaluation,
         extension,
         backend,
-        call,
+        call: Arc::clone(call),
         decision,
+        evaluation,
     })
 }
 
@@ -152,6 +141,15 @@ impl ExtensionPermit {
 
     pub(crate) fn decision(&self) -> &rego::Decision {
         &self.decision
+    }
+
+    /// Whether two permits lead to the same URL, with the same headers about the caller.
+    pub(super) fn is_same_way(&self, other: &Self) -> bool {
+        self.backend.upstream().has_same_url(other.backend.upstream())
+            && self.resource_headers() == other.resource_headers()
+            && self.extension.spec().identity == other.extension.spec().identity
+            && self.decision.set_headers == other.decision.set_headers
+            && self.decision.remove_headers == other.decision.remove_headers
     }
 }
 

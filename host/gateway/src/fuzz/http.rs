@@ -5,11 +5,13 @@ use percent_encoding::percent_decode_str;
 
 use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, request};
 use crate::applicationsets::request;
-use crate::route::{Fallback, Route, extension, route};
+use crate::fronts::FrontTarget;
+use crate::route::{Fallback, route};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_front::api;
 use tollgate_front::grpc::Transport;
+use tollgate_front::path::Answerer;
 use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
 use tollgate_proxy::target::check_path;
 
@@ -71,18 +73,20 @@ fn request_path(data: &[u8]) {
         }
     }
     let Ok(uri) = line.parse::<Uri>() else { return };
-    if let Ok(Some(found)) = extension(&uri) {
-        assert!(uri.path().ends_with(found.rest));
-        assert!(found.rest.is_empty() || found.rest.starts_with('/'));
-        assert_eq!(found.query, uri.query());
-        let joined = tollgate_proxy::target::join("/base", found.rest, found.query);
-        assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
-    }
     let host = tollgate_fuzz::fields(b"host: gateway.example");
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        if let Ok(Route::Extension(path)) = route(&method, &uri, &host, Fallback::NotFound) {
-            assert!(!path.name.contains(['/', '%', '.']));
-        }
+        let Ok(Some((FrontTarget::Extensions(found), _))) = FrontTarget::find(&method, &uri, &[Answerer::Backend])
+        else {
+            continue;
+        };
+        let (name, rest) = found.parts();
+        assert!(!name.contains(['/', '%', '.']));
+        assert!(uri.path().ends_with(rest.path()));
+        assert!(rest.path().is_empty() || rest.path().starts_with('/'));
+        assert_eq!(rest.query(), uri.query());
+        let joined = tollgate_proxy::target::join("/base", rest.path(), rest.query());
+        assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
+        drop(route(&method, &uri, &host, Fallback::NotFound));
     }
 }
 

@@ -2,12 +2,16 @@
 //!
 //! Security: the API server reads the rest exactly as the policy did.
 
-use http::Uri;
+use http::{Method, Uri};
 
+use tollgate_front::path::{self, Answerer, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_cluster_path};
 
 /// Prefix under which people reach the API servers of agents. The credential names the agent.
 pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
+
+pub(crate) const PATHS: &[Path<()>] =
+    &[Path::new(Methods::Any, &["/k8s-proxy"], &[Part::Rest("path")], ()).answered_by(Answerer::Cluster)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KubernetesPath<'a> {
@@ -25,12 +29,10 @@ pub(crate) fn is_kubernetes(path: &str) -> bool {
 
 /// Splits such a path. `None` if the path is not one.
 pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
-    let path = uri.path();
-    // The slash before the rest stays with it.
-    let rest = path
-        .strip_prefix(KUBERNETES_PREFIX.trim_end_matches('/'))
-        .filter(|rest| rest.starts_with('/'));
-    let Some(rest) = rest else { return Ok(None) };
+    let rest = match path::find(PATHS, &Method::GET, uri.path()) {
+        Some((_, captures)) if !captures.rest.is_empty() => captures.rest,
+        Some(_) | None => return Ok(None),
+    };
     check_cluster_path(rest)?;
     Ok(Some(KubernetesPath {
         rest,

@@ -165,7 +165,7 @@ impl<'a> Asker<'a> {
         let bundle = self.open_bundle(front, GET_POLICIES)?;
         let folder = self.folder(front);
         let read = move || BundleSource::read(&folder, front).value;
-        let source = self.gateway.run_blocking(held, read).await?;
+        let source = self.gateway.blocking.run(held, read).await?;
         let files = source.iter().flat_map(BundleSource::files);
         let view = BundleFiles {
             bundle: BundleView::of(bundle, self),
@@ -232,7 +232,7 @@ impl<'a> Asker<'a> {
     ) -> Result<Response<Body>, Denial> {
         let folder = self.folder(front);
         let checker = self.gateway.checker.clone().with_limits(LIMITS);
-        let slot = Arc::clone(&self.gateway.policy_runs).acquire_owned().await;
+        let slot = Arc::clone(&self.gateway.blocking.policy_runs).acquire_owned().await;
         let work = move || {
             // Held until the child process ends.
             let _slot = slot;
@@ -249,7 +249,7 @@ impl<'a> Asker<'a> {
             report.diagnostics = relative(report.diagnostics, &folder);
             report
         };
-        let report = self.gateway.run_blocking(held, work).await?;
+        let report = self.gateway.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &report))
     }
 

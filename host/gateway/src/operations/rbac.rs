@@ -144,7 +144,7 @@ impl Asker<'_> {
             let user = question.user.unwrap_or_else(|| caller.principal.username().to_owned());
             (explanation, user)
         };
-        let (explanation, user) = self.gateway.run_blocking(held, work).await?;
+        let (explanation, user) = self.gateway.blocking.run(held, work).await?;
         let explanation = if may_see_all { explanation } else { own(explanation) };
         let mut content = Map::new();
         content.insert("user".to_owned(), user.into());
@@ -186,7 +186,7 @@ impl Asker<'_> {
             seen.dedup();
             Answer { found, seen }
         };
-        let answered = self.gateway.run_blocking(held, work).await?;
+        let answered = self.gateway.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &answered))
     }
 }

@@ -3,9 +3,75 @@
 use http::{Method, Uri};
 use uuid::Uuid;
 
+use tollgate_front::path::{self, Methods, Part, Path};
 use tollgate_policy::rego::Front;
 
-const API: &str = "/api/v1/";
+pub(crate) const PATHS: &[Path<Endpoint>] = &[
+    Path::new(Methods::Read, &["/api/v1/decisions"], &[], Endpoint::Decisions),
+    Path::new(Methods::Read, &["/api/v1/decisions/"], &[ID], Endpoint::Decision),
+    Path::new(
+        Methods::Read,
+        &["/api/v1/decisions/"],
+        &[ID, Part::Text("/input")],
+        Endpoint::DecisionInput,
+    ),
+    Path::new(Methods::Read, &["/api/v1/rbac/explain"], &[], Endpoint::Explain),
+    Path::new(Methods::Read, &["/api/v1/rbac/who-can"], &[], Endpoint::WhoCan),
+    Path::new(
+        Methods::Read,
+        &["/api/v1/tollgate/extensions"],
+        &[],
+        Endpoint::Extensions,
+    ),
+    Path::new(
+        Methods::Read,
+        &["/api/v1/tollgate/applicationsets"],
+        &[],
+        Endpoint::ApplicationSets,
+    ),
+    Path::new(
+        Methods::Read,
+        &["/api/v1/tollgate/applications"],
+        &[],
+        Endpoint::Identities,
+    ),
+    Path::new(Methods::Read, &["/api/v1/policies"], &[], Endpoint::Policies),
+    Path::new(Methods::Read, &["/api/v1/policies/"], &[FRONT], Endpoint::Policy),
+    Path::new(
+        Methods::Post,
+        &["/api/v1/policies/"],
+        &[FRONT, Part::Text("/test")],
+        Endpoint::TestPolicy,
+    ),
+    Path::new(
+        Methods::Post,
+        &["/api/v1/policies/"],
+        &[FRONT, Part::Text("/eval")],
+        Endpoint::EvaluatePolicy,
+    ),
+    Path::new(Methods::Read, &["/api/v1/plugins"], &[], Endpoint::Plugins),
+    Path::new(Methods::Read, &["/api/v1/system"], &[], Endpoint::System),
+];
+const ID: Part = Part::Segment("id");
+const FRONT: Part = Part::Segment("front");
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Endpoint {
+    Decisions,
+    Decision,
+    DecisionInput,
+    Explain,
+    WhoCan,
+    Extensions,
+    ApplicationSets,
+    Identities,
+    Policies,
+    Policy,
+    TestPolicy,
+    EvaluatePolicy,
+    Plugins,
+    System,
+}
 
 /// A request about the gateway itself. None of them changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,41 +103,26 @@ pub(crate) enum OperationsRoute {
 
 /// Finds what a request asks for. `None` if it is not one about the gateway itself.
 pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> {
-    let tail = uri.path().strip_prefix(API)?;
-    if *method == Method::POST {
-        let (front, action) = tail.strip_prefix("policies/")?.split_once('/')?;
-        let front = Front::try_from(front).ok()?;
-        return match action {
-            "test" => Some(OperationsRoute::TestPolicy(front)),
-            "eval" => Some(OperationsRoute::EvaluatePolicy(front)),
-            _ => None,
-        };
-    }
-    if *method != Method::GET && *method != Method::HEAD {
-        return None;
-    }
-    match tail {
-        "decisions" => Some(OperationsRoute::Decisions),
-        "rbac/explain" => Some(OperationsRoute::Explain),
-        "rbac/who-can" => Some(OperationsRoute::WhoCan),
-        "tollgate/extensions" => Some(OperationsRoute::Extensions),
-        "tollgate/applicationsets" => Some(OperationsRoute::ApplicationSets),
-        "tollgate/applications" => Some(OperationsRoute::Identities),
-        "policies" => Some(OperationsRoute::Policies),
-        "plugins" => Some(OperationsRoute::Plugins),
-        "system" => Some(OperationsRoute::System),
-        _ => match tail.split_once('/')? {
-            ("policies", front) => Front::try_from(front).ok().map(OperationsRoute::Policy),
-            ("decisions", rest) => {
-                let id = |text| Uuid::try_parse(text).ok();
-                match rest.strip_suffix("/input") {
-                    Some(text) => id(text).map(OperationsRoute::DecisionInput),
-                    None => id(rest).map(OperationsRoute::Decision),
-                }
-            }
-            (_, _) => None,
-        },
-    }
+    let (row, captures) = path::find(PATHS, method, uri.path())?;
+    let [segment, ..] = captures.segments;
+    let id = || Uuid::try_parse(segment).ok();
+    let front = || Front::try_from(segment).ok();
+    Some(match row.operation {
+        Endpoint::Decisions => OperationsRoute::Decisions,
+        Endpoint::Decision => OperationsRoute::Decision(id()?),
+        Endpoint::DecisionInput => OperationsRoute::DecisionInput(id()?),
+        Endpoint::Explain => OperationsRoute::Explain,
+        Endpoint::WhoCan => OperationsRoute::WhoCan,
+        Endpoint::Extensions => OperationsRoute::Extensions,
+        Endpoint::ApplicationSets => OperationsRoute::ApplicationSets,
+        Endpoint::Identities => OperationsRoute::Identities,
+        Endpoint::Policies => OperationsRoute::Policies,
+        Endpoint::Policy => OperationsRoute::Policy(front()?),
+        Endpoint::TestPolicy => OperationsRoute::TestPolicy(front()?),
+        Endpoint::EvaluatePolicy => OperationsRoute::EvaluatePolicy(front()?),
+        Endpoint::Plugins => OperationsRoute::Plugins,
+        Endpoint::System => OperationsRoute::System,
+    })
 }
 
 #[cfg(test)]

@@ -7,9 +7,34 @@ use http::{Method, Uri};
 use uuid::Uuid;
 
 use tollgate_core::session::SessionId;
+use tollgate_front::path::{self, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/";
+
+pub(crate) const PATHS: &[Path<Endpoint>] = &[
+    Path::new(Methods::Read, &["/api/v1/agents"], &[], Endpoint::Agents),
+    Path::new(Methods::Read, &["/api/v1/tokens"], &[], Endpoint::Tokens),
+    Path::new(Methods::Post, &["/api/v1/tokens"], &[], Endpoint::CreateToken),
+    Path::new(Methods::Delete, &["/api/v1/tokens/"], &[ID], Endpoint::RevokeToken),
+    Path::new(Methods::Read, &["/api/v1/sessions"], &[], Endpoint::Sessions),
+    Path::new(Methods::Post, &["/api/v1/sessions"], &[], Endpoint::CreateSession),
+    Path::new(Methods::Delete, &["/api/v1/sessions/"], &[ID], Endpoint::RevokeSession),
+    Path::new(Methods::Read, &["/api/v1/audit"], &[], Endpoint::Audit),
+];
+const ID: Part = Part::Segment("id");
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Endpoint {
+    Agents,
+    Tokens,
+    CreateToken,
+    RevokeToken,
+    Sessions,
+    CreateSession,
+    RevokeSession,
+    Audit,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlatformRoute {
@@ -35,33 +60,25 @@ pub(crate) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRout
     let Some(tail) = uri.path().strip_prefix(API) else {
         return Ok(None);
     };
-    let (collection, item) = match tail.split_once('/') {
-        Some((collection, item)) => (collection, Some(item)),
-        None => (tail, None),
-    };
+    let collection = tail.split('/').next().unwrap_or_default();
     if !matches!(collection, "agents" | "tokens" | "sessions" | "audit") {
         return Ok(None);
     }
     check_path(uri.path())?;
-    let reads = *method == Method::GET || *method == Method::HEAD;
-    let route = match (collection, item) {
-        ("agents", None) if reads => PlatformRoute::Agents,
-        ("tokens", None) if reads => PlatformRoute::Tokens,
-        ("tokens", None) if *method == Method::POST => PlatformRoute::CreateToken,
-        ("sessions", None) if reads => PlatformRoute::Sessions,
-        ("sessions", None) if *method == Method::POST => PlatformRoute::CreateSession,
-        ("audit", None) if reads => PlatformRoute::Audit,
-        ("tokens", Some(id)) if *method == Method::DELETE => match decoded(id, |id| Uuid::try_parse(id).ok()) {
-            Some(id) => PlatformRoute::RevokeToken(id),
-            None => return Ok(None),
-        },
-        ("sessions", Some(id)) if *method == Method::DELETE => match decoded(id, SessionId::parse) {
-            Some(id) => PlatformRoute::RevokeSession(id),
-            None => return Ok(None),
-        },
-        (_, _) => return Ok(None),
+    let Some((row, captures)) = path::find(PATHS, method, uri.path()) else {
+        return Ok(None);
     };
-    Ok(Some(route))
+    let [id, ..] = captures.segments;
+    Ok(match row.operation {
+        Endpoint::Agents => Some(PlatformRoute::Agents),
+        Endpoint::Tokens => Some(PlatformRoute::Tokens),
+        Endpoint::CreateToken => Some(PlatformRoute::CreateToken),
+        Endpoint::Sessions => Some(PlatformRoute::Sessions),
+        Endpoint::CreateSession => Some(PlatformRoute::CreateSession),
+        Endpoint::Audit => Some(PlatformRoute::Audit),
+        Endpoint::RevokeToken => decoded(id, |id| Uuid::try_parse(id).ok()).map(PlatformRoute::RevokeToken),
+        Endpoint::RevokeSession => decoded(id, SessionId::parse).map(PlatformRoute::RevokeSession),
+    })
 }
 
 fn decoded<T>(segment: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {

@@ -3,78 +3,85 @@
 //! Security: names are decoded once, and an encoding that two readers could read differently gets
 //! 400.
 
-use std::borrow::Cow;
+use http::Uri;
 
-use http::{Method, Uri};
-
+use tollgate_front::path::{Captures, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 /// Where the API is. argocd-server, if there is one, serves the shorter path.
-const API: [&str; 2] = ["/api/v1/tollgate/projects", "/api/v1/projects"];
+const API: &[&str] = &["/api/v1/tollgate/projects", "/api/v1/projects"];
+const OF_PROJECT: &[&str] = &["/api/v1/tollgate/projects/", "/api/v1/projects/"];
+const NAME: Part = Part::Segment("project");
+
+pub(crate) const PATHS: &[Path<Endpoint>] = &[
+    Path::new(Methods::Read, API, &[], Endpoint::List),
+    Path::new(Methods::Read, OF_PROJECT, &[NAME], Endpoint::Get),
+    Path::new(Methods::Put, OF_PROJECT, &[NAME], Endpoint::Update),
+    Path::new(Methods::Read, OF_PROJECT, PREVIEW, Endpoint::Preview),
+    Path::new(Methods::Post, OF_PROJECT, PREVIEW, Endpoint::PreviewSent),
+];
+const PREVIEW: &[Part] = &[NAME, Part::Text("/preview")];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    List,
+    Get,
+    Update,
+    Preview,
+    PreviewSent,
+}
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
+/// What is asked, of the project with this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProjectRoute<'a> {
+pub(crate) enum ProjectRoute {
     List,
-    Get {
-        name: Cow<'a, str>,
-    },
-    Update {
-        name: Cow<'a, str>,
-    },
-    /// Who acts with the project's accounts, or would with others that are sent.
-    Preview {
-        name: Cow<'a, str>,
-        is_sent: bool,
-    },
+    Get(String),
+    Update(String),
+    /// Who acts with the project's accounts.
+    Preview(String),
+    /// The same, with others that are sent.
+    PreviewSent(String),
 }
 
-/// Finds what a request about AppProjects asks for. `None` if it is not about them.
-pub(crate) fn project<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ProjectRoute<'a>>, Error> {
-    let Some(tail) = API.iter().find_map(|api| uri.path().strip_prefix(api)) else {
-        return Ok(None);
-    };
-    let reads = *method == Method::GET || *method == Method::HEAD;
-    if tail.is_empty() {
-        return Ok(reads.then_some(ProjectRoute::List));
+impl ProjectRoute {
+    /// `None` if the path names no project.
+    pub(super) fn read(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<Self>, Error> {
+        let route = match endpoint {
+            Endpoint::List => return Ok(Some(Self::List)),
+            Endpoint::Get => Self::Get,
+            Endpoint::Update => Self::Update,
+            Endpoint::Preview => Self::Preview,
+            Endpoint::PreviewSent => Self::PreviewSent,
+        };
+        check_path(uri.path())?;
+        let [name, ..] = captures.segments;
+        let name = percent_encoding::percent_decode_str(name);
+        let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
+        let fits = !name.is_empty() && name.len() <= NAME_BYTES;
+        Ok(fits.then(|| route(name.into_owned())))
     }
-    let Some(segment) = tail.strip_prefix('/') else {
-        return Ok(None);
-    };
-    check_path(uri.path())?;
-    let (segment, is_preview) = match segment.strip_suffix("/preview") {
-        Some(segment) => (segment, true),
-        None => (segment, false),
-    };
-    let name = percent_encoding::percent_decode_str(segment);
-    let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
-    if segment.contains('/') || name.is_empty() || name.len() > NAME_BYTES {
-        return Ok(None);
-    }
-    Ok(match *method {
-        Method::POST if is_preview => Some(ProjectRoute::Preview { name, is_sent: true }),
-        _ if is_preview => reads.then_some(ProjectRoute::Preview { name, is_sent: false }),
-        Method::PUT => Some(ProjectRoute::Update { name }),
-        _ if reads => Some(ProjectRoute::Get { name }),
-        _ => None,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use http::{Method, Uri};
 
-    use super::{Error, ProjectRoute, project};
+    use super::{Error, ProjectRoute};
+    use crate::front;
+    use crate::projects::ProjectsFront;
 
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
-        Ok(project(method, &uri)?.map(|route| match route {
+        let found = front::find::<ProjectsFront>(method, &uri)?;
+        Ok(found.map(|(route, _)| match route {
             ProjectRoute::List => "list".to_owned(),
-            ProjectRoute::Preview { name, is_sent } => format!("preview {name} {is_sent}"),
-            ProjectRoute::Get { name } => format!("get {name}"),
-            ProjectRoute::Update { name } => format!("update {name}"),
+            ProjectRoute::Preview(name) => format!("preview {name} false"),
+            ProjectRoute::PreviewSent(name) => format!("preview {name} true"),
+            ProjectRoute::Get(name) => format!("get {name}"),
+            ProjectRoute::Update(name) => format!("update {name}"),
         }))
     }
 

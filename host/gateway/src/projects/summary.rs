@@ -20,8 +20,8 @@ use tollgate_objects::Project;
 const DEFAULT_PROJECTS: u16 = 100;
 
 /// Which projects are asked for.
-#[derive(Debug, Default)]
-pub(super) struct SummaryFilter {
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct SummaryFilter {
     /// Part of the name, in lower case.
     name: String,
     /// The name behind which the page begins.
@@ -31,7 +31,7 @@ pub(super) struct SummaryFilter {
 
 /// A page of projects, by name.
 #[derive(Debug, Serialize)]
-pub(super) struct SummaryPage {
+pub(crate) struct SummaryPage {
     items: Vec<ProjectSummary>,
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     next: Option<String>,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
+use tollgate_front::path::{self, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 /// Where the pages are.
@@ -19,9 +20,97 @@ const RESERVED: [&str; 7] = [
     "login",
     "device",
 ];
-const LOGIN: &str = "/api/v1/login";
-const ME: &str = "/api/v1/me";
 const PEOPLE: &str = "/api/v1/people";
+const OF_PERSON: &[&str] = &["/api/v1/people/"];
+
+pub(crate) const CONSOLE_PATHS: &[Path<ConsoleEndpoint>] = &[
+    Path::new(Methods::Read, &["/console/icon.svg"], &[], ConsoleEndpoint::Icon),
+    Path::new(Methods::Read, &["/console/sign-in"], &[], ConsoleEndpoint::SignIn),
+    Path::new(
+        Methods::Post,
+        &["/console/sign-in/argocd"],
+        &[],
+        ConsoleEndpoint::Password,
+    ),
+    Path::new(
+        Methods::Read,
+        &["/console/sign-in/"],
+        &[Part::Segment("issuer")],
+        ConsoleEndpoint::Begin,
+    ),
+    Path::new(
+        Methods::Read,
+        &["/console/callback/"],
+        &[Part::Segment("issuer")],
+        ConsoleEndpoint::Callback,
+    ),
+    Path::new(Methods::Post, &["/console/sign-out"], &[], ConsoleEndpoint::SignOut),
+    Path::new(Methods::Read, &["/console/signed-out"], &[], ConsoleEndpoint::SignedOut),
+    Path::new(
+        Methods::Post,
+        &["/console/back-channel-logout/"],
+        &[Part::Segment("issuer")],
+        ConsoleEndpoint::BackChannelLogout,
+    ),
+    Path::new(Methods::Read, &["/console/login"], &[], ConsoleEndpoint::Login),
+    Path::new(Methods::Post, &["/console/login"], &[], ConsoleEndpoint::AnswerLogin),
+    Path::new(Methods::Read, &["/console/device"], &[], ConsoleEndpoint::Device),
+    Path::new(Methods::Post, &["/console/device"], &[], ConsoleEndpoint::AnswerDevice),
+    Path::new(
+        Methods::ReadOrPost,
+        &[CONSOLE],
+        &[Part::Rest("page")],
+        ConsoleEndpoint::Page,
+    ),
+];
+
+pub(crate) const LOGIN_PATHS: &[Path<LoginEndpoint>] = &[
+    Path::new(Methods::Read, &["/api/v1/login"], &[], LoginEndpoint::Discover),
+    Path::new(Methods::Delete, &["/api/v1/login"], &[], LoginEndpoint::End),
+    Path::new(Methods::Post, &["/api/v1/login/device"], &[], LoginEndpoint::Device),
+    Path::new(Methods::Post, &["/api/v1/login/token"], &[], LoginEndpoint::Token),
+    Path::new(
+        Methods::Post,
+        &["/api/v1/login/kubectl-tokens"],
+        &[],
+        LoginEndpoint::KubectlToken,
+    ),
+    Path::new(Methods::Read, &["/api/v1/me"], &[], LoginEndpoint::Me),
+    Path::new(Methods::Read, &["/api/v1/people/locks"], &[], LoginEndpoint::Locks),
+    Path::new(Methods::Put, OF_PERSON, LOCK, LoginEndpoint::Lock),
+    Path::new(Methods::Delete, OF_PERSON, LOCK, LoginEndpoint::Unlock),
+];
+const LOCK: &[Part] = &[Part::Segment("person"), Part::Text("/lock")];
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ConsoleEndpoint {
+    Icon,
+    SignIn,
+    Password,
+    Begin,
+    Callback,
+    SignOut,
+    SignedOut,
+    BackChannelLogout,
+    Login,
+    AnswerLogin,
+    Device,
+    AnswerDevice,
+    Page,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoginEndpoint {
+    Discover,
+    Device,
+    Token,
+    KubectlToken,
+    End,
+    Me,
+    Locks,
+    Lock,
+    Unlock,
+}
 
 /// Longest name of a person in a path, decoded, in bytes.
 const NAME_BYTES: usize = 1_024;
@@ -86,69 +175,61 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
         return Ok(None);
     }
     check_path(path)?;
-    let reads = *method == Method::GET || *method == Method::HEAD;
-    let posts = *method == Method::POST;
-    let tail = path.strip_prefix(CONSOLE).unwrap_or_default();
-    let parts: Vec<&str> = tail.split('/').skip(1).collect();
-    Ok(match *parts.as_slice() {
-        [_] if reads && path == style_path => Some(ConsoleRoute::Style),
-        ["icon.svg"] if reads => Some(ConsoleRoute::Icon),
-        ["sign-in"] if reads => Some(ConsoleRoute::SignIn),
-        ["sign-in", "argocd"] if posts => Some(ConsoleRoute::Password),
-        ["sign-in", name] if reads => Some(ConsoleRoute::Begin(name)),
-        ["callback", name] if reads => Some(ConsoleRoute::Callback(name)),
-        ["sign-out"] if posts => Some(ConsoleRoute::SignOut),
-        ["signed-out"] if reads => Some(ConsoleRoute::SignedOut),
-        ["back-channel-logout", name] if posts => Some(ConsoleRoute::BackChannelLogout(name)),
-        ["login"] if reads => Some(ConsoleRoute::Login),
-        ["login"] if posts => Some(ConsoleRoute::AnswerLogin),
-        ["device"] if reads => Some(ConsoleRoute::Device),
-        ["device"] if posts => Some(ConsoleRoute::AnswerDevice),
-        [first, ..] if RESERVED.contains(&first) => None,
-        _ if reads || posts => Some(ConsoleRoute::Page),
-        _ => None,
-    })
+    if path == style_path {
+        let reads = *method == Method::GET || *method == Method::HEAD;
+        return Ok(reads.then_some(ConsoleRoute::Style));
+    }
+    let Some((row, captures)) = path::find(CONSOLE_PATHS, method, path) else {
+        return Ok(None);
+    };
+    let [name, ..] = captures.segments;
+    Ok(Some(match row.operation {
+        ConsoleEndpoint::Icon => ConsoleRoute::Icon,
+        ConsoleEndpoint::SignIn => ConsoleRoute::SignIn,
+        ConsoleEndpoint::Password => ConsoleRoute::Password,
+        ConsoleEndpoint::Begin => ConsoleRoute::Begin(name),
+        ConsoleEndpoint::Callback => ConsoleRoute::Callback(name),
+        ConsoleEndpoint::SignOut => ConsoleRoute::SignOut,
+        ConsoleEndpoint::SignedOut => ConsoleRoute::SignedOut,
+        ConsoleEndpoint::BackChannelLogout => ConsoleRoute::BackChannelLogout(name),
+        ConsoleEndpoint::Login => ConsoleRoute::Login,
+        ConsoleEndpoint::AnswerLogin => ConsoleRoute::AnswerLogin,
+        ConsoleEndpoint::Device => ConsoleRoute::Device,
+        ConsoleEndpoint::AnswerDevice => ConsoleRoute::AnswerDevice,
+        ConsoleEndpoint::Page => {
+            let first = captures.rest.split('/').nth(1).unwrap_or_default();
+            match RESERVED.contains(&first) {
+                true => return Ok(None),
+                false => ConsoleRoute::Page,
+            }
+        }
+    }))
 }
 
 /// Finds what a request of the API of logins asks for. `None` if it is not one.
 pub(crate) fn login<'a>(method: &Method, uri: &'a Uri) -> Result<Option<LoginRoute<'a>>, Error> {
-    let path = uri.path();
-    let reads = *method == Method::GET || *method == Method::HEAD;
-    let posts = *method == Method::POST;
-    let route = match path {
-        LOGIN if reads => Some(LoginRoute::Discover),
-        LOGIN if *method == Method::DELETE => Some(LoginRoute::End),
-        ME if reads => Some(LoginRoute::Me),
-        _ => None,
-    };
-    if route.is_some() {
-        return Ok(route);
+    if uri.path().starts_with(PEOPLE) {
+        check_path(uri.path())?;
     }
-    if let Some(tail) = path.strip_prefix(LOGIN) {
-        return Ok(match tail {
-            "/device" if posts => Some(LoginRoute::Device),
-            "/token" if posts => Some(LoginRoute::Token),
-            "/kubectl-tokens" if posts => Some(LoginRoute::KubectlToken),
-            _ => None,
-        });
-    }
-    let Some(tail) = path.strip_prefix(PEOPLE) else {
+    let Some((row, captures)) = path::find(LOGIN_PATHS, method, uri.path()) else {
         return Ok(None);
     };
-    check_path(path)?;
-    let parts: Vec<&str> = tail.split('/').collect();
-    Ok(match *parts.as_slice() {
-        ["", "locks"] if reads => Some(LoginRoute::Locks),
-        ["", name, "lock"] => {
-            let name = percent_decode_str(name).decode_utf8().map_err(|_| Error::NotUtf8)?;
-            let is_name = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
-            match *method {
-                Method::PUT if is_name => Some(LoginRoute::Lock(name)),
-                Method::DELETE if is_name => Some(LoginRoute::Unlock(name)),
-                _ => None,
-            }
-        }
-        _ => None,
+    let name = || {
+        let [name, ..] = captures.segments;
+        let name = percent_decode_str(name).decode_utf8().map_err(|_| Error::NotUtf8)?;
+        let is_name = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
+        Ok(is_name.then_some(name))
+    };
+    Ok(match row.operation {
+        LoginEndpoint::Discover => Some(LoginRoute::Discover),
+        LoginEndpoint::Device => Some(LoginRoute::Device),
+        LoginEndpoint::Token => Some(LoginRoute::Token),
+        LoginEndpoint::KubectlToken => Some(LoginRoute::KubectlToken),
+        LoginEndpoint::End => Some(LoginRoute::End),
+        LoginEndpoint::Me => Some(LoginRoute::Me),
+        LoginEndpoint::Locks => Some(LoginRoute::Locks),
+        LoginEndpoint::Lock => name()?.map(LoginRoute::Lock),
+        LoginEndpoint::Unlock => name()?.map(LoginRoute::Unlock),
     })
 }
 

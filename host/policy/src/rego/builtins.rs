@@ -419,7 +419,7 @@ fn hint(name: &str) -> &'static str {
         _ if name.starts_with("io.jwt") || name.starts_with("crypto.x509") => {
             "tokens are verified before a policy runs; use `input.principal`"
         }
-        _ => "docs/policies.md lists the functions there are",
+        _ => "docs/policy-language.md lists the functions there are",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Refuses what the engine evaluates otherwise than OPA does, by name, and says what to write instead.
 //!
-//! Security: each of these can turn a denial into an allow. docs/decisions/rego-engine.md has the cause
+//! Security: each of these can turn a denial into an allow. docs/decisions/rego-differences.md has the cause
 //! of each in the engine.
 
 use std::cell::Cell;

@@ -1,12 +1,21 @@
 use http::{Method, Uri};
 use proptest::prelude::*;
 
-use crate::clusters::route::{ClusterRoute, Error, api, forwarded};
+use crate::clusters::ClustersFront;
+use crate::clusters::route::{ClusterRoute, Error};
+use crate::front;
+
+/// The cluster and the rest of a path to its API server.
+fn forwarded(uri: &Uri) -> Result<Option<(String, String)>, Error> {
+    let found = front::find::<ClustersFront>(&Method::GET, uri)?;
+    Ok(found.and_then(|(route, _)| match route {
+        ClusterRoute::Forward(name, rest) => Some((name, rest.path().to_owned())),
+        _ => None,
+    }))
+}
 
 fn forward(path: &str) -> Result<Option<(String, String)>, Error> {
-    let uri: Uri = path.parse().unwrap();
-    let path = forwarded(&uri)?;
-    Ok(path.map(|path| (path.name.into_owned(), path.rest.to_owned())))
+    forwarded(&path.parse().unwrap())
 }
 
 #[test]
@@ -73,12 +82,13 @@ const KEY_PATH: &str = "/api/v1/tollgate/clusters/a/agents/keys/\
 fn the_api_reads_and_revokes_keys_of_agents() {
     let route_of = |method: Method, path: &'static str| {
         let uri = Uri::from_static(path);
-        match api(&method, &uri).unwrap() {
+        let found = front::find::<ClustersFront>(&method, &uri).unwrap();
+        match found.map(|(route, _)| route) {
             Some(ClusterRoute::List) => "list".to_owned(),
-            Some(ClusterRoute::Credential { name }) => format!("credential of {name}"),
-            Some(ClusterRoute::Forward(_)) => "forward".to_owned(),
-            Some(ClusterRoute::Agents { name }) => format!("agents of {name}"),
-            Some(ClusterRoute::RevokeKey { name, .. }) => format!("end of a key of {name}"),
+            Some(ClusterRoute::Credential(name)) => format!("credential of {name}"),
+            Some(ClusterRoute::Forward(..)) => "forward".to_owned(),
+            Some(ClusterRoute::Agents(name)) => format!("agents of {name}"),
+            Some(ClusterRoute::RevokeKey(name, _)) => format!("end of a key of {name}"),
             None => "nothing".to_owned(),
         }
     };
@@ -108,19 +118,19 @@ proptest! {
     fn accepted_paths_are_unambiguous(name in "[ -~]{0,12}", rest in "(/[ -~]{0,16})?") {
         let path = format!("/clusters/{name}/k8s{rest}");
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
-        if let Ok(Some(found)) = forwarded(&uri) {
-            prop_assert!(uri.path().ends_with(found.rest));
-            prop_assert!(!found.rest.split('/').any(|part| part == ".." || part == "."));
-            prop_assert!(!found.name.contains(|letter: char| letter.is_control() || letter == '\\'));
+        if let Ok(Some((name, rest))) = forwarded(&uri) {
+            prop_assert!(uri.path().ends_with(&rest));
+            prop_assert!(!rest.split('/').any(|part| part == ".." || part == "."));
+            prop_assert!(!name.contains(|letter: char| letter.is_control() || letter == '\\'));
             let all = percent_encoding::NON_ALPHANUMERIC;
-            let encoded = percent_encoding::utf8_percent_encode(&found.name, all).to_string();
-            let again: Uri = format!("/clusters/{encoded}/k8s{}", found.rest).parse().unwrap();
+            let encoded = percent_encoding::utf8_percent_encode(&name, all).to_string();
+            let again: Uri = format!("/clusters/{encoded}/k8s{rest}").parse().unwrap();
             // Names that would be encoded twice were refused before.
             let Ok(Some(second)) = forwarded(&again) else {
                 return Err(TestCaseError::fail(format!("{again} gives nothing")));
             };
-            prop_assert_eq!(&second.name, &found.name);
-            prop_assert_eq!(second.rest, found.rest);
+            prop_assert_eq!(&second.0, &name);
+            prop_assert_eq!(second.1, rest);
         }
     }
 }

@@ -286,7 +286,7 @@ impl<'a> SizeEstimator<'a> {
         }
         let Some(result_size) = builtins::result_size(&name) else {
             let message = format!("nothing tells how large the result of `{name}` can get");
-            let hint = "docs/policies.md lists the functions there are";
+            let hint = "docs/policy-language.md lists the functions there are";
             return Err(too_large(function.span(), message, hint));
         };
         result(function, result_size, &arguments)
