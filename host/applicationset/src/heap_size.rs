@@ -4,6 +4,8 @@
 //! room for eleven members. Counting only strings would let a set take many times its budget.
 //!
 //! Invariant: measuring a value does not recurse into it.
+//!
+//! Invariant: what generators and templates make is measured before it is made, YAML and JSON while they are read.
 
 use serde_json::{Map, Value};
 

@@ -2,6 +2,9 @@
 //! authorizes reading them.
 //!
 //! Security: nothing is read that the [`InputAuthorizer`] did not allow.
+//!
+//! Invariant: the authorizer is asked before a repository is opened, a cluster listed or a plugin called, also about
+//! names that another generator made. Its refusal comes before later errors.
 
 use std::collections::BTreeMap;
 use std::fmt;

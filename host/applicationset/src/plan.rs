@@ -7,6 +7,8 @@
 //! chart is secret.
 //!
 //! Security: an Application that belongs to something else is never changed.
+//!
+//! Invariant: an Application is in its set's namespace, and its project is the template's, not a patch's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

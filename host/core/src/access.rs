@@ -14,6 +14,9 @@ pub struct AccessFacts {
     pub agent: Arc<Agent>,
     /// The person; for a CI job, the user who runs it.
     pub user: User,
+    /// Groups of the person by their ID token or login, as `claimMappings` give them. `None` if they
+    /// name none, and for other credentials: groups are not known then.
+    pub issuer_groups: Option<Arc<[String]>>,
     /// The identity the cluster sees.
     pub access_as: AccessAs,
     /// The credential that was presented.

@@ -3,6 +3,8 @@
 //! Invariant: no two mints of one key run at once.
 //!
 //! Security: no secret reaches a log, and no credential reaches the disk.
+//!
+//! Invariant: a mint is a task of the cache, not of the request that asked first.
 
 pub mod backoff;
 pub mod clock;

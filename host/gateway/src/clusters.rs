@@ -216,7 +216,12 @@ impl Front for ClustersFront {
         drop(snapshot);
         let (forwarded, permit) = match (request, permit) {
             (Request::List, Permit::List(seen)) => return Ok(list(&seen)),
-            (Request::Credential, Permit::Cluster(permit)) => return hand_out(&permit, record).await,
+            (Request::Credential, Permit::Cluster(permit)) => {
+                let document = hand_out(&permit, record).await?;
+                // SECURITY: minting takes seconds, in which access may have ended.
+                guard.check()?;
+                return Ok(document);
+            }
             (Request::Agents, Permit::Cluster(permit)) => return self.show_agents(&permit).await,
             (Request::RevokeKey(key), Permit::Cluster(permit)) => {
                 return self.revoke_key(&permit, key, principal).await;

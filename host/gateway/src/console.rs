@@ -2,6 +2,8 @@
 //!
 //! Security: a page has no right of its own. Whatever it asks is a request of the person who looks at
 //! it, with their cookie. It passes every stage and has a record, like a request from outside.
+//!
+//! Security: the gateway, not the page, sets the security headers of every page.
 
 use std::fmt::Debug;
 use std::sync::Arc;

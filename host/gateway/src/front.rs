@@ -73,6 +73,14 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
         None
     }
 
+    /// Checks every path below those of the front, also one at which there is nothing.
+    ///
+    /// # Errors
+    /// [`target::Error`] for a path that two readers could read differently.
+    fn check(_path: &str) -> Result<(), target::Error> {
+        Ok(())
+    }
+
     /// Reads a path. `None` if there is nothing at it.
     ///
     /// # Errors
@@ -148,6 +156,7 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
 /// # Errors
 /// [`target::Error`] for a path that two readers could read differently.
 pub(crate) fn find<F: Front>(method: &Method, uri: &Uri) -> Result<Option<(F::Target, Answerer)>, target::Error> {
+    F::check(uri.path())?;
     let Some((row, captures)) = path::find(F::PATHS, method, uri.path()) else {
         return Ok(None);
     };
@@ -213,6 +222,8 @@ impl Lookup<'_> {
     {
         self.snapshot = None;
         let content = content.await?;
+        // The client's time is not that of the decision.
+        self.record.restart_stage();
         let now = self.current.load_full();
         if !now.authenticator.is_still_valid(self.principal) {
             return Err(NotAdmitted(EndReason::Withdrawn).into());
@@ -291,26 +302,23 @@ pub(crate) async fn serve<F: Front>(
         record,
     } = context;
     record.note(|record| record.front = F::NAME);
+    let held = gateway.persons.acquire(principal.limit_key())?;
     let caller = snapshot.policies.caller(principal);
-    let admitted = front.admit(
-        DecisionInputs {
-            now: &snapshot,
-            caller: &caller,
-        },
-        target,
-        head,
-        record,
-    );
+    let by = DecisionInputs {
+        now: &snapshot,
+        caller: &caller,
+    };
+    let admitted = front.admit(by, target, head, record);
     drop(caller);
     let admitted = admitted.inspect_err(|_| record.finish_stage(Stage::Authorize))?;
-    let held = gateway.persons.acquire(principal.limit_key())?;
     let mut lookup = Lookup {
         snapshot: Some(snapshot),
         current: &gateway.status.current,
         principal,
         record: &mut *record,
     };
-    let (question, request) = front.read(&mut lookup, admitted, body).await?;
+    let read = front.read(&mut lookup, admitted, body).await;
+    let (question, request) = read.inspect_err(|_| lookup.record.finish_stage(Stage::Authorize))?;
     let snapshot = lookup.into_snapshot();
     let caller = snapshot.policies.caller(principal);
     let permit = front.authorize(

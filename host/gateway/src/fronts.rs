@@ -43,8 +43,9 @@ macro_rules! fronts {
                 answered_by: &[Answerer],
             ) -> Result<Option<(Self, Answerer)>, target::Error> {
                 $(
-                    if answered_by.iter().any(|answerer| path::is_in(<$front>::PATHS, uri.path(), *answerer))
+                    if <$front>::PATHS.iter().any(|row| answered_by.contains(&row.answerer))
                         && let Some((target, answerer)) = front::find::<$front>(method, uri)?
+                        && answered_by.contains(&answerer)
                     {
                         return Ok(Some((Self::$variant(target), answerer)));
                     }

@@ -459,6 +459,16 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl OpenExchangeGuard {
+    /// Checks that access has not ended. For an answer that is made after something was awaited.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`], with the reason.
+    pub(crate) fn check(&self) -> Result<(), NotAdmitted> {
+        self.end_trigger
+            .end_reason()
+            .map_or(Ok(()), |reason| Err(NotAdmitted(reason)))
+    }
+
     /// The signal that ends the exchange.
     pub(crate) fn ending(&self) -> EndSignal {
         EndSignal::new(&self.end_trigger)

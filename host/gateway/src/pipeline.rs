@@ -424,7 +424,7 @@ impl Handler for Gateway {
         let decision = record.id();
         let is_beside_console = front_kind.is_beside_console(&snapshot, &head);
         let is_root = head.uri.path() == "/" && head.method == Method::GET;
-        let mut response = match front_kind.cors(&snapshot, &head) {
+        let mut response = match front_kind.cors(&snapshot, &head, head.uri.path()) {
             // People type the host name alone.
             _ if is_beside_console && is_root => {
                 let mut response = Response::new(Body::empty());
@@ -490,7 +490,7 @@ impl Handler for Gateway {
         let front_kind = FrontKind::of(&snapshot, client, arrival);
         let mut response = front_kind.refuse(&Denial::from(refusal), record);
         // A page that is allowed to call may read why a request was refused.
-        if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head)) {
+        if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head, uri.path())) {
             cors.apply(response.headers_mut());
         }
         set_decision_header(&mut response, decision);

@@ -1,4 +1,6 @@
 //! [`Policies`]: what requests are decided by.
+//!
+//! Invariant: a verdict about a caller and a target is cached with its snapshot and dropped with it.
 
 use std::sync::Arc;
 

@@ -94,8 +94,12 @@ impl Front for ProjectsFront {
         })
     }
 
-    fn target(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<ProjectRoute>, target::Error> {
-        ProjectRoute::read(endpoint, captures, uri)
+    fn check(path: &str) -> Result<(), target::Error> {
+        route::check(path)
+    }
+
+    fn target(endpoint: Endpoint, captures: &Captures<'_>, _: &Uri) -> Result<Option<ProjectRoute>, target::Error> {
+        ProjectRoute::read(endpoint, captures)
     }
 
     fn admit(

@@ -98,10 +98,7 @@ impl Fallback {
         if own.is_some_and(|console| is_for_console(uri, headers, console)) {
             return Self::NotFound;
         }
-        let sets = match &config.application_sets {
-            None => ApplicationSetsServer::Argocd,
-            Some(_) => ApplicationSetsServer::Tollgate,
-        };
+        let sets = ApplicationSetsServer::of(config);
         let Some(root_path) = &argocd.root_path else {
             return Self::Argocd(sets);
         };
@@ -118,11 +115,14 @@ impl Fallback {
     pub(crate) fn serves(self, path: &str) -> bool {
         match self {
             Self::NotFound => false,
-            Self::Argocd(sets) | Self::ArgocdBelowRoot(sets) | Self::ArgocdCalls(sets) => {
-                !fronts::leads_into_cluster(path) && is_argocd(path, sets)
-            }
+            Self::Argocd(sets) | Self::ArgocdBelowRoot(sets) | Self::ArgocdCalls(sets) => is_at_argocd(path, sets),
         }
     }
+}
+
+/// Whether argocd-server, which has no root path, serves a path.
+fn is_at_argocd(path: &str, sets: ApplicationSetsServer) -> bool {
+    !fronts::leads_into_cluster(path) && is_argocd(path, sets)
 }
 
 impl Route<'_> {
@@ -245,7 +245,8 @@ pub struct RouteLine {
     pub open: bool,
 }
 
-/// All routes in the order in which a request is compared with them. The first that matches serves it.
+/// All routes in the order in which a request is compared with them. The first that matches serves it. Paths that
+/// argocd-server serves are left out.
 pub fn routes(config: &Config) -> Vec<RouteLine> {
     let has_console = config.authentication.console.is_some();
     let has_agents = config.kubernetes.is_some();
@@ -296,6 +297,12 @@ pub fn routes(config: &Config) -> Vec<RouteLine> {
     all.extend(of("platform", path::lines(AUTHORIZE, |()| has_agents)));
     all.extend(of("none", path::lines(ASSERTION_KEYS, always)));
     all.extend(of("operations", path::lines(crate::operations::route::PATHS, |_| true)));
+    if let Some(argocd) = &config.argocd
+        && argocd.root_path.is_none()
+    {
+        let sets = ApplicationSetsServer::of(config);
+        all.retain(|line| line.front == "control-plane" || !is_at_argocd(&line.path, sets));
+    }
     let rest = ("*", "everything else", Answerer::Backend);
     all.push(words("argocd", rest, config.argocd.is_some()));
     all
@@ -318,5 +325,54 @@ fn words(front: &'static str, (methods, path, answerer): (&str, &str, Answerer),
         path: path.to_owned(),
         answered_by: answerer.to_string(),
         open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method, Uri};
+
+    use super::{ApplicationSetsServer, Fallback, Route, is_at_argocd, route};
+    use crate::fronts;
+    use tollgate_config::raw;
+
+    /// A path for which a line stands.
+    fn sample(line: &str) -> Uri {
+        let (mut path, mut rest) = (String::new(), line);
+        while let Some((text, tail)) = rest.split_once('{') {
+            let (name, tail) = tail.split_once('}').unwrap();
+            path.push_str(text);
+            path.push_str(if name.ends_with("...") {
+                "/version"
+            } else {
+                "extensions"
+            });
+            rest = tail;
+        }
+        format!("{path}{rest}").parse().unwrap()
+    }
+
+    /// What is printed is what is served, by Tollgate or by argocd-server.
+    #[test]
+    fn every_line_of_the_table_has_a_route() {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::HOST, HeaderValue::from_static("gateway.example"));
+        let settings = "state: {directory: s}\npolicies: {directory: p}";
+        let config = raw::parse(settings, "t.yaml", std::path::Path::new("/")).value.unwrap();
+        for (front, lines) in fronts::paths(&config) {
+            for line in lines {
+                let uri = sample(&line.path);
+                let method = match &*line.methods {
+                    "*" | "GET,HEAD" => Method::GET,
+                    other => other.parse().unwrap(),
+                };
+                let found = route(&method, &uri, &headers, Fallback::NotFound);
+                assert!(!matches!(found, Ok(Route::Unknown)), "{front} {method} {uri}");
+                let sets = ApplicationSetsServer::Argocd;
+                let found = route(&method, &uri, &headers, Fallback::Argocd(sets));
+                let is_argocd = matches!(found, Ok(Route::Argocd(_)));
+                assert_eq!(is_argocd, is_at_argocd(uri.path(), sets), "{front} {method} {uri}");
+            }
+        }
     }
 }

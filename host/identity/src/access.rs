@@ -192,7 +192,7 @@ impl AccessGrant {
         if *facts.agent != **self.agent() || facts.user != *self.user() {
             return None;
         }
-        if facts.access_as == self.facts.access_as {
+        if facts.access_as == self.facts.access_as && facts.issuer_groups == self.facts.issuer_groups {
             return Some(Arc::clone(self));
         }
         Some(Arc::new(Self {
@@ -213,6 +213,7 @@ impl AccessGrant {
             facts: AccessFacts {
                 agent: Arc::new(agent),
                 user,
+                issuer_groups: None,
                 access_as,
                 session,
             },

@@ -5,6 +5,8 @@
 //!
 //! Security: while Redis does not answer for longer than the grace period, tokens that may be on
 //! the list are refused and what they opened ends, unless the settings say otherwise.
+//!
+//! Invariant: the list is complete up to the last answer of Redis, or it counts as unavailable.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -622,6 +622,11 @@ impl OpenRecord {
         });
     }
 
+    /// Starts the time of the present stage again, after something was awaited that is not the gateway's work.
+    pub fn restart_stage(&mut self) {
+        self.stage_started = Instant::now();
+    }
+
     /// Ends the time of a stage and starts that of the next one.
     pub fn finish_stage(&mut self, stage: Stage) {
         let now = Instant::now();

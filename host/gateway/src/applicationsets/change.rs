@@ -1,6 +1,8 @@
 //! Creates, changes and deletes ApplicationSets, and previews what that would do.
 //!
 //! Security: only approved plans are written, and a preview writes nothing.
+//!
+//! Invariant: a separate task carries out a plan and holds the record. Neither ends with the client.
 
 use std::sync::Arc;
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
 
+use tollgate_config::Config;
 use tollgate_front::grpc::Transport;
 use tollgate_identity::access::endpoint;
 use tollgate_proxy::forward::ArgocdProtocol;
@@ -64,6 +65,15 @@ const PUBLIC_METHOD: &str = "/cluster.SettingsService/Get";
 pub(crate) enum ApplicationSetsServer {
     Tollgate,
     Argocd,
+}
+
+impl ApplicationSetsServer {
+    pub(crate) fn of(config: &Config) -> Self {
+        match &config.application_sets {
+            None => Self::Argocd,
+            Some(_) => Self::Tollgate,
+        }
+    }
 }
 
 /// A request for argocd-server.

@@ -3,6 +3,9 @@
 //!
 //! Security: the application belongs to the project that the caller names, or the project is the
 //! application's. Only the attributes of the request become input.
+//!
+//! An Application that is missing, or that its project does not accept, is answered as one that the caller
+//! may not see.
 
 use std::sync::Arc;
 

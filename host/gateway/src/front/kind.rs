@@ -117,9 +117,16 @@ impl FrontKind {
     }
 
     /// What pages of other origins may do, on the fronts that they may call.
-    pub(crate) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
+    ///
+    /// - `path`: without the root path of argocd-server.
+    pub(crate) fn cors(
+        self,
+        snapshot: &Snapshot,
+        head: &request::Parts,
+        path: &str,
+    ) -> Option<Result<Cors, origin::Forbidden>> {
         let settings = snapshot.policies.config.kubernetes.as_ref()?;
-        if platform::route::allows_cors(head.uri.path()) && head.headers.contains_key(ORIGIN) {
+        if platform::route::allows_cors(path) && head.headers.contains_key(ORIGIN) {
             // As everywhere in the API, a request from an origin that is not allowed gets no CORS
             // fields and is otherwise treated as usual.
             return origin::check(head, &settings.allowed_origins).ok().map(Ok);

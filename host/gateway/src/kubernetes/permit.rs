@@ -228,14 +228,14 @@ fn keep_input(
 impl CachedIdentity {
     /// Memory it holds, approximately, in KiB.
     fn size_kib(&self) -> u32 {
+        let size = |groups: &[String]| groups.iter().map(String::len).sum::<usize>() + 64 * groups.len();
+        let known = self.access.facts().issuer_groups.as_deref().map_or(0, size);
         let texts = match self.outcome.as_ref().map(|(impersonation, _)| &**impersonation) {
-            Ok(Impersonation::As(identity)) => {
-                identity.groups.iter().map(String::len).sum::<usize>() + 64 * identity.groups.len()
-            }
+            Ok(Impersonation::As(identity)) => size(&identity.groups),
             Ok(Impersonation::Nobody) | Err(_) => 0,
         };
         // The identity, its copy for the policy, and the memberships it comes from.
-        u32::try_from(4 + 4 * texts / 1024).unwrap_or(u32::MAX)
+        u32::try_from(4 + 4 * (texts + known) / 1024).unwrap_or(u32::MAX)
     }
 }
 

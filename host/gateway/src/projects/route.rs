@@ -3,8 +3,6 @@
 //! Security: names are decoded once, and an encoding that two readers could read differently gets
 //! 400.
 
-use http::Uri;
-
 use tollgate_front::path::{Captures, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
@@ -34,6 +32,14 @@ pub(crate) enum Endpoint {
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
+/// Checks a path below those of projects.
+pub(super) fn check(path: &str) -> Result<(), Error> {
+    match OF_PROJECT.iter().any(|prefix| path.starts_with(prefix)) {
+        true => check_path(path),
+        false => Ok(()),
+    }
+}
+
 /// What is asked, of the project with this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProjectRoute {
@@ -48,7 +54,7 @@ pub(crate) enum ProjectRoute {
 
 impl ProjectRoute {
     /// `None` if the path names no project.
-    pub(super) fn read(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<Self>, Error> {
+    pub(super) fn read(endpoint: Endpoint, captures: &Captures<'_>) -> Result<Option<Self>, Error> {
         let route = match endpoint {
             Endpoint::List => return Ok(Some(Self::List)),
             Endpoint::Get => Self::Get,
@@ -56,7 +62,6 @@ impl ProjectRoute {
             Endpoint::Preview => Self::Preview,
             Endpoint::PreviewSent => Self::PreviewSent,
         };
-        check_path(uri.path())?;
         let [name, ..] = captures.segments;
         let name = percent_encoding::percent_decode_str(name);
         let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
@@ -103,5 +108,7 @@ mod tests {
         }
         assert_eq!(of(&Method::GET, "/api/v1/projects/.."), Err(Error::DotSegment));
         assert_eq!(of(&Method::GET, "/api/v1/projects/a%252e"), Err(Error::DoubleEncoding));
+        // Also where there is nothing.
+        assert_eq!(of(&Method::DELETE, "/api/v1/projects/a//b"), Err(Error::EmptySegment));
     }
 }

@@ -175,9 +175,9 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
         return Ok(None);
     }
     check_path(path)?;
-    if path == style_path {
-        let reads = *method == Method::GET || *method == Method::HEAD;
-        return Ok(reads.then_some(ConsoleRoute::Style));
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    if reads && path == style_path {
+        return Ok(Some(ConsoleRoute::Style));
     }
     let Some((row, captures)) = path::find(CONSOLE_PATHS, method, path) else {
         return Ok(None);

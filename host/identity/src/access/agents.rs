@@ -357,6 +357,12 @@ impl Agents {
         Ok(AccessFacts {
             agent: Arc::clone(&entry.agent),
             user,
+            // SECURITY: no group may mean that the token or the mapping names none, so it counts as not known. A rule
+            // that refuses a group can then refuse whoever may be in it.
+            issuer_groups: vouched
+                .map(|(_, identity)| identity.groups.as_slice())
+                .filter(|groups| !groups.is_empty())
+                .map(Into::into),
             access_as,
             session,
         })

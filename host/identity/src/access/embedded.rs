@@ -5,6 +5,8 @@
 //! wrong CSRF token are refused.
 //!
 //! Security: a caller learns nothing of an agent before their credential is verified.
+//!
+//! Security: a token belongs to its agent and its person by name and cluster, not by their numbers alone.
 
 use std::sync::Arc;
 use std::time::Duration;

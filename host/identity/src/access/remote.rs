@@ -152,6 +152,7 @@ impl RemotePlatform {
             facts: AccessFacts {
                 agent: with_reported_project(agent, answer.config_project),
                 user: answer.user,
+                issuer_groups: None,
                 access_as: answer.access_as,
                 session,
             },

@@ -2,6 +2,9 @@
 //! ([`Error::CrossSite`]).
 //!
 //! Bearer callers are not checked.
+//!
+//! Security: a caller with a cookie needs the gateway's own origin for everything but plain reads. What a
+//! request does decides, not its method alone.
 
 use http::header::{HOST, ORIGIN, UPGRADE};
 use http::request::Parts;

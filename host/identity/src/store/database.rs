@@ -3,6 +3,8 @@
 //! Invariant: a commit is on disk when it is acknowledged.
 //!
 //! Security: no error contains a URL, a user or a value.
+//!
+//! Invariant: no read and no change waits longer than 10 s, its time in the queue included. Only migrations do.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -11,6 +11,8 @@
 //! credential that the provider mints.
 //!
 //! Security: no finding contains a value of the Secret.
+//!
+//! Security: a Secret with `proxyUrl` gives the gateway no credential; that is in a Secret of another namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

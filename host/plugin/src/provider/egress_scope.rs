@@ -1,6 +1,8 @@
 //! Decides which hosts a secret may be sent to, from the manifest and the cluster's configuration.
 //!
 //! Security: combining secrets never widens the set of allowed hosts.
+//!
+//! Invariant: a secret that is revoked keeps its hosts until `revoke` has been called.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 //! captured strings.
 //!
 //! Security: from a successful response, the guest reads only the strings that the manifest names.
+//!
+//! Security: a guest cannot read back what it composed around a secret.
 
 use zeroize::{Zeroize as _, Zeroizing};
 

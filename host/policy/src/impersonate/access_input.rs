@@ -13,7 +13,7 @@ use tollgate_core::user::{AccessAs, CiJob};
 pub struct AccessInput {
     /// `id`, `name`, `config_project`, `cluster`.
     pub agent: Json,
-    /// `id`, `username`.
+    /// `id`, `username`, and `groups` if they are known.
     pub user: Json,
     /// `type`, `as`, `projects`, `groups`.
     pub access: Json,
@@ -27,9 +27,14 @@ impl AccessInput {
         let AccessFacts {
             agent,
             user,
+            issuer_groups,
             access_as,
             session,
         } = access;
+        let mut person = json!({"id": user.id, "username": user.username});
+        if let (Some(groups), Some(fields)) = (issuer_groups, person.as_object_mut()) {
+            fields.insert("groups".to_owned(), json!(**groups));
+        }
         let none = || json!([]);
         let (projects, groups, job) = match access_as {
             AccessAs::User { projects, groups } => (json!(projects), json!(groups), Json::Null),
@@ -43,7 +48,7 @@ impl AccessInput {
                 "config_project": agent.config_project,
                 "cluster": agent.cluster,
             }),
-            user: json!({"id": user.id, "username": user.username}),
+            user: person,
             access: json!({
                 "type": session.access_type().as_ref(),
                 "as": access_as.as_ref(),
@@ -107,4 +112,54 @@ fn job_json(job: &CiJob) -> Json {
         fields.insert("environment".to_owned(), json!({"slug": slug, "tier": tier}));
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::AccessInput;
+    use crate::impersonate::Impersonation;
+    use crate::rego::{Front, KubernetesFacts, KubernetesInput};
+    use tollgate_core::access::AccessFacts;
+    use tollgate_core::agent::{Agent, AgentId};
+    use tollgate_core::attributes::Attributes;
+    use tollgate_core::session::{AccessType, SessionId};
+    use tollgate_core::user::{AccessAs, User};
+
+    #[test]
+    fn groups_that_are_not_known_are_absent() {
+        let schema = jsonschema::validator_for(Front::Kubernetes.input_schema()).unwrap();
+        for groups in [None, Some(vec!["oidc:contractors".to_owned()])] {
+            let facts = AccessFacts {
+                agent: Arc::new(Agent {
+                    id: AgentId::parse("7").unwrap(),
+                    name: "production".to_owned(),
+                    config_project: 1,
+                    cluster: "in-cluster".to_owned(),
+                }),
+                user: User {
+                    id: 102,
+                    username: "bob".to_owned(),
+                },
+                issuer_groups: groups.clone().map(Into::into),
+                access_as: AccessAs::Agent,
+                session: SessionId::new(AccessType::Login, "1"),
+            };
+            let facts = KubernetesFacts::new(AccessInput::from_facts(&facts), &Impersonation::Nobody);
+            let input = KubernetesInput {
+                facts: &facts,
+                attributes: &Attributes::read(&http::Method::GET, "/version", None, None),
+                time: None,
+            };
+            let input = serde_json::to_value(input.to_value()).unwrap();
+            assert_eq!(
+                input.pointer("/user/groups"),
+                groups.map(|groups| json!(groups)).as_ref()
+            );
+            assert!(schema.is_valid(&input), "{input}");
+        }
+    }
 }

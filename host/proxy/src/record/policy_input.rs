@@ -6,6 +6,8 @@
 //!
 //! Security: an input contains no header field, token or body, because policies are given none. What else
 //! may be secret is left out, and named in [`PolicyInput::left_out`].
+//!
+//! Invariant: the inputs of at most 1,000 decisions and 32 MiB are kept.
 
 use std::collections::VecDeque;
 use std::fmt;

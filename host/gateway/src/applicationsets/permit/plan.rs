@@ -184,6 +184,7 @@ impl SetAuthorizer<'_> {
             name: &change_check.change.name.name,
             project: change_check.project().unwrap_or_else(|| change_check.old_project()),
             action: change_check.action(permit.operation).into(),
+            labels: change_check.labels(),
             object: context.fact(wrong.as_ref()),
             ownership: context.fact(owned.as_ref()),
             placement: verdict.as_ref().map(|verdict| verdict.placement.clone()),

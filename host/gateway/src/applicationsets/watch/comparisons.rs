@@ -3,6 +3,8 @@
 //! Invariant: comparisons run off the threads that serve, at most [`MAX_CONCURRENT`] at a time,
 //! and at most one at a time for each person. A person therefore waits for one comparison of each
 //! other person, not of each watch.
+//!
+//! Invariant: nothing is compared unless the list of sets, or what decides who sees them, has changed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

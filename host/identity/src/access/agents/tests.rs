@@ -10,7 +10,7 @@ use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_core::user::{AccessAs, Membership, Role, User};
+use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
 use tollgate_objects::people::PersonState;
 
 fn build(user_access: &str) -> Arc<Agents> {
@@ -179,6 +179,30 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
         grant_access(&agents, 6, "bob"),
         Err(AccessDenyReason::NotShared(_))
     ));
+}
+
+#[test]
+fn groups_are_those_of_an_issuer_or_not_known() {
+    let agents = build(&shared_as("user"));
+    let identity = Identity {
+        groups: vec!["oidc:contractors".to_owned()],
+        ..mapped("oidc:bob")
+    };
+    let groups = |vouched| {
+        let subject = CredentialSubject {
+            person: agents.people().person_by_username("bob"),
+            mapped: None,
+            vouched,
+        };
+        let facts = agents.grant(id(9999), subject, session()).unwrap();
+        facts.issuer_groups.map(|groups| groups.to_vec())
+    };
+    let issuer = "https://idp.example.org";
+    assert_eq!(groups(Some((issuer, &identity))), Some(identity.groups.clone()));
+    // A token that names no group says nothing: its issuer may have left them out.
+    let without = mapped("oidc:bob");
+    assert_eq!(groups(Some((issuer, &without))), None);
+    assert_eq!(groups(None), None);
 }
 
 #[test]

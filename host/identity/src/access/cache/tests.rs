@@ -37,6 +37,7 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
                 id: 102,
                 username: "bob".to_owned(),
             },
+            issuer_groups: None,
             access_as: AccessAs::Agent,
             session: SessionId::new(AccessType::PersonalAccessToken, session),
         },

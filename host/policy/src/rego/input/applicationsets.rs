@@ -128,6 +128,8 @@ pub struct ApplicationChange<'a> {
     pub project: &'a str,
     /// `create`, `update`, `delete` or `keep`.
     pub action: &'static str,
+    /// `metadata.labels`, afterwards; for a deleted one, those it had.
+    pub labels: Vec<(&'a str, &'a str)>,
     /// Whether the object is one that may be written.
     pub object: CheckedFact,
     /// Whether the object is new or belongs to the set.
@@ -231,11 +233,14 @@ fn check(check: &RbacCheck<'_>) -> Value {
 }
 
 fn application(change: &ApplicationChange<'_>, input: &mut Object) {
+    let labels = change.labels.iter();
+    let labels = labels.map(|(key, value)| (Value::from(*key), Value::from(*value)));
     let about = object([
         ("namespace", change.namespace.into()),
         ("name", change.name.into()),
         ("project", change.project.into()),
         ("action", change.action.into()),
+        ("labels", labels.collect::<Object>().into_value()),
     ]);
     let parts = [
         ("application", about),

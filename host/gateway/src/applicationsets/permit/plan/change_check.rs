@@ -42,6 +42,8 @@ pub(super) struct PermissionCheck {
 pub(super) struct ChangeCheck<'a> {
     pub(super) change: &'a PlannedChange,
     pub(super) side: Side,
+    /// The object afterwards.
+    target: Option<&'a Value>,
     /// The Application afterwards, or what is wrong with it.
     pub(super) application: Option<Result<ApplicationFields<'a>, String>>,
     old: Option<String>,
@@ -92,6 +94,7 @@ impl SetAuthorizer<'_> {
         ChangeCheck {
             change,
             side,
+            target,
             application,
             old,
             new,
@@ -123,6 +126,16 @@ impl ChangeCheck<'_> {
             Some(Ok(application)) => Some(application.project),
             Some(Err(_)) | None => None,
         }
+    }
+
+    /// The labels afterwards; of an Application that is deleted, those that it has.
+    pub(super) fn labels(&self) -> Vec<(&str, &str)> {
+        let object = self.target.or(self.change.before.as_ref());
+        let labels = object.and_then(|object| object.pointer("/metadata/labels")?.as_object());
+        let pairs = labels.into_iter().flatten();
+        pairs
+            .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+            .collect()
     }
 
     /// The Application afterwards.

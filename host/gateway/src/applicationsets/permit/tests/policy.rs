@@ -128,6 +128,7 @@ fn the_input_matches_the_schema() {
         name: "a",
         project: "dev",
         action: "create",
+        labels: vec![("team", "web")],
         object: fact(None),
         ownership: fact(None),
         placement: Some(PlacementChecks {
@@ -193,6 +194,10 @@ fn the_input_matches_the_schema() {
             let json = serde_json::to_value(input.to_value()).unwrap();
             let wrong: Vec<String> = schema.iter_errors(&json).map(|error| error.to_string()).collect();
             assert!(wrong.is_empty(), "{wrong:?}: {json}");
+            let labels = json.pointer("/application/labels");
+            let is_application = matches!(subject, ApplicationSetStage::Application(_));
+            let expected = serde_json::json!({"team": "web"});
+            assert_eq!(labels, is_application.then_some(&expected), "{json}");
             let decided = fixture.policy.decide(input.to_value()).unwrap();
             assert_eq!(decided.allow, passes && refused.is_none(), "{json}: {decided:?}");
         }
