@@ -137,7 +137,10 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Whether everything that [`Front::authorize`] reads is the same in both snapshots, so that it need not be asked
     /// again.
-    fn inputs_unchanged(change: &Change<'_>) -> bool;
+    // SECURITY: what is forgotten here is not withdrawn, so a front that says nothing is always asked.
+    fn inputs_unchanged(_change: &Change<'_>) -> bool {
+        false
+    }
 
     /// Carries out what is permitted.
     ///
@@ -241,7 +244,8 @@ pub(crate) struct Permitted<'a> {
     pub(crate) record: &'a mut OpenRecord,
     /// The snapshot that decided. Dropped before anything is awaited that may take long: it is megabytes.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Ends the exchange when access ends. Held until the content of the response has ended.
+    /// The registration of the exchange, held until the content of the response has ended.
+    // SECURITY: it only says that access ended. What stays open must end on its `ending`.
     pub(crate) guard: OpenExchangeGuard,
     /// The person's share of the requests at once. Held as long.
     pub(crate) held: LimitPermit,

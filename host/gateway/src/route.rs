@@ -342,11 +342,11 @@ mod tests {
         while let Some((text, tail)) = rest.split_once('{') {
             let (name, tail) = tail.split_once('}').unwrap();
             path.push_str(text);
-            path.push_str(if name.ends_with("...") {
-                "/version"
-            } else {
-                "extensions"
-            });
+            match name {
+                "key" => path.push_str(&"00ff".repeat(16)),
+                rest if rest.ends_with("...") => path.push_str("/version"),
+                _ => path.push('a'),
+            }
             rest = tail;
         }
         format!("{path}{rest}").parse().unwrap()
