@@ -128,8 +128,8 @@ pub(crate) fn visible(policies: &Policies, clusters: &Clusters, caller: &Caller)
     let texts = objects.iter().map(String::as_str);
     let verdicts = policies.rbac.decide_each(&caller.roles, "clusters", "get", texts);
     let seen = all.into_iter().zip(verdicts);
-    seen.filter_map(|(access, verdict)| verdict.is_allowed().then(|| Arc::clone(access)))
-        .collect()
+    let seen = seen.filter(|(_, verdict)| verdict.is_allowed());
+    seen.map(|(access, _)| Arc::clone(access)).collect()
 }
 
 fn judge(
