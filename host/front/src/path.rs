@@ -77,6 +77,11 @@ pub enum Answerer {
     Cluster,
 }
 
+impl Answerer {
+    /// Every one.
+    pub const ALL: &'static [Self] = &[Self::Gateway, Self::Backend, Self::Cluster];
+}
+
 impl fmt::Display for Answerer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
@@ -196,20 +201,22 @@ impl<O: Copy> Path<O> {
     }
 }
 
-/// Finds the first row of `table` for a request. `None` if the front has no such path.
+/// Finds the first row of `table` for a request, among those that one of `answered_by` answers. `None` if there is none.
 pub fn find<'a, O: Copy>(
     table: &'static [Path<O>],
     method: &Method,
     path: &'a str,
+    answered_by: &[Answerer],
 ) -> Option<(&'static Path<O>, Captures<'a>)> {
-    let mut rows = table.iter().filter(|row| row.methods.include(method));
+    let rows = table.iter().filter(|row| answered_by.contains(&row.answerer));
+    let mut rows = rows.filter(|row| row.methods.include(method));
     rows.find_map(|row| Some((row, row.matches(path)?)))
 }
 
-/// Whether a front has a path that is answered there, with any method.
+/// Whether a front has a path that one of `answered_by` answers, with any method.
 #[must_use]
-pub fn is_in<O: Copy>(table: &'static [Path<O>], path: &str, answerer: Answerer) -> bool {
-    let mut rows = table.iter().filter(|row| row.answerer == answerer);
+pub fn is_in<O: Copy>(table: &'static [Path<O>], path: &str, answered_by: &[Answerer]) -> bool {
+    let mut rows = table.iter().filter(|row| answered_by.contains(&row.answerer));
     rows.any(|row| row.matches(path).is_some())
 }
 
@@ -262,7 +269,7 @@ mod tests {
     ];
 
     fn of(method: &Method, path: &str) -> Option<(u8, [String; 2])> {
-        let (row, Captures { segments, rest }) = find(TABLE, method, path)?;
+        let (row, Captures { segments, rest }) = find(TABLE, method, path, Answerer::ALL)?;
         Some((row.operation, [segments[0].to_owned(), rest.to_owned()]))
     }
 
@@ -285,7 +292,7 @@ mod tests {
         ] {
             assert_eq!(of(&method, path), expected, "{method} {path}");
         }
-        assert!(is_in(TABLE, "/a/x", Answerer::Gateway) && !is_in(TABLE, "/a/x", Answerer::Cluster));
+        assert!(is_in(TABLE, "/a/x", Answerer::ALL) && !is_in(TABLE, "/a/x", &[Answerer::Cluster]));
     }
 
     #[test]

@@ -11,9 +11,7 @@ use http::{Method, Response, StatusCode, Uri, request};
 use jiff::Timestamp;
 
 use crate::applications::permit::restriction::{self, BodyName, RequestObject, RestrictionsCache, name_in_body};
-use crate::applications::permit::{
-    ApplicationAccess, ApplicationPermit, access_application, authorize_application, require_access,
-};
+use crate::applications::permit::{ApplicationAccess, ApplicationPermit, access_application, authorize_application};
 use crate::applications::route::ApplicationPath;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
@@ -176,7 +174,8 @@ impl Front for ApplicationsFrontState {
                 ..KubernetesNote::default()
             }));
         });
-        let access = access_application(&now.policies, caller, (&path.name, &attributes), record)?;
+        let request = (&path.name, &attributes);
+        let access = access_application(&now.policies, caller, request, record.at(), Some(record))?;
         Ok(ApplicationHead {
             path,
             attributes,
@@ -213,7 +212,8 @@ impl Front for ApplicationsFrontState {
             };
             now = lookup.now();
             let caller = lookup.caller(&now);
-            access = access_application(&now.policies, &caller, (&path.name, &attributes), lookup.record)?;
+            let (request, at) = ((&path.name, &attributes), lookup.record.at());
+            access = access_application(&now.policies, &caller, request, at, Some(&mut *lookup.record))?;
             cluster = find_cluster(&now, &access)?;
             kind = self.find_kind(&access, &cluster).await?;
         }
@@ -242,7 +242,7 @@ impl Front for ApplicationsFrontState {
         record: Option<&mut OpenRecord>,
     ) -> Result<Permit, Denial> {
         let request = (&question.name, &question.attributes);
-        let access = require_access(&now.policies, caller, request, question.at)?;
+        let access = access_application(&now.policies, caller, request, question.at, None)?;
         let cluster = find_cluster(now, &access)?;
         let object = (question.kind.as_ref(), question.body_name.as_ref());
         let project_lists = self.check_lists(now, &access, object);

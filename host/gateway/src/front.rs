@@ -154,13 +154,20 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
     ) -> Result<Response<Body>, Denial>;
 }
 
-/// Finds what a request asks of a front. `None` if the front has no such path.
+/// Finds what a request asks of a front, among the paths that one of `answered_by` answers. `None` if the front has no
+/// such path.
 ///
 /// # Errors
 /// [`target::Error`] for a path that two readers could read differently.
-pub(crate) fn find<F: Front>(method: &Method, uri: &Uri) -> Result<Option<(F::Target, Answerer)>, target::Error> {
-    F::check(uri.path())?;
-    let Some((row, captures)) = path::find(F::PATHS, method, uri.path()) else {
+pub(crate) fn find<F: Front>(
+    method: &Method,
+    uri: &Uri,
+    answered_by: &[Answerer],
+) -> Result<Option<(F::Target, Answerer)>, target::Error> {
+    if F::PATHS.iter().any(|row| answered_by.contains(&row.answerer)) {
+        F::check(uri.path())?;
+    }
+    let Some((row, captures)) = path::find(F::PATHS, method, uri.path(), answered_by) else {
         return Ok(None);
     };
     let target = F::target(row.operation, &captures, uri)?;

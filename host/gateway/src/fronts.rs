@@ -43,10 +43,7 @@ macro_rules! fronts {
                 answered_by: &[Answerer],
             ) -> Result<Option<(Self, Answerer)>, target::Error> {
                 $(
-                    if <$front>::PATHS.iter().any(|row| answered_by.contains(&row.answerer))
-                        && let Some((target, answerer)) = front::find::<$front>(method, uri)?
-                        && answered_by.contains(&answerer)
-                    {
+                    if let Some((target, answerer)) = front::find::<$front>(method, uri, answered_by)? {
                         return Ok(Some((Self::$variant(target), answerer)));
                     }
                 )+
@@ -87,15 +84,16 @@ macro_rules! fronts {
 
         /// Whether a path leads into a cluster, even if it is malformed.
         pub(crate) fn leads_into_cluster(path: &str) -> bool {
-            $(path::is_in(<$front>::PATHS, path, Answerer::Cluster))||+
+            $(path::is_in(<$front>::PATHS, path, &[Answerer::Cluster]))||+
         }
 
         /// The format of the errors below a path, where its front has one that differs from the API's.
         pub(crate) fn error_format(path: &str, now: &Snapshot) -> Option<ErrorFormat> {
-            let all = [Answerer::Gateway, Answerer::Backend, Answerer::Cluster];
             $(
-                if all.into_iter().any(|answerer| path::is_in(<$front>::PATHS, path, answerer)) {
-                    return <$front>::error_format(now);
+                if let Some(format) = <$front>::error_format(now)
+                    && path::is_in(<$front>::PATHS, path, Answerer::ALL)
+                {
+                    return Some(format);
                 }
             )+
             None

@@ -202,7 +202,7 @@ pub(crate) fn route<'a>(
     if let Some(transport) = Transport::of(method, uri.path(), headers) {
         return Ok(Route::Grpc(transport));
     }
-    if path::find(AGENTS, method, uri.path()).is_some() {
+    if path::find(AGENTS, method, uri.path(), Answerer::ALL).is_some() {
         return Ok(Route::Agent);
     }
     if let Some((target, answerer)) = FrontTarget::find(method, uri, &[Answerer::Gateway, Answerer::Backend])? {
@@ -220,10 +220,10 @@ pub(crate) fn route<'a>(
     if let Some(route) = crate::applicationsets::route::application_set(method, uri)? {
         return Ok(Route::ApplicationSet(route));
     }
-    if path::find(AUTHORIZE, method, uri.path()).is_some() {
+    if path::find(AUTHORIZE, method, uri.path(), Answerer::ALL).is_some() {
         return Ok(Route::AuthorizeProxyUser);
     }
-    if path::find(ASSERTION_KEYS, method, uri.path()).is_some() {
+    if path::find(ASSERTION_KEYS, method, uri.path(), Answerer::ALL).is_some() {
         return Ok(Route::AssertionKeys);
     }
     Ok(operations(method, uri).map_or(Route::Unknown, Route::Operations))
@@ -332,7 +332,7 @@ fn words(front: &'static str, (methods, path, answerer): (&str, &str, Answerer),
 mod tests {
     use http::{HeaderMap, HeaderValue, Method, Uri};
 
-    use super::{ApplicationSetsServer, Fallback, Route, is_at_argocd, route};
+    use super::{ApplicationSetsServer, Error, Fallback, Route, is_at_argocd, route};
     use crate::fronts;
     use tollgate_config::raw;
 
@@ -350,6 +350,20 @@ mod tests {
             rest = tail;
         }
         format!("{path}{rest}").parse().unwrap()
+    }
+
+    /// A path of the API that argocd-server serves is its own, however Tollgate would read it.
+    #[test]
+    fn a_name_that_only_tollgate_refuses_goes_to_argocd_server() {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::HOST, HeaderValue::from_static("gateway.example"));
+        let uri: Uri = format!("/api/v1/clusters/{}/credential", "a".repeat(2_000))
+            .parse()
+            .unwrap();
+        let of = |fallback| route(&Method::GET, &uri, &headers, fallback);
+        let found = of(Fallback::Argocd(ApplicationSetsServer::Tollgate));
+        assert!(matches!(found, Ok(Route::Argocd(_))), "{found:?}");
+        assert_eq!(of(Fallback::NotFound), Err(Error::ClusterName));
     }
 
     /// What is printed is what is served, by Tollgate or by argocd-server.

@@ -142,7 +142,9 @@ pub struct ApplicationPermit {
 }
 
 /// Decides by RBAC whether `caller` may make the request to the cluster of the Application, and
-/// determines the identity that acts there. Permissions that were looked up go into `record`.
+/// determines the identity that acts there. Permissions that were looked up go into `record`, if there is one.
+///
+/// - `at`: when the request came. Sync windows may close while it is open.
 ///
 /// What follows from caller and Application alone is computed once and cached with the snapshot. A
 /// request takes less than a microsecond.
@@ -150,34 +152,21 @@ pub(crate) fn access_application(
     policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
-    record: &mut OpenRecord,
+    at: Option<Timestamp>,
+    mut record: Option<&mut OpenRecord>,
 ) -> Result<ApplicationAccess, Error> {
     let Some(front) = &policies.applications else {
         return Err(not_visible(caller, request.1));
     };
     let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
-    if let Some(evaluation) = &evaluation {
+    if let (Some(evaluation), Some(record)) = (&evaluation, record.as_deref_mut()) {
         record.note(|record| record.checks = evaluation.checks(request.1));
     }
-    let access = check_access(evaluation, caller, request.1, record.at())?;
-    record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+    let access = check_access(evaluation, caller, request.1, at)?;
+    if let Some(record) = record {
+        record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+    }
     Ok(access)
-}
-
-/// The same without a record.
-///
-/// - `at`: when the request came. Sync windows may close while it is open.
-pub(crate) fn require_access(
-    policies: &Policies,
-    caller: &Arc<Caller>,
-    request: (&ObjectName, &Arc<Attributes>),
-    at: Option<Timestamp>,
-) -> Result<ApplicationAccess, Error> {
-    let Some(front) = &policies.applications else {
-        return Err(not_visible(caller, request.1));
-    };
-    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
-    check_access(evaluation, caller, request.1, at)
 }
 
 /// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:

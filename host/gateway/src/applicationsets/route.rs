@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 
 use crate::applicationsets::request::RequestKind;
-use tollgate_front::path::{self, Methods, Part, Path};
+use tollgate_front::path::{self, Answerer, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/applicationsets";
@@ -67,7 +67,7 @@ pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Optio
     if uri.path().strip_prefix(API).is_some_and(|tail| tail.starts_with('/')) {
         check_path(uri.path())?;
     }
-    let Some((row, captures)) = path::find(PATHS, method, uri.path()) else {
+    let Some((row, captures)) = path::find(PATHS, method, uri.path(), Answerer::ALL) else {
         return Ok(None);
     };
     let kind = row.operation;

@@ -66,11 +66,12 @@ mod tests {
     use super::Error;
     use crate::extensions::ExtensionsFront;
     use crate::front;
+    use tollgate_front::path::Answerer;
 
     type Found = Option<(String, String, Option<String>)>;
 
     fn extension(target: &str) -> Result<Found, Error> {
-        let found = front::find::<ExtensionsFront>(&Method::GET, &target.parse().unwrap())?;
+        let found = front::find::<ExtensionsFront>(&Method::GET, &target.parse().unwrap(), Answerer::ALL)?;
         Ok(found.map(|(path, _)| {
             let (rest, query) = (path.rest.path().to_owned(), path.rest.query().map(str::to_owned));
             (path.name, rest, query)

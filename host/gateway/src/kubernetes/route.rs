@@ -29,7 +29,7 @@ pub(crate) fn is_kubernetes(path: &str) -> bool {
 
 /// Splits such a path. `None` if the path is not one.
 pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
-    let rest = match path::find(PATHS, &Method::GET, uri.path()) {
+    let rest = match path::find(PATHS, &Method::GET, uri.path(), Answerer::ALL) {
         Some((_, captures)) if !captures.rest.is_empty() => captures.rest,
         Some(_) | None => return Ok(None),
     };

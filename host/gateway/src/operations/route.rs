@@ -3,7 +3,7 @@
 use http::{Method, Uri};
 use uuid::Uuid;
 
-use tollgate_front::path::{self, Methods, Part, Path};
+use tollgate_front::path::{self, Answerer, Methods, Part, Path};
 use tollgate_policy::rego::Front;
 
 pub(crate) const PATHS: &[Path<Endpoint>] = &[
@@ -103,7 +103,7 @@ pub(crate) enum OperationsRoute {
 
 /// Finds what a request asks for. `None` if it is not one about the gateway itself.
 pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> {
-    let (row, captures) = path::find(PATHS, method, uri.path())?;
+    let (row, captures) = path::find(PATHS, method, uri.path(), Answerer::ALL)?;
     let [segment, ..] = captures.segments;
     let id = || Uuid::try_parse(segment).ok();
     let front = || Front::try_from(segment).ok();

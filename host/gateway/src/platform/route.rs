@@ -7,7 +7,7 @@ use http::{Method, Uri};
 use uuid::Uuid;
 
 use tollgate_core::session::SessionId;
-use tollgate_front::path::{self, Methods, Part, Path};
+use tollgate_front::path::{self, Answerer, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/";
@@ -65,7 +65,7 @@ pub(crate) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRout
         return Ok(None);
     }
     check_path(uri.path())?;
-    let Some((row, captures)) = path::find(PATHS, method, uri.path()) else {
+    let Some((row, captures)) = path::find(PATHS, method, uri.path(), Answerer::ALL) else {
         return Ok(None);
     };
     let [id, ..] = captures.segments;

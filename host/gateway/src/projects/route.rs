@@ -77,10 +77,11 @@ mod tests {
     use super::{Error, ProjectRoute};
     use crate::front;
     use crate::projects::ProjectsFront;
+    use tollgate_front::path::Answerer;
 
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
-        let found = front::find::<ProjectsFront>(method, &uri)?;
+        let found = front::find::<ProjectsFront>(method, &uri, Answerer::ALL)?;
         Ok(found.map(|(route, _)| match route {
             ProjectRoute::List => "list".to_owned(),
             ProjectRoute::Preview(name) => format!("preview {name} false"),

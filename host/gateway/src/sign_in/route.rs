@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use tollgate_front::path::{self, Methods, Part, Path};
+use tollgate_front::path::{self, Answerer, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 /// Where the pages are.
@@ -179,7 +179,7 @@ pub(crate) fn console<'a>(method: &Method, uri: &'a Uri, style_path: &str) -> Re
     if reads && path == style_path {
         return Ok(Some(ConsoleRoute::Style));
     }
-    let Some((row, captures)) = path::find(CONSOLE_PATHS, method, path) else {
+    let Some((row, captures)) = path::find(CONSOLE_PATHS, method, path, Answerer::ALL) else {
         return Ok(None);
     };
     let [name, ..] = captures.segments;
@@ -211,7 +211,7 @@ pub(crate) fn login<'a>(method: &Method, uri: &'a Uri) -> Result<Option<LoginRou
     if uri.path().starts_with(PEOPLE) {
         check_path(uri.path())?;
     }
-    let Some((row, captures)) = path::find(LOGIN_PATHS, method, uri.path()) else {
+    let Some((row, captures)) = path::find(LOGIN_PATHS, method, uri.path(), Answerer::ALL) else {
         return Ok(None);
     };
     let name = || {
