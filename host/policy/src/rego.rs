@@ -273,9 +273,15 @@ impl Bundle {
     #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
     pub fn evaluate(&self, input: regorus::Value) -> Result<regorus::Value, Error> {
         self.check_stuck()?;
-        let value = self
-            .watchdog
-            .run(|| interpreter::run(self.generation, &self.alive, &self.compiled, &input))?;
+        let value = self.watchdog.run(|| {
+            interpreter::run(
+                self.generation,
+                &self.alive,
+                &self.compiled,
+                &input,
+                DECISION_TIME_LIMIT,
+            )
+        })?;
         match value {
             regorus::Value::Undefined => Err(Error::Undefined),
             value => Ok(value),
@@ -307,12 +313,16 @@ impl Bundle {
     /// [`Error::Stuck`] is returned at once until that decision returns.
     #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
+        self.decide_within(&input, DECISION_TIME_LIMIT)
+    }
+
+    fn decide_within(&self, input: &regorus::Value, limit: Duration) -> Result<Decision, Error> {
         self.check_stuck()?;
         self.watchdog.run(|| {
-            if let Some(denied) = self.compiled.evaluate_conditions(&input)? {
+            if let Some(denied) = self.compiled.evaluate_conditions(input)? {
                 return Ok(denied);
             }
-            let value = interpreter::run(self.generation, &self.alive, &self.compiled, &input)?;
+            let value = interpreter::run(self.generation, &self.alive, &self.compiled, input, limit)?;
             decision::read(self.front, &value)
         })
     }

@@ -18,7 +18,7 @@ use regorus::{Engine, Value};
 
 use super::compile::{Compiled, error_message, reported_location};
 use super::functions::{Exceeded, numbers};
-use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, operators, starvation};
+use super::{Error, MAX_ATTEMPTS, MAX_MEMORY_BYTES, functions, operators, starvation};
 
 /// Bytes that an evaluation may leave in its engine. The engine frees them when the next one has started,
 /// which can use as many beyond its bound.
@@ -39,7 +39,14 @@ thread_local! {
     static THREAD_ENGINES: RefCell<Vec<ThreadEngine>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
+/// - `limit`: wall time, of which an attempt may use twice as much after one whose thread was held up.
+pub(super) fn run(
+    generation: u64,
+    alive: &Arc<()>,
+    compiled: &Compiled,
+    input: &Value,
+    limit: Duration,
+) -> Result<Value, Error> {
     let existing = THREAD_ENGINES.with_borrow_mut(|engines| {
         let at = engines.iter().position(|engine| engine.generation == generation)?;
         Some(engines.swap_remove(at))
@@ -56,7 +63,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
             }
         }
     };
-    let result = starvation::retry_if_starved(DECISION_TIME_LIMIT, MAX_ATTEMPTS, |limit| {
+    let result = starvation::retry_if_starved(limit, MAX_ATTEMPTS, |limit| {
         let result = run_once(&mut engine.working, &compiled.entry_point, input, limit);
         if result.is_err() || leaves_much() {
             engine.working = engine.pristine.clone();
