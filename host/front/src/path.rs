@@ -119,6 +119,15 @@ pub struct Captures<'a> {
     pub rest: &'a str,
 }
 
+impl<'a> Captures<'a> {
+    /// The first segment, for a path with one name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        let [name, ..] = self.segments;
+        name
+    }
+}
+
 /// The end of a path, and its query, as the client sent them: what another server is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {

@@ -34,6 +34,7 @@ use tollgate_credential::cache::health::Health;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_objects::ClusterAuth;
+use tollgate_policy::rego;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
@@ -309,11 +310,12 @@ impl AdminState {
         let snapshot = self.current.load_full();
         let mut findings = self.findings.all();
         findings.extend(snapshot.clusters.findings());
+        let digest = snapshot.policies.bundle(rego::Front::Extensions);
         Configuration {
             generation: snapshot.generation,
             extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
             plugins: snapshot.plugins.list().collect(),
-            policy_sha256: snapshot.policies.extensions.digest().to_owned(),
+            policy_sha256: digest.map(|bundle| bundle.digest.to_string()).unwrap_or_default(),
             findings,
         }
     }

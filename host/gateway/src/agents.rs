@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, try_join_all};
+use http::{Response, Uri, request};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -19,15 +20,22 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 use uuid::Uuid;
 
+use crate::front::{Front, RequestContext, Services};
+
 use tollgate_agent::Connections;
 use tollgate_agent::connections::{AgentStatus, JoinedKeys};
 use tollgate_agent::peers::{self, CertificateHash, Identity, RemoteAgent, Replica};
 use tollgate_agent::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
 use tollgate_config::{Config, PeerSettings};
 use tollgate_core::agent::AgentKey;
+use tollgate_front::Denial;
+use tollgate_front::path::{Captures, Methods, Path};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::store::{self, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
+use tollgate_proxy::agents::accept;
+use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::Metrics;
+use tollgate_proxy::target;
 
 /// How often the store is asked whether anything changed.
 const POLL: Duration = Duration::from_millis(500);
@@ -53,6 +61,41 @@ const UNPROVED_DIVISOR: usize = 4;
 const ROWS_PER_KEY: u32 = 20;
 const ROWS_OF_STRANGERS: u32 = 60;
 const ROWS_PERIOD: Duration = Duration::from_secs(60);
+
+/// Where connectors of clusters connect.
+#[derive(Debug)]
+pub(crate) struct AgentsFront(Arc<Connections>);
+
+impl Front for AgentsFront {
+    const NAME: &'static str = "agents";
+    const PATHS: &'static [Path<()>] = &[Path::new(Methods::Get, &[tollgate_agent::CONNECT_PATH], &[], ())];
+
+    type Endpoint = ();
+    type Target = ();
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(Arc::clone(services.agents))))
+    }
+
+    fn target((): (), _: &Captures<'_>, _: &Uri) -> Result<Option<()>, target::Error> {
+        Ok(Some(()))
+    }
+
+    /// A connector proves who it is within the connection.
+    async fn serve(
+        self: &Arc<Self>,
+        (): (),
+        context: RequestContext<'_>,
+        (mut head, _): (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        let Self(connections) = &**self;
+        // Without a cluster that has an agent, strangers would be the only ones who connect.
+        if !connections.expects_agents() {
+            return Err(Denial::not_found());
+        }
+        Ok(accept(&mut head, context.client, connections)?)
+    }
+}
 
 /// Remembers agents, and records what they do.
 #[derive(Debug)]

@@ -16,7 +16,10 @@ use crate::applications::route::ApplicationPath;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::error_format::ErrorFormat;
-use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services, safety_in_cluster};
+use crate::front::{
+    Arrival, DecisionInputs, Front, Lookup, PathRules, Permitted, RequestContext, Services, Steps, safety_in_cluster,
+    serve_steps,
+};
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::Change;
 use crate::snapshot::Snapshot;
@@ -27,13 +30,14 @@ use tollgate_config::{Config, ImpersonationMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_credential::cache::key::CredentialKey;
 use tollgate_front::Denial;
-use tollgate_front::path::{Captures, Path};
+use tollgate_front::path::{self, Answerer, Captures, Path};
 use tollgate_identity::authenticate::Safety;
 use tollgate_objects::ObjectName;
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
 use tollgate_policy::applications::Tracking;
+use tollgate_policy::rego;
 use tollgate_proxy::forward::{Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::metrics::Metrics;
@@ -54,7 +58,7 @@ const UNKNOWN_KIND: &str = "the kind of the object is not known";
 
 /// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]
-pub struct ApplicationsFrontState {
+pub struct ApplicationsFront {
     discovery: Discovery,
     restrictions: RestrictionsCache,
     /// The keys of `extra` that clusters accept with accounts.
@@ -107,48 +111,59 @@ pub(crate) struct Terms {
 
 /// Whether both snapshots have the same Applications, and permit the same with them.
 pub(crate) fn same_applications(change: &Change<'_>) -> bool {
-    let front = |snapshot: &Snapshot| {
-        let front = snapshot.policies.applications.as_ref()?;
-        Some((Arc::as_ptr(&front.index), Arc::as_ptr(&front.policy)))
-    };
+    let index = |snapshot: &Snapshot| Some(Arc::as_ptr(&snapshot.policies.applications.as_ref()?.index));
     change.same_permissions()
         && change.same_clusters()
         && change.same_resources()
-        && front(change.before) == front(change.now)
+        && index(change.before) == index(change.now)
+        && change.same_bundle(rego::Front::Applications)
 }
 
-impl Front for ApplicationsFrontState {
+impl Front for ApplicationsFront {
     const NAME: &'static str = "applications";
     const PATHS: &'static [Path<()>] = route::PATHS;
 
     type Endpoint = ();
     type Target = ApplicationPath;
-    type Admitted = ApplicationHead;
-    type Question = Question;
-    type Request = Forwarded;
-    type Permit = Permit;
-    type Terms = Terms;
 
-    fn open(services: &Services<'_>) -> Option<Self> {
-        Self::is_open(services.config, ()).then(|| Self {
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Self::is_open(services.config, ()).then(|| Self {
             discovery: Discovery::new(services.clock.clone()),
             restrictions: RestrictionsCache::default(),
             extras: services.extras.clone(),
             metrics: Arc::clone(services.metrics),
-        })
+        }))
     }
 
     fn is_open(config: &Config, (): ()) -> bool {
         config.applications.is_some()
     }
 
-    fn error_format(now: &Snapshot) -> Option<ErrorFormat> {
-        Self::is_open(&now.policies.config, ()).then_some(ErrorFormat::Kubernetes)
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        let is_ours = Self::is_open(arrival.config, ()) && path::is_in(Self::PATHS, arrival.path(), Answerer::ALL);
+        is_ours.then(|| PathRules::errors(ErrorFormat::Kubernetes))
     }
 
     fn target((): (), captures: &Captures<'_>, uri: &Uri) -> Result<Option<ApplicationPath>, target::Error> {
         ApplicationPath::read(captures, uri).map(Some)
     }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: ApplicationPath,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        serve_steps(self, target, context, request).await
+    }
+}
+
+impl Steps for ApplicationsFront {
+    type Admitted = ApplicationHead;
+    type Question = Question;
+    type Request = Forwarded;
+    type Permit = Permit;
+    type Terms = Terms;
 
     fn safety(target: &ApplicationPath, method: &Method) -> Safety {
         safety_in_cluster(method, target.path(), target.query())
@@ -362,7 +377,7 @@ fn find_cluster(now: &Snapshot, access: &ApplicationAccess) -> Result<Arc<Cluste
     cluster.cloned().ok_or_else(cluster_request::unknown_cluster)
 }
 
-impl ApplicationsFrontState {
+impl ApplicationsFront {
     pub(crate) fn discovery(&self) -> &Discovery {
         &self.discovery
     }

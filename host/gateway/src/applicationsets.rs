@@ -11,31 +11,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use http::request::Parts;
+use http::{Response, Uri};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
 use crate::admission;
-use crate::applicationsets::permit::{
-    LaterApplications, Operation, OwnedApplication, ResolvedInputs, SetPermit, SetRequest,
-};
+use crate::applicationsets::grpc::MessageCodec;
+use crate::applicationsets::permit::{LaterApplications, Operation, ResolvedInputs, SetPermit, SetRequest};
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
 use crate::applicationsets::route::ApplicationSetRoute;
-use crate::front::{RequestContext, RouteHandler};
+use crate::error_format::ErrorFormat;
+use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services, find_in_paths};
 use crate::open_exchanges::OpenExchanges;
 use crate::policies::Policies;
+use crate::set_list::OwnedApplication;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::generate::static_inputs;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, schema};
+use tollgate_config::Config;
 use tollgate_config::{AdmissionMode, ApplicationNamespaces, ApplicationSetChecks, StateSource, UnknownFields};
 use tollgate_core::dns;
 use tollgate_front::Denial;
 use tollgate_front::caller::Caller;
-use tollgate_identity::authenticate::Principal;
+use tollgate_front::grpc::Transport;
+use tollgate_front::path::{self, Answerer, Captures, Path, PathLine};
+use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_objects::{Application, ApplicationSetStatuses, ObjectName, Resources};
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
+use tollgate_proxy::target;
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 
 pub(crate) mod answer;
@@ -50,7 +56,6 @@ mod read;
 pub(crate) mod request;
 mod rest;
 pub(crate) mod route;
-pub(crate) mod set_list;
 pub(crate) mod summary;
 mod watch;
 
@@ -90,41 +95,115 @@ enum ReadScope {
     Namespace,
 }
 
-impl RouteHandler for ApplicationSetRoute<'_> {
-    /// Runs the stages for REST; [`grpc::Call`] has its own for gRPC.
-    async fn serve(
-        &self,
-        context: RequestContext<'_>,
-        (head, body): (http::request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
-        // A closed front responds as if it did not exist.
-        if context.gateway.application_sets_state.is_none() {
-            return Err(Denial::not_found());
+/// The front of ApplicationSets.
+#[derive(Debug)]
+pub(crate) struct ApplicationSetsFront {
+    /// `None` while the settings close it.
+    state: Option<Arc<ApplicationSetsFrontState>>,
+    grpc: Arc<MessageCodec>,
+}
+
+/// What a request is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SetTarget {
+    Rest(ApplicationSetRoute),
+    /// A call, whose path is read when it is served: one that nothing serves has its own answer.
+    Call(Transport),
+}
+
+impl Front for ApplicationSetsFront {
+    const NAME: &'static str = "applicationsets";
+    const PATHS: &'static [Path<RequestKind>] = route::PATHS;
+
+    type Endpoint = RequestKind;
+    type Target = SetTarget;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self {
+            state: services.application_sets.cloned(),
+            grpc: Arc::new(MessageCodec::try_new()?),
+        }))
+    }
+
+    fn is_open(config: &Config, _: RequestKind) -> bool {
+        config.application_sets.is_some()
+    }
+
+    fn lines(config: &Config) -> Vec<PathLine> {
+        let calls = PathLine {
+            methods: "POST".to_owned(),
+            path: "/applicationset.ApplicationSetService/{method}".to_owned(),
+            answerer: Answerer::Gateway,
+            is_open: config.application_sets.is_some(),
+        };
+        let mut lines = path::lines(Self::PATHS, |kind| Self::is_open(config, kind));
+        lines.insert(0, calls);
+        lines
+    }
+
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        arrival.config.application_sets.as_ref()?;
+        let format = match arrival.transport() {
+            Some(transport) => ErrorFormat::Grpc(transport),
+            None if route::is_application_sets(arrival.path()) => ErrorFormat::ApplicationSets,
+            None => return None,
+        };
+        Some(PathRules::errors(format))
+    }
+
+    fn find(arrival: &Arrival<'_>, pass: Pass) -> Result<Option<(SetTarget, Answerer)>, target::Error> {
+        match arrival.transport().filter(|_| pass == Pass::AfterArgocd) {
+            Some(transport) => Ok(Some((SetTarget::Call(transport), Answerer::Gateway))),
+            None => find_in_paths::<Self>(arrival.method(), arrival.uri, pass.answerers()),
         }
-        context.record.note(|record| record.front = "applicationsets");
-        let held = context.gateway.persons.acquire(context.principal.limit_key())?;
-        let until = (context.principal.expires_at(), context.record.id());
+    }
+
+    fn check(path: &str) -> Result<(), target::Error> {
+        route::check(path)
+    }
+
+    fn target(kind: RequestKind, captures: &Captures<'_>, _: &Uri) -> Result<Option<SetTarget>, target::Error> {
+        Ok(ApplicationSetRoute::read(kind, captures)?.map(SetTarget::Rest))
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: SetTarget,
+        mut context: RequestContext<'_>,
+        (head, body): (Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        let route = match target {
+            SetTarget::Rest(route) => route,
+            SetTarget::Call(transport) => return self.serve_call(transport, context, (head, body)).await,
+        };
+        let principal = context.authenticate(&head, Safety::ByMethod).await?;
+        // A closed front responds as if it did not exist.
+        let state = self.state.as_ref().ok_or_else(Denial::not_found)?;
+        let held = context.gateway.persons.acquire(principal.limit_key())?;
+        let until = (principal.expires_at(), context.record.id());
         let encoder = rest::EventEncoder::of(&head);
-        let request = rest::read(self, (head, body)).await?;
-        let answer = context.applicationset(request).await?;
+        let request = rest::read(&route, (head, body)).await?;
+        let answer = context.applicationset(state, &principal, request).await?;
         Ok(rest::answer(answer, encoder, (until, held)))
     }
 }
 
 impl RequestContext<'_> {
     /// Handles a request of any transport. The transport counts the person's requests.
-    pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Denial> {
+    async fn applicationset(
+        self,
+        front_state: &Arc<ApplicationSetsFrontState>,
+        principal: &Arc<Principal>,
+        request: Request,
+    ) -> Result<ApiResponse, Denial> {
         let Self {
             gateway,
-            client: _,
             snapshot,
-            principal,
             record,
+            ..
         } = self;
         let Request { kind, query, set } = request;
-        let front_state = gateway.application_sets_state.as_ref().ok_or_else(Denial::not_found)?;
         record.note(|record| {
-            record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), kind.as_ref().to_owned());
         });
         let mut handler = ApplicationSetHandler {

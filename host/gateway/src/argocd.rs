@@ -11,24 +11,25 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method, Response, Version, request};
+use http::{HeaderValue, Method, Response, Uri, Version, request};
 use tokio::time::sleep;
 
 use crate::applicationsets::grpc;
-use crate::front::{RequestContext, RouteHandler};
+use crate::error_format::ErrorFormat;
+use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services, refuse_credential_of_agent};
 use crate::open_exchanges::{NotAdmitted, Reauthorize as _};
-use crate::pipeline::Gateway;
-use crate::sign_in;
+use crate::sign_in::{self, SignInState};
 use crate::snapshot::Snapshot;
-use tollgate_config::ArgocdServer;
+use crate::strangers::Strangers;
+use tollgate_config::{ArgocdServer, Config};
 use tollgate_front::Denial;
 use tollgate_front::grpc::Transport;
+use tollgate_front::path::{Answerer, Captures, Path, PathLine};
 use tollgate_identity::authenticate::{self, Principal};
 use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::forward::{ArgocdBackend, Body};
 use tollgate_proxy::headers::{self, ClientFields};
-use tollgate_proxy::record::{OpenRecord, Stage};
-use tollgate_proxy::server::Client;
+use tollgate_proxy::record::Stage;
 use tollgate_proxy::target;
 use tollgate_runtime::followed::AuthorityFile;
 
@@ -60,7 +61,7 @@ pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> 
 /// Whether a browser asks for something to show, and not a script for data.
 ///
 /// - `path`: without the root path of argocd-server.
-pub(crate) fn asks_for_page(head: &request::Parts, path: &str) -> bool {
+fn asks_for_page(head: &request::Parts, path: &str) -> bool {
     let reads = head.method == Method::GET || head.method == Method::HEAD;
     let mut accepted = head.headers.get_all(ACCEPT).iter();
     let is_html = accepted.any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
@@ -110,12 +111,80 @@ impl ArgocdRoute {
     }
 }
 
-impl RouteHandler<()> for ArgocdRoute {
+/// The front of argocd-server.
+#[derive(Debug)]
+pub(crate) struct ArgocdFront {
+    backend: ArgocdBackend,
+    methods: MethodIndex,
+    /// What argocd-server serves to people who are not signed in.
+    strangers: Strangers,
+    /// `None` if there is no console. Otherwise both may be on one host.
+    console: Option<Arc<SignInState>>,
+}
+
+impl Front for ArgocdFront {
+    const NAME: &'static str = "argocd";
+    /// Whatever no other front has.
+    const PATHS: &'static [Path<()>] = &[];
+
+    type Endpoint = ();
+    type Target = ArgocdRoute;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        let Some(settings) = &services.config.argocd else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            backend: backend(settings)?,
+            methods: MethodIndex::try_new()?,
+            strangers: Strangers::at_argocd(&services.config.limits),
+            console: services.sign_in.cloned(),
+        }))
+    }
+
+    fn lines(config: &Config) -> Vec<PathLine> {
+        vec![PathLine {
+            methods: "*".to_owned(),
+            path: "everything else".to_owned(),
+            answerer: Answerer::Backend,
+            is_open: config.argocd.is_some(),
+        }]
+    }
+
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        if !arrival.fallback.serves(arrival.path()) {
+            return None;
+        }
+        let format = match arrival.transport() {
+            Some(transport) => ErrorFormat::Grpc(transport),
+            None if asks_for_page(arrival.head, arrival.path()) => ErrorFormat::Page,
+            None => ErrorFormat::ApplicationSets,
+        };
+        Some(PathRules::errors(format))
+    }
+
+    fn find(arrival: &Arrival<'_>, pass: Pass) -> Result<Option<(ArgocdRoute, Answerer)>, target::Error> {
+        if pass != Pass::Argocd {
+            return Ok(None);
+        }
+        Ok(route::find(arrival)?.map(|route| (route, Answerer::Backend)))
+    }
+
+    fn target((): (), _: &Captures<'_>, _: &Uri) -> Result<Option<ArgocdRoute>, target::Error> {
+        Ok(None)
+    }
+
     async fn serve(
-        &self,
-        context: RequestContext<'_, &()>,
+        self: &Arc<Self>,
+        target: ArgocdRoute,
+        mut context: RequestContext<'_>,
         (mut head, mut body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
+        refuse_credential_of_agent(&context.snapshot, &head)?;
+        api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
+        target.prepare(&mut head)?;
+        let principal = authenticate(target.sign_in, &mut context, &head).await?;
+        let principal = principal.as_ref();
         let RequestContext {
             gateway,
             client,
@@ -123,22 +192,16 @@ impl RouteHandler<()> for ArgocdRoute {
             record,
             ..
         } = context;
-        record.note(|record| record.front = "argocd");
-        let backend = gateway.argocd.as_ref().ok_or_else(Denial::not_found)?;
-        api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
-        self.prepare(&mut head)?;
-        let principal = self.authenticate(&head, gateway, (client, &snapshot), record).await?;
-        let principal = principal.as_ref();
         // Held from here on, because the content that a policy reads is in memory.
         let held = match principal {
             Some(principal) => gateway.persons.acquire(principal.limit_key())?,
-            None => gateway.strangers_at_argocd.enter(client)?,
+            None => self.strangers.enter(client)?,
         };
-        let request = (*self, &head, &mut body);
+        let request = (target, &head, &mut body);
         let authenticated_by = snapshot.generation;
-        let decided = permit::authorize(request, principal, (gateway, snapshot), record).await;
+        let decided = permit::authorize(request, principal, (gateway, &self.methods, snapshot), record).await;
         let (permit, snapshot) = match decided {
-            Err(error) if error.is_refusal() && self.is_stream((&head, gateway)) => {
+            Err(error) if error.is_refusal() && self.is_stream(target, &head) => {
                 // Argo CD's UI asks again at once. The person's slot is held meanwhile.
                 sleep(REFUSED_STREAM_DELAY).await;
                 return Err(error.into());
@@ -153,12 +216,11 @@ impl RouteHandler<()> for ArgocdRoute {
                 return Err(NotAdmitted(EndReason::Withdrawn).into());
             }
         }
-        let connections = backend.connections(self.protocol());
+        let connections = self.backend.connections(target.protocol());
         let upstream = connections.upstream();
         let signs_out = head.uri.path() == SIGN_OUT;
         let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
-        if let Some(sign_in) = &gateway.sign_in {
-            // Both may be on one host.
+        if let Some(sign_in) = &self.console {
             sign_in::remove_cookies(sign_in.logins.console(), &mut head.headers);
         }
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
@@ -183,27 +245,25 @@ impl RouteHandler<()> for ArgocdRoute {
     }
 }
 
-impl ArgocdRoute {
-    fn is_stream(self, (head, gateway): (&request::Parts, &Gateway)) -> bool {
-        let operation = Operation::of((self, head), &gateway.argocd_methods);
+impl ArgocdFront {
+    fn is_stream(&self, route: ArgocdRoute, head: &request::Parts) -> bool {
+        let operation = Operation::of((route, head), &self.methods);
         matches!(operation, Ok(Some(Operation::Known(method))) if method.is_stream())
     }
+}
 
-    /// The caller; `None` where argocd-server needs no session.
-    async fn authenticate(
-        self,
-        head: &request::Parts,
-        gateway: &Gateway,
-        at: (&Client, &Snapshot),
-        record: &mut OpenRecord,
-    ) -> Result<Option<Arc<Principal>>, Denial> {
-        if self.sign_in == SignIn::NotRequired {
-            return Ok(None);
-        }
-        match gateway.authenticate_by_token(head, at, record).await {
-            Err(denial) if is_anonymous(&denial) && admits_anonymous(at.1) => Ok(None),
-            principal => principal.map(Some),
-        }
+/// The caller; `None` where argocd-server needs no session.
+async fn authenticate(
+    sign_in: SignIn,
+    context: &mut RequestContext<'_>,
+    head: &request::Parts,
+) -> Result<Option<Arc<Principal>>, Denial> {
+    if sign_in == SignIn::NotRequired {
+        return Ok(None);
+    }
+    match context.authenticate_by_token(head).await {
+        Err(denial) if is_anonymous(&denial) && admits_anonymous(&context.snapshot) => Ok(None),
+        principal => principal.map(Some),
     }
 }
 

@@ -17,7 +17,9 @@ use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, visible};
 use crate::clusters::route::{ClusterRoute, Endpoint};
 use crate::clusters::view::ClusterView;
-use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services, safety_in_cluster};
+use crate::front::{
+    DecisionInputs, Front, Lookup, Permitted, RequestContext, Services, Steps, safety_in_cluster, serve_steps,
+};
 use crate::open_exchanges::Change;
 use tollgate_agent::Connections;
 use tollgate_cluster::access::ClusterAccess;
@@ -91,17 +93,12 @@ impl Front for ClustersFront {
 
     type Endpoint = Endpoint;
     type Target = ClusterRoute;
-    type Admitted = (Question, Request);
-    type Question = Question;
-    type Request = Request;
-    type Permit = Permit;
-    type Terms = Option<Terms>;
 
-    fn open(services: &Services<'_>) -> Option<Self> {
-        Some(Self {
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self {
             agents: Arc::clone(services.agents),
             store: services.store.cloned(),
-        })
+        }))
     }
 
     fn is_open(config: &Config, endpoint: Endpoint) -> bool {
@@ -111,6 +108,23 @@ impl Front for ClustersFront {
     fn target(endpoint: Endpoint, captures: &Captures<'_>, uri: &Uri) -> Result<Option<ClusterRoute>, target::Error> {
         route::read(endpoint, captures, uri)
     }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: ClusterRoute,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        serve_steps(self, target, context, request).await
+    }
+}
+
+impl Steps for ClustersFront {
+    type Admitted = (Question, Request);
+    type Question = Question;
+    type Request = Request;
+    type Permit = Permit;
+    type Terms = Option<Terms>;
 
     // SECURITY: handing out a credential mints it first.
     fn safety(target: &ClusterRoute, method: &Method) -> Safety {

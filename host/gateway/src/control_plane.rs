@@ -10,10 +10,10 @@
 use std::sync::Arc;
 
 use http::uri::Authority;
-use http::{Method, Response, request};
+use http::{Method, Response, Uri, request};
 use jiff::Timestamp;
 
-use crate::applications::ApplicationsFrontState;
+use crate::applications::ApplicationsFront;
 use crate::applications::same_applications;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
@@ -21,21 +21,26 @@ use crate::control_plane::object::{ObjectSearch, WrittenObject};
 use crate::control_plane::permit::{
     ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, Error, RequestedUser, access_again, access_cluster,
 };
-use crate::control_plane::route::ControlPlanePath;
-use crate::front::{RequestContext, RouteHandler};
+use crate::control_plane::route::{ControlPlanePath, TunnelTarget};
+use crate::error_format::ErrorFormat;
+use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services};
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
 use crate::snapshot::Snapshot;
+use tollgate_config::Config;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::cache::key::CredentialKey;
 use tollgate_front::Denial;
+use tollgate_front::path::{Answerer, Captures, Path, PathLine};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::sessions::EndReason;
 use tollgate_objects::ObjectName;
 use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::rego;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::{KubernetesNote, Stage};
+use tollgate_proxy::target;
 
 mod object;
 pub mod permit;
@@ -44,7 +49,7 @@ pub(crate) mod route;
 /// A permitted request, to be authorized again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControlPlaneReauthorization {
-    front_state: PtrEqArc<ApplicationsFrontState>,
+    front_state: PtrEqArc<ApplicationsFront>,
     principal: PtrEqArc<Principal>,
     authority: Authority,
     path: String,
@@ -62,7 +67,7 @@ pub(crate) struct ControlPlaneReauthorization {
 
 impl ControlPlaneReauthorization {
     fn new(
-        front_state: &Arc<ApplicationsFrontState>,
+        front_state: &Arc<ApplicationsFront>,
         principal: &Arc<Principal>,
         request: &ControlPlaneRequest<'_>,
         (object, permit): (Option<WrittenObject>, &ControlPlanePermit),
@@ -97,7 +102,7 @@ impl Reauthorize for ControlPlaneReauthorization {
     }
 
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
-        same_applications(change) && change.same(|policies| policies.control_plane.as_ref())
+        same_applications(change) && change.same_bundle(rego::Front::ControlPlane)
     }
 
     /// Whether `now` permits the request, for the same Application, as the same account, and to the
@@ -141,20 +146,63 @@ impl Reauthorize for ControlPlaneReauthorization {
     }
 }
 
-impl RouteHandler for ControlPlanePath<'_> {
-    // SECURITY: no page opens a tunnel. Everything else is judged as if it changed something.
-    fn safety(&self, _method: &Method) -> Safety {
-        Safety::Unsafe
+/// The front of Argo CD's own components.
+#[derive(Debug)]
+pub(crate) struct ControlPlaneFront;
+
+impl Front for ControlPlaneFront {
+    const NAME: &'static str = "control-plane";
+    /// Everything in a tunnel.
+    const PATHS: &'static [Path<()>] = &[];
+
+    type Endpoint = ();
+    type Target = TunnelTarget;
+
+    fn open(_: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self))
+    }
+
+    fn lines(config: &Config) -> Vec<PathLine> {
+        vec![PathLine {
+            methods: "CONNECT".to_owned(),
+            path: "{host}:{port}".to_owned(),
+            answerer: Answerer::Cluster,
+            is_open: config.control_plane.is_some(),
+        }]
+    }
+
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        arrival.tunnel.map(|_| PathRules::errors(ErrorFormat::Kubernetes))
+    }
+
+    // SECURITY: nothing else of the gateway can be reached in a tunnel, so this front is asked first.
+    fn find(arrival: &Arrival<'_>, _: Pass) -> Result<Option<(TunnelTarget, Answerer)>, target::Error> {
+        let Some(authority) = arrival.tunnel else {
+            return Ok(None);
+        };
+        Ok(Some((TunnelTarget::read(authority, arrival.uri)?, Answerer::Cluster)))
+    }
+
+    fn target((): (), _: &Captures<'_>, _: &Uri) -> Result<Option<TunnelTarget>, target::Error> {
+        Ok(None)
     }
 
     async fn serve(
-        &self,
-        context: RequestContext<'_>,
+        self: &Arc<Self>,
+        target: TunnelTarget,
+        mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        let (gateway, mut snapshot, principal) = (context.gateway, context.snapshot, context.principal);
-        let record = context.record;
-        record.note(|record| record.front = "control-plane");
+        // SECURITY: no page opens a tunnel. Everything else is judged as if it changed something.
+        let principal = &context.authenticate(&head, Safety::Unsafe).await?;
+        let path = target.path();
+        let RequestContext {
+            gateway,
+            client,
+            mut snapshot,
+            record,
+            ..
+        } = context;
         let Some(front_state) = &gateway.fronts.applications else {
             return Err(Denial::not_found());
         };
@@ -162,7 +210,7 @@ impl RouteHandler for ControlPlanePath<'_> {
         let cleaned = headers::clean(head)?;
         let method = cleaned.method().clone();
         let request = ControlPlaneRequest {
-            path: *self,
+            path,
             method: &method,
             upgrade: cleaned.upgrade(),
             // SECURITY: this is the format the cluster will read, after fields that `Connection`
@@ -197,7 +245,8 @@ impl RouteHandler for ControlPlanePath<'_> {
         let mut at = Timestamp::UNIX_EPOCH;
         record.note(|record| {
             at = record.at;
-            record.policy.clone_from(&snapshot.policies.control_plane_digest);
+            let bundle = snapshot.policies.bundle(rego::Front::ControlPlane);
+            record.policy = bundle.map(|bundle| Arc::clone(&bundle.digest));
         });
         let permitted = access.permit(from, (principal, at), object.as_ref(), Some(&mut *record));
         record.finish_stage(Stage::Authorize);
@@ -229,10 +278,10 @@ impl RouteHandler for ControlPlanePath<'_> {
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
             rest,
-            query: self.query,
+            query: path.query,
             attributes: &attributes,
             identity: RequestIdentity::Impersonated(permit.identity()),
-            client: context.client,
+            client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),
@@ -249,7 +298,7 @@ impl RouteHandler for ControlPlanePath<'_> {
 
 /// Finds out what the request writes, if the decision depends on it.
 async fn find_object(
-    front_state: &ApplicationsFrontState,
+    front_state: &ApplicationsFront,
     snapshot: &Snapshot,
     access: &ControlPlaneAccess<'_>,
     content: (ContentFormat, Body),

@@ -10,7 +10,9 @@ mod page;
 use crate::sign_in;
 use crate::sign_in::theme::Theme;
 use tollgate_config::Compatibility;
+use tollgate_front::grpc::{self, Transport};
 use tollgate_front::{Denial, kubernetes_status};
+use tollgate_proxy::forward::Body;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorFormat {
@@ -24,6 +26,8 @@ pub(crate) enum ErrorFormat {
     Page,
     /// A page of the console.
     Console(Theme),
+    /// The end of a call of gRPC or gRPC-Web.
+    Grpc(Transport),
 }
 
 impl ErrorFormat {
@@ -49,9 +53,9 @@ fn api_body(denial: &Denial) -> serde_json::Value {
     body
 }
 
-/// Renders the HTTP response: JSON with reason and decision id, plain text in Argo CD's format,
-/// or a `Status`.
-pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> Response<Bytes> {
+/// Renders the response: JSON with reason and decision id, plain text in Argo CD's format, a `Status`, a page, or the
+/// end of a call.
+pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> Response<Body> {
     let (status, message) = denial.public(format == ErrorFormat::Argocd);
     let (content_type, body) = match format {
         ErrorFormat::Kubernetes => {
@@ -59,8 +63,9 @@ pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> 
             if let Some(seconds) = denial.retry_after {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
             }
-            return response;
+            return response.map(Body::from);
         }
+        ErrorFormat::Grpc(transport) => return grpc::refuse(transport, denial),
         ErrorFormat::Tollgate => {
             let mut body = serde_json::json!({
                 "error": denial.message,
@@ -87,7 +92,7 @@ pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> 
             ("text/html; charset=utf-8", page)
         }
     };
-    let mut response = Response::new(Bytes::from(body + "\n"));
+    let mut response = Response::new(Body::from(Bytes::from(body + "\n")));
     *response.status_mut() = status;
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, Uri, request};
 
-use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services};
+use crate::front::{DecisionInputs, Front, Lookup, Permitted, RequestContext, Services, Steps, serve_steps};
 use crate::open_exchanges::Change;
 use tollgate_config::Compatibility;
 use tollgate_front::Denial;
@@ -17,6 +17,7 @@ use tollgate_identity::authenticate::Safety;
 use tollgate_plugin::CallError;
 use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_plugin::PluginSet;
+use tollgate_policy::rego;
 use tollgate_proxy::assertion::{AssertionClaims, SigningKeys};
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, ClientFields, GroupEncoding, HostHeaders, Outbound};
@@ -25,6 +26,7 @@ use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
+pub(crate) mod assertion_keys;
 pub mod call;
 mod evaluation;
 mod exchange_timer;
@@ -34,8 +36,6 @@ mod policy_input;
 pub mod registry;
 mod route;
 
-pub(crate) use evaluation::ExtensionEvaluationCache;
-pub(crate) use facts::CallTarget;
 pub use permit::ExtensionPermit;
 
 use call::Call;
@@ -78,22 +78,34 @@ impl Front for ExtensionsFront {
 
     type Endpoint = ();
     type Target = ExtensionPath;
-    type Admitted = (Arc<Call>, request::Parts);
-    type Question = Arc<Call>;
-    type Request = (request::Parts, Body);
-    type Permit = Permit;
-    type Terms = Terms;
 
-    fn open(services: &Services<'_>) -> Option<Self> {
-        Some(Self {
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self {
             signer: Arc::clone(services.signer),
             metrics: Arc::clone(services.metrics),
-        })
+        }))
     }
 
     fn target((): (), captures: &Captures<'_>, uri: &Uri) -> Result<Option<ExtensionPath>, target::Error> {
         ExtensionPath::read(captures, uri).map(Some)
     }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: ExtensionPath,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        serve_steps(self, target, context, request).await
+    }
+}
+
+impl Steps for ExtensionsFront {
+    type Admitted = (Arc<Call>, request::Parts);
+    type Question = Arc<Call>;
+    type Request = (request::Parts, Body);
+    type Permit = Permit;
+    type Terms = Terms;
 
     // SECURITY: another site can make a browser send a query parameter, but not a header field.
     fn safety(target: &ExtensionPath, _: &Method) -> Safety {
@@ -156,7 +168,7 @@ impl Front for ExtensionsFront {
             && change.same_resources()
             && Arc::ptr_eq(&before.extensions, &now.extensions)
             && Arc::ptr_eq(&before.plugins, &now.plugins)
-            && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions)
+            && change.same_bundle(rego::Front::Extensions)
     }
 
     async fn answer(

@@ -1,4 +1,4 @@
-//! What a front is: the trait [`Front`], and [`serve`], which runs the stages of its requests.
+//! What a front is: the traits [`Front`] and [`Steps`], and [`serve_steps`], which runs the steps of a request.
 //!
 //! Invariant: what authorizes a request is what authorizes it again after every change, for as long as its exchange
 //! is open. There is no second function that decides.
@@ -7,12 +7,15 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use http::{Method, Response, Uri, request};
+use http::{Method, Response, StatusCode, Uri, request};
 
+use crate::applicationsets::ApplicationSetsFrontState;
 use crate::blocking::BlockingWork;
-use crate::error_format::ErrorFormat;
+use crate::kubernetes::KubernetesFrontState;
+use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::open_exchanges::{Change, NotAdmitted, OpenExchangeGuard, PtrEqArc, Reauthorize};
 use crate::pipeline::Gateway;
+use crate::sign_in::SignInState;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check::extras::ExtraGrants;
@@ -20,27 +23,30 @@ use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;
 use tollgate_front::Denial;
 use tollgate_front::caller::Caller;
-use tollgate_front::path::{self, Answerer, Captures, Path};
-use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_front::path::{self, Answerer, Captures, Path, PathLine};
+use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
+use tollgate_identity::authenticate::{self, CredentialTransport, Principal, Safety};
 use tollgate_identity::clock::Clock;
+use tollgate_identity::logins::LoginScope;
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::SigningKeys;
-use tollgate_proxy::forward::{Body, LimitPermit};
+use tollgate_proxy::forward::{self, Body, LimitPermit};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 use tollgate_state::source::Source;
+use uuid::Uuid;
 
-mod kind;
+mod arrival;
 
-pub(crate) use kind::{Arrival, FrontKind, set_decision_header};
+pub(crate) use arrival::{Arrival, CrossOrigin, Pass, PathRules};
 
-/// One way into the gateway: its paths, what they ask for, who may, and the answer.
+/// One way into the gateway: its paths, and who serves them.
 ///
-/// A request passes the functions in their order here. The value itself is the front's state that outlives
-/// snapshots, such as caches; it holds nothing that decides.
+/// The value itself is the front's state that outlives snapshots, such as caches; it holds nothing that decides. A
+/// front whose requests ask one question implements [`Steps`] as well, and serves by [`serve_steps`].
 pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
     /// The front in records, metrics and settings.
     const NAME: &'static str;
@@ -48,29 +54,37 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// What a row of the paths is for.
     type Endpoint: Copy + Send + Sync + 'static;
-    /// What a path names.
+    /// What a request names.
     type Target: Clone + fmt::Debug + PartialEq + Send + Sync;
-    /// What the head asks for, judged as far as the head alone can be.
-    type Admitted: Send;
-    /// What is asked: all that the decision depends on besides the snapshot.
-    type Question: fmt::Debug + Eq + Hash + Send + Sync + 'static;
-    /// What is sent on, apart from the permit.
-    type Request: Send;
-    type Permit: Send;
-    /// What must stay the same in a permit for an exchange to stay open: as which identity it acts, and where.
-    type Terms: fmt::Debug + Eq + Hash + Send + Sync + 'static;
 
     /// Makes the front; `None` if the settings close it. Its requests get 404 then.
-    fn open(services: &Services<'_>) -> Option<Self>;
+    ///
+    /// # Errors
+    /// What the settings name cannot be read or used.
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>>;
 
     /// Whether the settings open a row of the paths. Otherwise its requests get 404.
     fn is_open(_config: &Config, _endpoint: Self::Endpoint) -> bool {
         true
     }
 
-    /// The format of the errors below the front's paths, if it differs from that of the API.
-    fn error_format(_now: &Snapshot) -> Option<ErrorFormat> {
+    /// The paths as people read them.
+    fn lines(config: &Config) -> Vec<PathLine> {
+        path::lines(Self::PATHS, |endpoint| Self::is_open(config, endpoint))
+    }
+
+    /// What differs for a request from the rest of the API, even if its path is malformed. `None` if nothing does, or
+    /// the request is not for this front.
+    fn rules(_arrival: &Arrival<'_>, _now: &Snapshot) -> Option<PathRules> {
         None
+    }
+
+    /// Finds what a request asks for, and who answers that. `None` if it is not for this front, or not in this pass.
+    ///
+    /// # Errors
+    /// [`target::Error`] for a path that two readers could read differently.
+    fn find(arrival: &Arrival<'_>, pass: Pass) -> Result<Option<(Self::Target, Answerer)>, target::Error> {
+        find_in_paths::<Self>(arrival.method(), arrival.uri, pass.answerers())
     }
 
     /// Checks every path below those of the front, also one at which there is nothing.
@@ -90,6 +104,34 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
         captures: &Captures<'_>,
         uri: &Uri,
     ) -> Result<Option<Self::Target>, target::Error>;
+
+    /// Records a request that was refused before it was served, if the front keeps a record besides the decisions.
+    async fn record_early_refusal(&self, _denial: &Denial, _client: &Client, _decision: Uuid) {}
+
+    /// Serves a request. Nobody has authenticated its caller yet.
+    ///
+    /// # Errors
+    /// Why it was refused, or what failed.
+    async fn serve(
+        self: &Arc<Self>,
+        target: Self::Target,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial>;
+}
+
+/// The steps of a front whose requests ask one question: what the head asks for, what else the decision needs, who may,
+/// and the answer. A request passes the functions in their order here.
+pub(crate) trait Steps: Front {
+    /// What the head asks for, judged as far as the head alone can be.
+    type Admitted: Send;
+    /// What is asked: all that the decision depends on besides the snapshot.
+    type Question: fmt::Debug + Eq + Hash + Send + Sync + 'static;
+    /// What is sent on, apart from the permit.
+    type Request: Send;
+    type Permit: Send;
+    /// What must stay the same in a permit for an exchange to stay open: as which identity it acts, and where.
+    type Terms: fmt::Debug + Eq + Hash + Send + Sync + 'static;
 
     /// The safety of a request, where its target changes what the method implies.
     fn safety(_target: &Self::Target, _method: &Method) -> Safety {
@@ -135,7 +177,7 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
 
     fn terms(permit: &Self::Permit) -> Self::Terms;
 
-    /// Whether everything that [`Front::authorize`] reads is the same in both snapshots, so that it need not be asked
+    /// Whether everything that [`Steps::authorize`] reads is the same in both snapshots, so that it need not be asked
     /// again.
     // SECURITY: what is forgotten here is not withdrawn, so a front that says nothing is always asked.
     fn inputs_unchanged(_change: &Change<'_>) -> bool {
@@ -154,12 +196,12 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
     ) -> Result<Response<Body>, Denial>;
 }
 
-/// Finds what a request asks of a front, among the paths that one of `answered_by` answers. `None` if the front has no
-/// such path.
+/// Finds what a request asks of a front in its table, among the paths that one of `answered_by` answers. `None` if the
+/// front has no such path.
 ///
 /// # Errors
 /// [`target::Error`] for a path that two readers could read differently.
-pub(crate) fn find<F: Front>(
+pub(crate) fn find_in_paths<F: Front>(
     method: &Method,
     uri: &Uri,
     answered_by: &[Answerer],
@@ -190,6 +232,12 @@ pub(crate) struct Services<'a> {
     /// Where objects are written.
     pub(crate) source: &'a Arc<dyn Source>,
     pub(crate) blocking: &'a Arc<BlockingWork>,
+    /// What gives people access to agents; `None` if the settings have no section `kubernetes`.
+    pub(crate) kubernetes: Option<&'a Arc<KubernetesFrontState>>,
+    /// `None` if the settings have no section `applicationSets`.
+    pub(crate) application_sets: Option<&'a Arc<ApplicationSetsFrontState>>,
+    /// `None` if there is no console.
+    pub(crate) sign_in: Option<&'a Arc<SignInState>>,
 }
 
 /// What decides: the snapshot in force, and the caller as it knows them.
@@ -199,7 +247,7 @@ pub(crate) struct DecisionInputs<'a> {
     pub(crate) caller: &'a Arc<Caller>,
 }
 
-/// What [`Front::read`] may use.
+/// What [`Steps::read`] may use.
 pub(crate) struct Lookup<'a> {
     /// The snapshot that decides; `None` while content is awaited.
     snapshot: Option<Arc<Snapshot>>,
@@ -267,7 +315,7 @@ struct Asked<F, Q, T> {
     terms: T,
 }
 
-impl<F: Front> Reauthorize for Asked<PtrEqArc<F>, F::Question, F::Terms> {
+impl<F: Steps> Reauthorize for Asked<PtrEqArc<F>, F::Question, F::Terms> {
     fn front(&self) -> &'static str {
         F::NAME
     }
@@ -294,25 +342,25 @@ impl<F: Front> Reauthorize for Asked<PtrEqArc<F>, F::Question, F::Terms> {
     }
 }
 
-/// Runs the stages of a request of a front. `front` is `None` while the settings close it.
+/// Runs the steps of a request, from the authentication of its caller to the answer.
 ///
 /// # Errors
-/// The denial of the first stage that refuses the request or fails.
-pub(crate) async fn serve<F: Front>(
-    front: Option<&Arc<F>>,
+/// The denial of the first step that refuses the request or fails.
+pub(crate) async fn serve_steps<F: Steps>(
+    front: &Arc<F>,
     target: F::Target,
-    context: RequestContext<'_>,
+    mut context: RequestContext<'_>,
     (head, body): (request::Parts, Body),
 ) -> Result<Response<Body>, Denial> {
-    let front = front.ok_or_else(Denial::not_found)?;
+    let safety = F::safety(&target, &head.method);
+    let principal = &context.authenticate(&head, safety).await?;
     let RequestContext {
         gateway,
         client,
         snapshot,
-        principal,
         record,
+        ..
     } = context;
-    record.note(|record| record.front = F::NAME);
     let held = gateway.persons.acquire(principal.limit_key())?;
     let caller = snapshot.policies.caller(principal);
     let by = DecisionInputs {
@@ -361,38 +409,110 @@ pub(crate) async fn serve<F: Front>(
     front.answer(permitted, permit, request).await
 }
 
-/// What the stages know of a request. `P` is the authenticated caller, or `()` for a front that
-/// authenticates by itself.
-pub(crate) struct RequestContext<'a, P = &'a Arc<Principal>> {
+/// A request that a front serves.
+pub(crate) struct RequestContext<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) client: &'a Arc<Client>,
     /// Whoever waits for somebody else's response drops it first: a snapshot is megabytes.
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) principal: P,
     pub(crate) record: &'a mut OpenRecord,
+    /// Who answers the request.
+    pub(crate) answerer: Answerer,
 }
 
-/// How a front that is not a [`Front`] yet authorizes and answers its requests. Implemented by its variant of
-/// [`Route`](crate::route::Route).
-///
-/// `P` is what the front needs of the caller: a principal that the gateway authenticated, or
-/// nothing, if a credential of the front's own says who calls.
-pub(crate) trait RouteHandler<P = Arc<Principal>> {
-    /// The safety of the request, as far as the route changes what the method implies.
-    fn safety(&self, _method: &Method) -> Safety {
-        Safety::ByMethod
-    }
-
-    /// Runs the stages authorize, impersonate, credential, headers and forward. A front may lack
-    /// some of them.
+impl RequestContext<'_> {
+    /// Authenticates the caller by any credential that is for what answers the request.
     ///
     /// # Errors
-    /// The denial of the first stage that refuses the request or fails.
-    fn serve<'a>(
-        &self,
-        context: RequestContext<'a, &'a P>,
-        request: (request::Parts, Body),
-    ) -> impl Future<Output = Result<Response<Body>, Denial>> + Send;
+    /// There is no such credential, or access was withdrawn.
+    pub(crate) async fn authenticate(
+        &mut self,
+        head: &request::Parts,
+        safety: Safety,
+    ) -> Result<Arc<Principal>, Denial> {
+        let principal = self.snapshot.authenticator.authenticate(head, safety).await;
+        let principal = self.accept(principal)?;
+        check_scope(&principal, self.answerer)?;
+        Ok(principal)
+    }
+
+    /// As [`RequestContext::authenticate`], for requests to argocd-server, which knows no login of the gateway.
+    ///
+    /// # Errors
+    /// As [`RequestContext::authenticate`].
+    pub(crate) async fn authenticate_by_token(&mut self, head: &request::Parts) -> Result<Arc<Principal>, Denial> {
+        let principal = self.snapshot.authenticator.authenticate_by_token(head).await;
+        self.accept(principal)
+    }
+
+    /// Notes a caller who was verified, unless a refused load took their access away.
+    fn accept(&mut self, principal: Result<Arc<Principal>, authenticate::Error>) -> Result<Arc<Principal>, Denial> {
+        self.record.finish_stage(Stage::Authenticate);
+        let principal = principal?;
+        if let Some(narrower) = &self.snapshot.narrowed_by
+            && !narrower.authenticator.is_still_valid(&principal)
+        {
+            return Err(forward::Error::Ended(EndReason::Withdrawn).into());
+        }
+        self.client.mark_authenticated();
+        self.record
+            .note(|record| record.principal = Some(Arc::clone(&principal)));
+        Ok(principal)
+    }
+
+    /// Refuses a request that no front has.
+    pub(crate) async fn refuse_unknown(self, head: &request::Parts) -> Denial {
+        match refuse_credential_of_agent(&self.snapshot, head) {
+            Ok(()) => self.refuse_unserved(head).await,
+            Err(denial) => denial,
+        }
+    }
+
+    /// Refuses a request whose front is closed.
+    // SECURITY: strangers get 401, and do not learn what the settings open.
+    pub(crate) async fn refuse_unserved(mut self, head: &request::Parts) -> Denial {
+        match self.authenticate(head, Safety::ByMethod).await {
+            Ok(_) => Denial::not_found(),
+            Err(denial) => denial,
+        }
+    }
+}
+
+/// Refuses a token of an agent that was sent without the prefix of the Kubernetes front.
+///
+/// # Errors
+/// It was.
+// Such a token is for nothing else, and kubectl shows the text.
+pub(crate) fn refuse_credential_of_agent(now: &Snapshot, head: &request::Parts) -> Result<(), Denial> {
+    let read = |head| k8s_proxy::read(head, CiTokenSupport::Accepted);
+    if now.policies.kubernetes.is_none() || !matches!(read(head), Ok(PresentedCredential::Query(_))) {
+        return Ok(());
+    }
+    let text = format!(
+        "the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`; `kubectl proxy` keeps it with \
+         `--append-server-path`"
+    );
+    let mut denial = Denial::denied(StatusCode::BAD_REQUEST, "wrong_prefix", text);
+    denial.is_for_kubernetes = true;
+    Err(denial)
+}
+
+/// Checks that a credential of a login is for requests that `answerer` answers.
+// SECURITY: what comes from clusters and backends can be a page, so the console's cookie never leads
+// there; and what kubectl holds is for clusters alone.
+fn check_scope(principal: &Principal, answerer: Answerer) -> Result<(), authenticate::Error> {
+    let Some(login) = principal.login() else { return Ok(()) };
+    let is_into_cluster = answerer == Answerer::Cluster;
+    let is_forwarded = is_into_cluster || answerer == Answerer::Backend;
+    match (login.scope, principal.transport()) {
+        (LoginScope::Clusters, _) if !is_into_cluster => Err(authenticate::Error::Scope(
+            "it is kubectl's, for clusters by name and of Applications",
+        )),
+        (LoginScope::Everything, CredentialTransport::Cookie) if is_forwarded => Err(authenticate::Error::Scope(
+            "the console's cookie is for the console and the API; use `tollgate login`",
+        )),
+        (_, _) => Ok(()),
+    }
 }
 
 /// The safety of a request into a cluster.

@@ -2,21 +2,63 @@
 
 use std::sync::Arc;
 
-use http::{Method, Response, Uri, request};
+use http::{Response, request};
+use uuid::Uuid;
 
-use crate::applications::ApplicationsFrontState;
+use crate::agents::AgentsFront;
+use crate::applications::ApplicationsFront;
+use crate::applicationsets::ApplicationSetsFront;
+use crate::argocd::ArgocdFront;
 use crate::clusters::ClustersFront;
-use crate::error_format::ErrorFormat;
+use crate::control_plane::ControlPlaneFront;
 use crate::extensions::ExtensionsFront;
-use crate::front::{self, Front, RequestContext, Services};
+use crate::extensions::assertion_keys::AssertionKeysFront;
+use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services};
+use crate::kubernetes::KubernetesFront;
+use crate::operations::OperationsFront;
+use crate::platform::PlatformFront;
 use crate::projects::ProjectsFront;
+use crate::sign_in::{ConsoleFront, LoginFront};
 use crate::snapshot::Snapshot;
 use tollgate_config::Config;
 use tollgate_front::Denial;
 use tollgate_front::path::{self, Answerer, PathLine};
-use tollgate_identity::authenticate::Safety;
 use tollgate_proxy::forward::Body;
+use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
+
+/// The least that settings say.
+#[cfg(any(test, feature = "fuzz"))]
+#[expect(clippy::expect_used, reason = "the text does not change")]
+pub(crate) fn config() -> Config {
+    let settings = "state: {directory: s}\npolicies: {directory: p}";
+    let read = tollgate_config::raw::parse(settings, "t.yaml", std::path::Path::new("/"));
+    read.value.expect("settings")
+}
+
+#[cfg(any(test, feature = "fuzz"))]
+impl FrontTarget {
+    /// What a request of a client that sends only `Host` is for.
+    pub(crate) fn of(
+        config: &Config,
+        method: &http::Method,
+        uri: &http::Uri,
+        fallback: crate::argocd::route::Fallback,
+    ) -> Result<Option<Self>, target::Error> {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.method.clone_from(method);
+        let host = http::HeaderValue::from_static("gateway.example");
+        head.headers.insert(http::header::HOST, host);
+        let arrival = Arrival {
+            head: &head,
+            uri,
+            tunnel: None,
+            fallback,
+            config,
+        };
+        Ok(Self::find(&arrival)?.map(|(target, _)| target))
+    }
+}
 
 macro_rules! fronts {
     ($($field:ident: $variant:ident($front:ty)),+ $(,)?) => {
@@ -32,54 +74,95 @@ macro_rules! fronts {
             $($variant(<$front as Front>::Target),)+
         }
 
+        /// The name of a front.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum FrontName {
+            $($variant,)+
+        }
+
         impl FrontTarget {
-            /// Finds the front of a request, among the paths that one of these answers. `None` if none has the path.
+            /// Finds the front of a request, and who answers it. `None` if no front has it.
             ///
             /// # Errors
             /// [`target::Error`] for a path that two readers could read differently.
-            pub(crate) fn find(
-                method: &Method,
-                uri: &Uri,
-                answered_by: &[Answerer],
-            ) -> Result<Option<(Self, Answerer)>, target::Error> {
-                $(
-                    if let Some((target, answerer)) = front::find::<$front>(method, uri, answered_by)? {
-                        return Ok(Some((Self::$variant(target), answerer)));
-                    }
-                )+
+            pub(crate) fn find(arrival: &Arrival<'_>) -> Result<Option<(Self, Answerer)>, target::Error> {
+                if arrival.tunnel.is_none() {
+                    target::authority(arrival.method(), arrival.uri, &arrival.head.headers)?;
+                }
+                for pass in Pass::ALL {
+                    $(
+                        if let Some((target, answerer)) = <$front>::find(arrival, pass)? {
+                            return Ok(Some((Self::$variant(target), answerer)));
+                        }
+                    )+
+                }
                 Ok(None)
             }
 
-            pub(crate) fn safety(&self, method: &Method) -> Safety {
+            /// The name of the front.
+            #[cfg(test)]
+            pub(crate) fn front(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(target) => <$front>::safety(target, method),)+
+                    $(Self::$variant(_) => <$front>::NAME,)+
                 }
             }
         }
 
         impl Fronts {
-            pub(crate) fn open(services: &Services<'_>) -> Self {
-                Self {
-                    $($field: <$front>::open(services).map(Arc::new),)+
-                }
+            /// # Errors
+            /// What the settings name cannot be read or used.
+            pub(crate) fn open(services: &Services<'_>) -> anyhow::Result<Self> {
+                Ok(Self {
+                    $($field: <$front>::open(services)?.map(Arc::new),)+
+                })
             }
 
-            /// Runs the stages of a request.
+            /// Serves a request.
             ///
             /// # Errors
-            /// The denial of the first stage that refuses the request or fails.
+            /// Why it was refused, or what failed.
             pub(crate) async fn serve(
                 &self,
                 target: FrontTarget,
                 context: RequestContext<'_>,
-                request: (request::Parts, Body),
+                (head, body): (request::Parts, Body),
             ) -> Result<Response<Body>, Denial> {
                 match target {
                     $(FrontTarget::$variant(target) => {
-                        front::serve(self.$field.as_ref(), target, context, request).await
+                        context.record.note(|record| record.front = <$front>::NAME);
+                        match &self.$field {
+                            Some(front) => front.serve(target, context, (head, body)).await,
+                            None => Err(context.refuse_unserved(&head).await),
+                        }
                     })+
                 }
             }
+
+            /// Has the front of a request that was refused before it was served record that.
+            pub(crate) async fn record_early_refusal(
+                &self,
+                of: FrontName,
+                denial: &Denial,
+                (client, decision): (&Client, Uuid),
+            ) {
+                match of {
+                    $(FrontName::$variant => {
+                        if let Some(front) = &self.$field {
+                            front.record_early_refusal(denial, client, decision).await;
+                        }
+                    })+
+                }
+            }
+        }
+
+        /// The front of a request that differs from the rest of the API, and how, even if the path is malformed.
+        pub(crate) fn rules(arrival: &Arrival<'_>, now: &Snapshot) -> Option<(FrontName, PathRules)> {
+            $(
+                if let Some(rules) = <$front>::rules(arrival, now) {
+                    return Some((FrontName::$variant, rules));
+                }
+            )+
+            None
         }
 
         /// Whether a path leads into a cluster, even if it is malformed.
@@ -87,31 +170,27 @@ macro_rules! fronts {
             $(path::is_in(<$front>::PATHS, path, &[Answerer::Cluster]))||+
         }
 
-        /// The format of the errors below a path, where its front has one that differs from the API's.
-        pub(crate) fn error_format(path: &str, now: &Snapshot) -> Option<ErrorFormat> {
-            $(
-                if let Some(format) = <$front>::error_format(now)
-                    && path::is_in(<$front>::PATHS, path, Answerer::ALL)
-                {
-                    return Some(format);
-                }
-            )+
-            None
-        }
-
         /// The paths of each front.
         pub(crate) fn paths(config: &Config) -> Vec<(&'static str, Vec<PathLine>)> {
-            vec![$((
-                <$front>::NAME,
-                path::lines(<$front>::PATHS, |endpoint| <$front>::is_open(config, endpoint)),
-            )),+]
+            vec![$((<$front>::NAME, <$front>::lines(config))),+]
         }
     };
 }
 
+// A request is compared with them in this order, in each pass.
 fronts! {
+    control_plane: ControlPlane(ControlPlaneFront),
+    console: Console(ConsoleFront),
+    application_sets: ApplicationSets(ApplicationSetsFront),
+    agents: Agents(AgentsFront),
     clusters: Clusters(ClustersFront),
-    applications: Applications(ApplicationsFrontState),
+    applications: Applications(ApplicationsFront),
     extensions: Extensions(ExtensionsFront),
     projects: Projects(ProjectsFront),
+    kubernetes: Kubernetes(KubernetesFront),
+    platform: Platform(PlatformFront),
+    login: Login(LoginFront),
+    assertion_keys: AssertionKeys(AssertionKeysFront),
+    operations: Operations(OperationsFront),
+    argocd: Argocd(ArgocdFront),
 }

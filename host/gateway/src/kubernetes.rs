@@ -6,18 +6,18 @@
 use http::StatusCode;
 use std::sync::Arc;
 
-use http::{Response, request};
+use http::{Response, Uri, request};
+use uuid::Uuid;
 
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
-use crate::front::{RequestContext, RouteHandler};
-use crate::kubernetes::route::KUBERNETES_PREFIX;
-use crate::kubernetes::route::KubernetesPath;
+use crate::error_format::ErrorFormat;
+use crate::front::{Arrival, CrossOrigin, Front, PathRules, RequestContext, Services};
 use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
-use crate::pipeline::Gateway;
-use crate::policies::KubernetesFront;
+use crate::policies::KubernetesPolicies;
 use crate::snapshot::Snapshot;
 use tollgate_cluster::access::ClusterLookup;
+use tollgate_config::Config;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::with_causes;
@@ -25,6 +25,7 @@ use tollgate_core::session::AccessType;
 use tollgate_credential::cache::key::CredentialKey;
 use tollgate_front::Denial;
 use tollgate_front::denial::AccessEnded;
+use tollgate_front::path::{Captures, Path, Rest};
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
 use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
@@ -34,15 +35,19 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
 use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::rego;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
-use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::record::Stage;
 use tollgate_proxy::server::Client;
+use tollgate_proxy::target;
 
 pub(crate) mod permit;
 pub(crate) mod route;
 
 pub use permit::KubernetesPermit;
+
+use permit::KubernetesPolicy;
 
 /// State of the Kubernetes front that outlives reloads of the snapshot.
 #[derive(Debug)]
@@ -82,9 +87,7 @@ impl KubernetesFrontState {
         &self,
         (head, body): (request::Parts, Body),
         snapshot: &Snapshot,
-        record: &mut OpenRecord,
     ) -> Result<Response<Body>, Denial> {
-        record.note(|record| record.front = "platform");
         let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.policies.kubernetes) else {
             return Err(Denial::not_found());
         };
@@ -125,8 +128,9 @@ impl Reauthorize for KubernetesReauthorization {
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
         let front = |snapshot: &Snapshot| {
             let front = snapshot.policies.kubernetes.as_ref()?;
-            let (agents, policy) = (Arc::as_ptr(&front.agents), Arc::as_ptr(&front.policy));
-            Some((agents, policy, Arc::as_ptr(&front.id_tokens)))
+            let bundle = snapshot.policies.bundle(rego::Front::Kubernetes)?;
+            let decides = (Arc::as_ptr(&front.agents), Arc::as_ptr(&front.mapping));
+            Some((decides, Arc::as_ptr(bundle), Arc::as_ptr(&front.id_tokens)))
         };
         !change.is_narrowed() && change.same_clusters() && front(change.before) == front(change.now)
     }
@@ -143,17 +147,111 @@ impl Reauthorize for KubernetesReauthorization {
         let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
             return false;
         };
-        let permit = front.policy.authorize(&access, &self.attributes, None);
+        let Some(policy) = KubernetesPolicy::of(&now.policies) else {
+            return false;
+        };
+        let permit = policy.authorize(&access, &self.attributes, None);
         let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
         is_same && cluster.is_reached_by(self.connection)
     }
 }
 
-/// A request into an agent's cluster, while the front is open.
-#[derive(Clone)]
-pub(crate) struct KubernetesRequest<'a> {
-    path: KubernetesPath<'a>,
-    front: KubernetesFront,
+/// The front of the clusters of agents.
+#[derive(Debug)]
+pub(crate) struct KubernetesFront(Arc<KubernetesFrontState>);
+
+impl Front for KubernetesFront {
+    const NAME: &'static str = "kubernetes";
+    const PATHS: &'static [Path<()>] = route::PATHS;
+
+    type Endpoint = ();
+    type Target = Rest;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(services.kubernetes.cloned().map(Self))
+    }
+
+    fn is_open(config: &Config, (): ()) -> bool {
+        config.kubernetes.is_some()
+    }
+
+    fn rules(arrival: &Arrival<'_>, now: &Snapshot) -> Option<PathRules> {
+        let is_ours = now.policies.kubernetes.is_some() && route::is_kubernetes(arrival.path());
+        is_ours.then_some(PathRules {
+            error_format: Some(ErrorFormat::Kubernetes),
+            cross_origin: CrossOrigin::Checked,
+        })
+    }
+
+    fn target((): (), captures: &Captures<'_>, uri: &Uri) -> Result<Option<Rest>, target::Error> {
+        route::read(captures, uri)
+    }
+
+    /// Audits a refusal that comes before anything is known of the caller. The caller gets a response even if the store
+    /// fails.
+    async fn record_early_refusal(&self, denial: &Denial, client: &Client, decision: Uuid) {
+        let Self(front_state) = self;
+        let reason = denial.reason;
+        let nothing_known = AuditContext::default();
+        let entry = nothing_known.refused(reason, (client, decision));
+        if let Err(error) = front_state.audit.record_access(entry).await {
+            tracing::error!(%error, reason, "a refusal could not be written down");
+        }
+    }
+
+    /// The stages authenticate, authorize, impersonate, audit and forward. The credential names the
+    /// agent, so this front authenticates by itself.
+    async fn serve(
+        self: &Arc<Self>,
+        target: Rest,
+        mut context: RequestContext<'_>,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        let Self(front_state) = &**self;
+        context.record.note(|record| record.kubernetes = Some(Box::default()));
+        let query = k8s_proxy::strip_query(target.query());
+        let request = KubernetesRequest {
+            rest: target.path(),
+            query: query.as_deref(),
+            front: context
+                .snapshot
+                .policies
+                .kubernetes
+                .clone()
+                .ok_or_else(Denial::not_found)?,
+            front_state,
+        };
+        let mut audit_context = AuditContext::default();
+        let permitted = request.admit(head, &mut context, &mut audit_context).await;
+        // No request is forwarded that is not in the audit log. A refusal stays a refusal even if
+        // it cannot be logged.
+        let written = request.write_audit_entry(&context, &audit_context, &permitted).await;
+        let permitted = permitted?;
+        written?;
+        let (client, decision) = (context.client, context.record.id());
+        let forwarded = request.forward((permitted, body), context).await;
+        if let Err(denial) = &forwarded
+            && denial.cause::<AccessEnded>().is_some()
+        {
+            // The request is refused after all.
+            let entry = audit_context.refused(denial.reason, (client, decision));
+            let audit = &front_state.audit;
+            audit
+                .record_access(entry)
+                .await
+                .map_err(|error| audit_unavailable(&error))?;
+        }
+        forwarded
+    }
+}
+
+/// A request into an agent's cluster.
+struct KubernetesRequest<'a> {
+    /// What the cluster is asked for: from `/` on, encoded as the client sent it.
+    rest: &'a str,
+    /// Without what was for the gateway alone.
+    query: Option<&'a str>,
+    front: KubernetesPolicies,
     front_state: &'a Arc<KubernetesFrontState>,
 }
 
@@ -206,65 +304,12 @@ struct PermittedRequest {
     held: forward::LimitPermit,
 }
 
-impl RouteHandler<()> for KubernetesRequest<'_> {
-    /// The stages authenticate, authorize, impersonate, audit and forward. The credential names the
-    /// agent, so this front authenticates by itself.
-    async fn serve(
-        &self,
-        mut context: RequestContext<'_, &()>,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
-        context.record.note(|record| {
-            record.front = "kubernetes";
-            record.kubernetes = Some(Box::default());
-        });
-        let query = k8s_proxy::strip_query(self.path.query);
-        let request = KubernetesRequest {
-            path: KubernetesPath {
-                rest: self.path.rest,
-                query: query.as_deref(),
-            },
-            ..self.clone()
-        };
-        let mut audit_context = AuditContext::default();
-        let permitted = request.admit(head, &mut context, &mut audit_context).await;
-        // No request is forwarded that is not in the audit log. A refusal stays a refusal even if
-        // it cannot be logged.
-        let written = request.write_audit_entry(&context, &audit_context, &permitted).await;
-        let permitted = permitted?;
-        written?;
-        let (client, decision) = (context.client, context.record.id());
-        let forwarded = request.forward((permitted, body), context).await;
-        if let Err(denial) = &forwarded
-            && denial.cause::<AccessEnded>().is_some()
-        {
-            // The request is refused after all.
-            let entry = audit_context.refused(denial.reason, (client, decision));
-            let audit = &self.front_state.audit;
-            audit
-                .record_access(entry)
-                .await
-                .map_err(|error| audit_unavailable(&error))?;
-        }
-        forwarded
-    }
-}
-
-impl<'a> KubernetesRequest<'a> {
-    /// `None` while the front is closed.
-    pub(crate) fn of(path: KubernetesPath<'a>, gateway: &'a Gateway, snapshot: &Snapshot) -> Option<Self> {
-        Some(Self {
-            path,
-            front: snapshot.policies.kubernetes.clone()?,
-            front_state: gateway.kubernetes_state.as_ref()?,
-        })
-    }
-
+impl KubernetesRequest<'_> {
     /// Every check that can refuse a request.
     async fn admit(
         &self,
         head: request::Parts,
-        context: &mut RequestContext<'_, &()>,
+        context: &mut RequestContext<'_>,
         audit_context: &mut AuditContext,
     ) -> Result<PermittedRequest, Denial> {
         let access = self.access(&head, context, audit_context).await;
@@ -274,19 +319,18 @@ impl<'a> KubernetesRequest<'a> {
             return Err(cluster_request::client_impersonates(name));
         }
         let cleaned = headers::clean(head)?;
-        let attributes = Attributes::read(cleaned.method(), self.path.rest, self.path.query, cleaned.upgrade());
+        let attributes = Attributes::read(cleaned.method(), self.rest, self.query, cleaned.upgrade());
         let attributes = Arc::new(attributes);
         audit_context.attributes = Some(Arc::clone(&attributes));
+        let snapshot = Arc::clone(&context.snapshot);
+        let policy = KubernetesPolicy::of(&snapshot.policies).ok_or_else(Denial::not_found)?;
         context.record.note(|record| {
-            record.policy = Some(Arc::clone(self.front.policy.digest()));
+            record.policy = Some(Arc::clone(policy.digest()));
             if let Some(note) = &mut record.kubernetes {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = self
-            .front
-            .policy
-            .authorize(&access, &attributes, Some(&mut *context.record));
+        let permit = policy.authorize(&access, &attributes, Some(&mut *context.record));
         context.record.finish_stage(Stage::Authorize);
         if let Err(permit::Error::Denied(_, notes)) = &permit {
             context.record.note(|record| record.notes.clone_from(notes));
@@ -306,7 +350,7 @@ impl<'a> KubernetesRequest<'a> {
     async fn access(
         &self,
         head: &request::Parts,
-        context: &mut RequestContext<'_, &()>,
+        context: &mut RequestContext<'_>,
         audit_context: &mut AuditContext,
     ) -> Result<Arc<AccessGrant>, Denial> {
         let ci = match self.front_state.authorizer.is_embedded() {
@@ -352,7 +396,7 @@ impl<'a> KubernetesRequest<'a> {
     /// Writes an entry to the audit log, or counts the request in an existing entry.
     async fn write_audit_entry(
         &self,
-        context: &RequestContext<'_, &()>,
+        context: &RequestContext<'_>,
         audit_context: &AuditContext,
         permitted: &Result<PermittedRequest, Denial>,
     ) -> Result<(), Denial> {
@@ -380,14 +424,14 @@ impl<'a> KubernetesRequest<'a> {
     async fn forward(
         &self,
         (permitted, body): (PermittedRequest, Body),
-        context: RequestContext<'_, &()>,
+        context: RequestContext<'_>,
     ) -> Result<Response<Body>, Denial> {
         let RequestContext {
             gateway,
             client,
             snapshot,
-            principal: &(),
             record,
+            ..
         } = context;
         let PermittedRequest { permit, cleaned, held } = permitted;
         let access = permit.access();
@@ -417,8 +461,8 @@ impl<'a> KubernetesRequest<'a> {
         let guard = guard.map_err(|NotAdmitted(ending)| AccessEnded(ending))?;
         let cluster_request = ClusterRequest {
             cluster: &cluster,
-            rest: self.path.rest,
-            query: self.path.query,
+            rest: self.rest,
+            query: self.query,
             attributes: permit.attributes(),
             identity: RequestIdentity::Impersonated(permit.impersonation()),
             client,
@@ -437,31 +481,8 @@ impl<'a> KubernetesRequest<'a> {
     }
 }
 
-impl KubernetesFrontState {
-    /// Audits a refusal that comes before anything is known of the caller. The caller gets a
-    /// response even if the store fails.
-    pub(crate) async fn audit_early_refusal(&self, denial: &Denial, at: (&Client, uuid::Uuid)) {
-        let reason = denial.reason;
-        let nothing_known = AuditContext::default();
-        if let Err(error) = self.audit.record_access(nothing_known.refused(reason, at)).await {
-            tracing::error!(%error, reason, "a refusal could not be written down");
-        }
-    }
-}
-
 fn audit_unavailable(error: &store::Error) -> Denial {
     let text = "the request cannot be written down right now, try again later";
     Denial::failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
         .with_detail(format!("the audit log cannot be written: {}", with_causes(error)))
-}
-
-/// The path is not below the front's prefix, but the credential is only for this front.
-pub(crate) fn wrong_prefix() -> Denial {
-    let text = format!(
-        "the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`; `kubectl proxy` keeps it with \
-         `--append-server-path`"
-    );
-    let mut denial = Denial::denied(StatusCode::BAD_REQUEST, "wrong_prefix", text);
-    denial.is_for_kubernetes = true;
-    denial
 }

@@ -25,12 +25,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::policies::Policies;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
+use tollgate_policy::rego::Front;
 use tollgate_proxy::forward;
 use tollgate_proxy::metrics::{Counted, Metrics};
 use tollgate_proxy::record::Recorder;
@@ -136,9 +136,9 @@ impl Change<'_> {
         Arc::ptr_eq(&self.before.policies.resources, &self.now.policies.resources)
     }
 
-    /// Whether `of` gives the same value, or none, in both.
-    pub(crate) fn same<T>(&self, of: impl Fn(&Policies) -> Option<&Arc<T>>) -> bool {
-        match (of(&self.before.policies), of(&self.now.policies)) {
+    /// Whether a front has the same bundle, or none, in both.
+    pub(crate) fn same_bundle(&self, front: Front) -> bool {
+        match (self.before.policies.bundle(front), self.now.policies.bundle(front)) {
             (Some(before), Some(now)) => Arc::ptr_eq(before, now),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,

@@ -9,13 +9,15 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode, request};
+use http::{Response, StatusCode, Uri, request};
 use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::summary::{SetFilter, SetPage};
-use crate::front::{RequestContext, RouteHandler};
+use crate::front::{Front, RequestContext, Services};
+use crate::kubernetes::KubernetesFrontState;
 use crate::pipeline::Gateway;
 use crate::platform;
 use crate::policies::Policies;
@@ -29,10 +31,13 @@ use tollgate_front::api::query::{
     OwnerFilter, PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
 };
 use tollgate_front::caller::Caller;
+use tollgate_front::path::{Captures, Path};
 use tollgate_front::permission::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
+use tollgate_identity::authenticate::Safety;
 use tollgate_identity::person::is_same_entry;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::{CheckRecord, Record};
+use tollgate_proxy::target;
 
 mod extensions;
 mod identities;
@@ -101,25 +106,53 @@ impl DecisionFilter {
     }
 }
 
-impl RouteHandler for OperationsRoute {
+/// The API about the gateway itself.
+#[derive(Debug)]
+pub(crate) struct OperationsFront {
+    kubernetes: Option<Arc<KubernetesFrontState>>,
+    application_sets: Option<Arc<ApplicationSetsFrontState>>,
+}
+
+impl Front for OperationsFront {
+    const NAME: &'static str = "operations";
+    const PATHS: &'static [Path<route::Read>] = route::PATHS;
+
+    type Endpoint = route::Read;
+    type Target = OperationsRoute;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self {
+            kubernetes: services.kubernetes.cloned(),
+            application_sets: services.application_sets.cloned(),
+        }))
+    }
+
+    fn target(read: route::Read, captures: &Captures<'_>, _: &Uri) -> Result<Option<OperationsRoute>, target::Error> {
+        Ok(read(captures))
+    }
+
     async fn serve(
-        &self,
-        context: RequestContext<'_>,
+        self: &Arc<Self>,
+        target: OperationsRoute,
+        mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        let (gateway, principal) = (context.gateway, context.principal);
+        use OperationsRoute as Route;
+        let principal = &context.authenticate(&head, Safety::ByMethod).await?;
+        let gateway = context.gateway;
         let held = gateway.persons.acquire(principal.limit_key())?;
-        context.record.note(|record| record.front = "operations");
+        let kubernetes = self.kubernetes.as_deref();
         let mut asker = Asker {
             gateway,
+            application_sets: self.application_sets.as_ref(),
             snapshot: &context.snapshot,
             caller: context.snapshot.policies.caller(principal),
-            person: platform::person_of(gateway, &context.snapshot, principal),
+            person: platform::person_of(kubernetes, &context.snapshot, principal),
             checks: Vec::new(),
         };
         let query = head.uri.query();
-        let answered: Result<Response<Body>, Denial> = match self {
-            Self::Decisions => DecisionFilter::read(query)
+        let answered: Result<Response<Body>, Denial> = match target {
+            Route::Decisions => DecisionFilter::read(query)
                 .and_then(|filter| {
                     let user = match &filter.owner {
                         OwnerFilter::Mine => None,
@@ -154,8 +187,8 @@ impl RouteHandler for OperationsRoute {
                     Ok(answer(StatusCode::OK, &Decisions { items, next }))
                 })
                 .map_err(Denial::from),
-            Self::Decision(id) => {
-                let found = gateway.status.recorder.find(*id);
+            Route::Decision(id) => {
+                let found = gateway.status.recorder.find(id);
                 let record = found.as_deref().and_then(|record| match asker.owns(record) {
                     true => Some(record.for_caller()),
                     false => asker.may_see(record).then(|| record.clone()),
@@ -164,36 +197,36 @@ impl RouteHandler for OperationsRoute {
                     .map(|record| answer(StatusCode::OK, &record))
                     .ok_or_else(Denial::not_found)
             }
-            Self::DecisionInput(id) => asker.decision_input(*id).map(|input| answer(StatusCode::OK, &input)),
-            Self::Explain => match Question::read(query) {
+            Route::DecisionInput(id) => asker.decision_input(id).map(|input| answer(StatusCode::OK, &input)),
+            Route::Explain => match Question::read(query) {
                 Ok(question) => asker.explain(question, held).await,
                 Err(error) => Err(error.into()),
             },
-            Self::WhoCan => match Asked::read(query).and_then(|asked| asker.require(GET_RBAC, "*").map(|()| asked)) {
+            Route::WhoCan => match Asked::read(query).and_then(|asked| asker.require(GET_RBAC, "*").map(|()| asked)) {
                 Ok(asked) => asker.who_can(asked, held).await,
                 Err(error) => Err(error.into()),
             },
-            Self::Extensions => asker.extensions(query).map_err(Denial::from),
-            Self::ApplicationSets => match SetFilter::read(query) {
+            Route::Extensions => asker.extensions(query).map_err(Denial::from),
+            Route::ApplicationSets => match SetFilter::read(query) {
                 Ok(filter) => asker.application_sets(filter, held).await,
                 Err(error) => Err(error.into()),
             },
-            Self::Identities => match IdentityFilter::read(query) {
+            Route::Identities => match IdentityFilter::read(query) {
                 Ok(filter) => asker.identities(filter, held).await,
                 Err(error) => Err(error.into()),
             },
-            Self::Policies => asker.list_policies(),
-            Self::Policy(front) => asker.policy(*front, held).await,
-            Self::TestPolicy(front) => asker.test_policy(*front, (head, body), held).await,
-            Self::EvaluatePolicy(front) => asker.evaluate_policy(*front, (head, body), held).await,
-            Self::Plugins => asker
+            Route::Policies => asker.list_policies(),
+            Route::Policy(front) => asker.policy(front, held).await,
+            Route::TestPolicy(front) => asker.test_policy(front, (head, body), held).await,
+            Route::EvaluatePolicy(front) => asker.evaluate_policy(front, (head, body), held).await,
+            Route::Plugins => asker
                 .require(GET_PLUGINS, "*")
                 .map(|()| {
                     let plugins: Vec<_> = context.snapshot.plugins.list().collect();
                     answer(StatusCode::OK, &json!({ "items": plugins }))
                 })
                 .map_err(Denial::from),
-            Self::System => asker
+            Route::System => asker
                 .require(GET_SYSTEM, "*")
                 .map(|()| answer(StatusCode::OK, &gateway.status.report()))
                 .map_err(Denial::from),
@@ -210,6 +243,7 @@ impl RouteHandler for OperationsRoute {
 /// The caller, and the permissions that were checked.
 struct Asker<'a> {
     gateway: &'a Gateway,
+    application_sets: Option<&'a Arc<ApplicationSetsFrontState>>,
     snapshot: &'a Arc<Snapshot>,
     caller: Arc<Caller>,
     /// The person of the directory; `None` for somebody whom only an issuer knows.
@@ -223,8 +257,7 @@ impl<'a> Asker<'a> {
     }
 
     async fn application_sets(&self, filter: SetFilter, held: LimitPermit) -> Result<Response<Body>, Denial> {
-        let front_state = self.gateway.application_sets_state.clone();
-        let front_state = front_state.ok_or_else(Denial::not_found)?;
+        let front_state = Arc::clone(self.application_sets.ok_or_else(Denial::not_found)?);
         let statuses = self.gateway.source.application_set_statuses();
         let statuses = statuses
             .map(|statuses| Arc::clone(&statuses.borrow()))

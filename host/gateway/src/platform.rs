@@ -7,19 +7,18 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode, request};
+use http::{Response, StatusCode, Uri, request};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline::Gateway;
+use crate::front::{Arrival, CrossOrigin, Front, PathRules, RequestContext, Services};
 use crate::platform::api::AgentRef;
 use crate::platform::api::content::{NewSession, NewToken};
 use crate::platform::api::cookie::TransportSecurity;
 use crate::platform::route::PlatformRoute;
 use crate::snapshot::Snapshot;
-use tollgate_config::{Authorizer, Kubernetes};
+use tollgate_config::{Authorizer, Config, Kubernetes};
 use tollgate_core::agent::AgentId;
 use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
@@ -31,14 +30,16 @@ use tollgate_front::api::query::{
     AGENT_PARAMETERS, AUDIT_PARAMETERS, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor,
 };
 use tollgate_front::caller::Caller;
+use tollgate_front::path::{Captures, Path};
 use tollgate_front::permission::{Permission, check, check_each, may_allow_prefix, object};
 use tollgate_identity::access::{Agents, Member};
-use tollgate_identity::authenticate::Principal;
+use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::store::{self, Actor, CredentialFilter, Login};
 use tollgate_objects::people::PersonState;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_proxy::server::Client;
+use tollgate_proxy::target;
 
 use crate::kubernetes::KubernetesFrontState;
 
@@ -69,25 +70,62 @@ struct ListRequest {
     is_mine: bool,
 }
 
-impl RouteHandler for PlatformRoute {
+/// The API of tokens, sessions, agents and audit.
+#[derive(Debug)]
+pub(crate) struct PlatformFront(Arc<KubernetesFrontState>);
+
+impl Front for PlatformFront {
+    const NAME: &'static str = "platform";
+    const PATHS: &'static [Path<route::Read>] = route::PATHS;
+
+    type Endpoint = route::Read;
+    type Target = PlatformRoute;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(services.kubernetes.cloned().map(Self))
+    }
+
+    fn is_open(config: &Config, _: route::Read) -> bool {
+        config.kubernetes.is_some()
+    }
+
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        route::allows_cors(arrival.path()).then_some(PathRules {
+            error_format: None,
+            cross_origin: CrossOrigin::Shared,
+        })
+    }
+
+    fn check(path: &str) -> Result<(), target::Error> {
+        route::check(path)
+    }
+
+    fn target(read: route::Read, captures: &Captures<'_>, _: &Uri) -> Result<Option<PlatformRoute>, target::Error> {
+        Ok(read(captures))
+    }
+
     async fn serve(
-        &self,
-        context: RequestContext<'_>,
+        self: &Arc<Self>,
+        target: PlatformRoute,
+        mut context: RequestContext<'_>,
         request: (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        let (gateway, principal) = (context.gateway, context.principal);
-        let front_state = gateway.kubernetes_state.as_deref().ok_or_else(Denial::not_found)?;
-        let _held = gateway.persons.acquire(principal.limit_key())?;
-        context.record.note(|record| record.front = "platform");
-        let handler = PlatformHandler::open(&context.snapshot, (front_state, context.client), principal)?;
-        handler.answer(self, request, context.record).await
+        let Self(front_state) = &**self;
+        if target == PlatformRoute::Authorize {
+            return front_state.answer_gateway(request, &context.snapshot).await;
+        }
+        let principal = &context.authenticate(&request.0, Safety::ByMethod).await?;
+        let _held = context.gateway.persons.acquire(principal.limit_key())?;
+        let handler = PlatformHandler::open(&context.snapshot, front_state, context.client, principal)?;
+        handler.answer(&target, request, context.record).await
     }
 }
 
 impl<'a> PlatformHandler<'a> {
     pub(crate) fn open(
         snapshot: &'a Snapshot,
-        (front_state, client): (&'a KubernetesFrontState, &Client),
+        front_state: &'a KubernetesFrontState,
+        client: &Client,
         principal: &Arc<Principal>,
     ) -> Result<Self, Denial> {
         let policies = &snapshot.policies;
@@ -134,6 +172,8 @@ impl<'a> PlatformHandler<'a> {
             }
             PlatformRoute::RevokeToken(id) => self.revoke_token(*id, &mut checks).await,
             PlatformRoute::RevokeSession(id) => self.revoke_session(id, &mut checks).await,
+            // Another gateway is no caller of the API.
+            PlatformRoute::Authorize => return Err(Denial::not_found()),
         };
         record.note(|record| record.checks = checks.into());
         Ok(answered?)
@@ -363,8 +403,12 @@ fn too_many(error: store::Error, user: &User) -> Error {
 
 /// The person of the gateway's own directory. `None` for anybody else, and while another platform
 /// numbers people.
-pub(crate) fn person_of(gateway: &Gateway, snapshot: &Snapshot, principal: &Principal) -> Option<User> {
-    let front_state = gateway.kubernetes_state.as_deref()?;
+pub(crate) fn person_of(
+    front_state: Option<&KubernetesFrontState>,
+    snapshot: &Snapshot,
+    principal: &Principal,
+) -> Option<User> {
+    let front_state = front_state?;
     let settings = snapshot.policies.config.kubernetes.as_ref()?;
     let agents = &snapshot.policies.kubernetes.as_ref()?.agents;
     let is_numbered_here = front_state.authorizer.is_embedded();

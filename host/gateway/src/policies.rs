@@ -1,18 +1,14 @@
 //! [`Policies`]: what requests are decided by.
 //!
-//! Invariant: a verdict about a caller and a target is cached with its snapshot and dropped with it.
+//! Invariant: a verdict about a caller and a target is cached with its snapshot, and dropped with it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use strum::VariantArray as _;
 
-use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
-use crate::applicationsets::permit::needs_owned;
-use crate::applicationsets::set_list::SetList;
-use crate::extensions::call::ExtensionAttributes;
-use crate::extensions::{CallTarget, ExtensionEvaluationCache};
-use crate::kubernetes::permit::KubernetesPolicy;
+use crate::caches::Caches;
+use crate::set_list::{SetList, needs_owned};
 use tollgate_config::Config;
 use tollgate_core::user::Identity;
 use tollgate_front::caller::{Caller, CallerCache};
@@ -21,14 +17,10 @@ use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_identity::authenticate::{AuthorKey, Principal};
 use tollgate_objects::Resources;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
-use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
+use tollgate_policy::impersonate::{Impersonation, ImpersonationMapping};
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{Bundle, Front};
-
-/// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
-/// name, so a bound on the number of targets would let them fill the memory with copies of one
-/// large project.
-const TARGET_CACHE_CAPACITY: u64 = 200_000;
 
 /// Everything by which the permits of the fronts decide, and what they cache of their decisions.
 ///
@@ -39,59 +31,82 @@ pub struct Policies {
     /// Kubernetes objects.
     pub resources: Arc<Resources>,
     pub(crate) rbac: Arc<Rbac>,
-    pub(crate) extensions: Arc<Bundle>,
-    /// The digest of `extensions`, for records.
-    pub(crate) extensions_digest: Arc<str>,
-    // Each is `None` while its front is closed.
-    pub(crate) kubernetes: Option<KubernetesFront>,
-    pub(crate) applications: Option<ApplicationsFront>,
-    pub(crate) application_sets: Option<Arc<Bundle>>,
-    /// The ApplicationSets; empty while their front is closed.
+    bundles: Arc<Bundles>,
+    /// `None` without the section `kubernetes`.
+    pub(crate) kubernetes: Option<KubernetesPolicies>,
+    /// `None` without the section `applications`.
+    pub(crate) applications: Option<ApplicationPolicies>,
+    /// The ApplicationSets; empty without the section `applicationSets`.
     pub(crate) sets: Arc<SetList>,
     /// What each project permits: every decision about a project takes it from here.
     pub(crate) projects: Arc<Projects>,
-    pub(crate) argocd: Option<Arc<Bundle>>,
-    /// The digest of `argocd`, for records.
-    pub(crate) argocd_digest: Option<Arc<str>>,
-    pub(crate) control_plane: Option<Arc<Bundle>>,
-    /// The digest of `control_plane`, for records.
-    pub(crate) control_plane_digest: Option<Arc<str>>,
     /// Who reads in clusters for Argo CD's own components, if they may come.
     pub(crate) reader: Option<Arc<Impersonation>>,
     /// Signs who wrote ApplicationSets; `None` while the admission webhook is off.
     pub(crate) author_key: Option<Arc<AuthorKey>>,
     callers: CallerCache,
-    pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
-    pub(crate) extension_evaluations: ExtensionEvaluationCache,
-    pub(crate) application_evaluations: ApplicationEvaluationCache,
+    pub(crate) caches: Caches,
+}
+
+/// A bundle that is in force.
+#[derive(Debug)]
+pub(crate) struct PolicyBundle {
+    bundle: Bundle,
+    /// Hex SHA-256 of its files, for records.
+    pub(crate) digest: Arc<str>,
+}
+
+impl PolicyBundle {
+    pub(crate) fn new(bundle: Bundle) -> Self {
+        Self {
+            digest: bundle.digest().into(),
+            bundle,
+        }
+    }
+}
+
+impl Deref for PolicyBundle {
+    type Target = Bundle;
+
+    fn deref(&self) -> &Bundle {
+        &self.bundle
+    }
+}
+
+/// The policy files of the fronts that the settings open, loaded together or not at all.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    pub(crate) bundles: Vec<Arc<PolicyBundle>>,
+    /// As whom people act in the clusters of agents.
+    pub(crate) mapping: Option<Arc<ImpersonationMapping>>,
+    /// As whom Applications act.
+    pub(crate) rules: Option<Arc<ImpersonationRules>>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ApplicationsFront {
+pub(crate) struct ApplicationPolicies {
     /// Every Application with the objects that govern it.
     pub(crate) index: Arc<ApplicationIndex>,
-    pub(crate) policy: Arc<ApplicationsPolicy>,
+    /// The rules that select the acting identity if no entry names an account, and the `extra` that is sent.
+    pub(crate) rules: Arc<ImpersonationRules>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct KubernetesFront {
+pub(crate) struct KubernetesPolicies {
     /// Agents, people, and who may use which agent.
     pub(crate) agents: Arc<Agents>,
     pub(crate) id_tokens: Arc<IdTokenVerifier>,
-    pub(crate) policy: Arc<KubernetesPolicy>,
+    pub(crate) mapping: Arc<ImpersonationMapping>,
 }
 
-/// The bundles and fronts of [`Policies`], which change apart from its objects.
+/// The parts of [`Policies`] that change apart from its objects.
 #[derive(Clone, Debug)]
-pub(crate) struct FrontPolicies {
-    pub(crate) extensions: Arc<Bundle>,
-    pub(crate) kubernetes: Option<KubernetesFront>,
-    pub(crate) applications: Option<ApplicationsFront>,
-    pub(crate) application_sets: Option<Arc<Bundle>>,
+pub(crate) struct PolicyParts {
+    pub(crate) bundles: Arc<Bundles>,
+    pub(crate) kubernetes: Option<KubernetesPolicies>,
+    pub(crate) applications: Option<ApplicationPolicies>,
     /// The ApplicationSets of the snapshot before; `None` at the start.
     pub(crate) sets_before: Option<Arc<SetList>>,
-    pub(crate) argocd: Option<Arc<Bundle>>,
-    pub(crate) control_plane: Option<Arc<Bundle>>,
 }
 
 impl Policies {
@@ -99,32 +114,26 @@ impl Policies {
     pub(crate) fn new(
         config: &Arc<Config>,
         (resources, rbac): (Arc<Resources>, Arc<Rbac>),
-        fronts: FrontPolicies,
+        parts: PolicyParts,
     ) -> Self {
         let author_key = config.admission.as_ref().and_then(|_| AuthorKey::read(&resources));
         let sets = config.application_sets.as_ref().map(|settings| {
             let needs_owned = |set: &_| needs_owned(settings, set);
-            SetList::next(fronts.sets_before.as_ref(), &resources, needs_owned)
+            SetList::next(parts.sets_before.as_ref(), &resources, needs_owned)
         });
         Self {
             sets: sets.unwrap_or_default(),
             config: Arc::clone(config),
             author_key: author_key.map(Arc::new),
-            projects: Arc::new(match &fronts.applications {
+            projects: Arc::new(match &parts.applications {
                 Some(front) => front.index.projects(),
                 None => Projects::build(&resources).0,
             }),
             resources,
             rbac,
-            extensions_digest: Arc::from(fronts.extensions.digest()),
-            extensions: fronts.extensions,
-            kubernetes: fronts.kubernetes,
-            applications: fronts.applications,
-            application_sets: fronts.application_sets,
-            argocd_digest: fronts.argocd.as_ref().map(|bundle| Arc::from(bundle.digest())),
-            argocd: fronts.argocd,
-            control_plane_digest: fronts.control_plane.as_ref().map(|bundle| Arc::from(bundle.digest())),
-            control_plane: fronts.control_plane,
+            bundles: parts.bundles,
+            kubernetes: parts.kubernetes,
+            applications: parts.applications,
             reader: config.control_plane.as_ref().map(|settings| {
                 Arc::new(Impersonation::As(Identity {
                     username: settings.reader.username(),
@@ -132,12 +141,7 @@ impl Policies {
                 }))
             }),
             callers: CallerCache::default(),
-            call_targets: moka::sync::Cache::builder()
-                .weigher(|_, target: &Arc<CallTarget>| target.list_entries)
-                .max_capacity(TARGET_CACHE_CAPACITY)
-                .build(),
-            extension_evaluations: ExtensionEvaluationCache::default(),
-            application_evaluations: ApplicationEvaluationCache::default(),
+            caches: Caches::default(),
         }
     }
 
@@ -151,39 +155,30 @@ impl Policies {
         Arc::new(Caller::new(principal, &self.rbac))
     }
 
-    /// Whether the policy for Argo CD's API reads what can be in the content of a request.
-    pub(crate) fn argocd_reads_content(&self) -> bool {
-        self.argocd.as_ref().is_some_and(|bundle| bundle.dependencies().content)
-    }
-
-    /// The bundle of a front that is open.
-    pub(crate) fn bundle(&self, front: Front) -> Option<&Bundle> {
-        match front {
-            Front::Extensions => Some(&self.extensions),
-            Front::Kubernetes => self.kubernetes.as_ref().map(|front| front.policy.bundle()),
-            Front::Applications => self.applications.as_ref().map(|front| front.policy.bundle()),
-            Front::ApplicationSets => self.application_sets.as_deref(),
-            Front::Argocd => self.argocd.as_deref(),
-            Front::ControlPlane => self.control_plane.as_deref(),
-        }
+    /// The bundle of a front; `None` while the settings close it.
+    pub(crate) fn bundle(&self, front: Front) -> Option<&Arc<PolicyBundle>> {
+        self.bundles.of(front)
     }
 
     /// The bundles of all fronts that are open.
     pub(crate) fn bundles(&self) -> impl Iterator<Item = &Bundle> {
-        Front::VARIANTS.iter().filter_map(|front| self.bundle(*front))
+        self.bundles.bundles.iter().map(|bundle| &***bundle)
     }
 
-    /// The bundles and fronts, to make the next policies of.
-    pub(crate) fn fronts(&self) -> FrontPolicies {
-        FrontPolicies {
-            extensions: Arc::clone(&self.extensions),
+    /// The parts to make the next policies of.
+    pub(crate) fn parts(&self) -> PolicyParts {
+        PolicyParts {
+            bundles: Arc::clone(&self.bundles),
             kubernetes: self.kubernetes.clone(),
             applications: self.applications.clone(),
-            application_sets: self.application_sets.clone(),
             sets_before: Some(Arc::clone(&self.sets)),
-            argocd: self.argocd.clone(),
-            control_plane: self.control_plane.clone(),
         }
+    }
+}
+
+impl Bundles {
+    pub(crate) fn of(&self, front: Front) -> Option<&Arc<PolicyBundle>> {
+        self.bundles.iter().find(|bundle| bundle.front() == front)
     }
 }
 

@@ -11,7 +11,7 @@ use http::{Response, Uri, request};
 use serde_json::{Value, json};
 
 use crate::blocking::BlockingWork;
-use crate::front::{DecisionInputs, Front, Lookup, Permitted, Services};
+use crate::front::{DecisionInputs, Front, Lookup, Permitted, RequestContext, Services, Steps, serve_steps};
 use crate::open_exchanges::Change;
 use crate::projects::permit::{check, visible};
 use crate::projects::preview::{Preview, PreviewRequest};
@@ -79,19 +79,13 @@ impl Front for ProjectsFront {
 
     type Endpoint = Endpoint;
     type Target = ProjectRoute;
-    type Admitted = ProjectHead;
-    type Question = Question;
-    type Request = Request;
-    type Permit = Permit;
-    // The answer is made at once, of what is permitted.
-    type Terms = ();
 
-    fn open(services: &Services<'_>) -> Option<Self> {
-        Some(Self {
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self {
             source: Arc::clone(services.source),
             namespace: services.config.control_plane_namespace.clone(),
             blocking: Arc::clone(services.blocking),
-        })
+        }))
     }
 
     fn check(path: &str) -> Result<(), target::Error> {
@@ -101,6 +95,24 @@ impl Front for ProjectsFront {
     fn target(endpoint: Endpoint, captures: &Captures<'_>, _: &Uri) -> Result<Option<ProjectRoute>, target::Error> {
         ProjectRoute::read(endpoint, captures)
     }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: ProjectRoute,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        serve_steps(self, target, context, request).await
+    }
+}
+
+impl Steps for ProjectsFront {
+    type Admitted = ProjectHead;
+    type Question = Question;
+    type Request = Request;
+    type Permit = Permit;
+    // The answer is made at once, of what is permitted.
+    type Terms = ();
 
     fn admit(
         &self,

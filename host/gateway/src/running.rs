@@ -25,7 +25,7 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::console::Pages;
 use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
-use crate::pipeline::Gateway;
+use crate::pipeline::{Gateway, SharedStates};
 use crate::sign_in::SignInState;
 use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
@@ -280,15 +280,20 @@ impl RunningGateway {
             },
             stop: stop.clone(),
         };
+        let states = SharedStates {
+            kubernetes: services.clone(),
+            application_sets: sets.clone(),
+            sign_in: logins.map(|logins| Arc::new(SignInState::new(logins, pages))),
+            store: store.clone(),
+        };
         let gateway = Gateway::new(
-            (&config, Arc::clone(loader.source())),
-            (
-                services.clone(),
-                sets.clone(),
-                logins.map(|logins| SignInState::new(logins, pages)),
-            ),
-            (Arc::clone(&open_exchanges), store.as_ref(), &clock),
-            (admin.clone(), checker),
+            &config,
+            Arc::clone(loader.source()),
+            &states,
+            Arc::clone(&open_exchanges),
+            &clock,
+            admin.clone(),
+            checker,
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {

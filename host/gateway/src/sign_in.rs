@@ -10,19 +10,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, request};
+use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::console::{self, Pages};
+use crate::error_format::ErrorFormat;
+use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services, find_in_paths};
 use crate::pipeline::Gateway;
 use crate::sign_in::theme::Theme;
 use crate::snapshot::Snapshot;
 use crate::strangers::Strangers;
+use tollgate_config::Config;
 use tollgate_core::user::User;
 use tollgate_front::Denial;
 use tollgate_front::api::content::buffer;
+use tollgate_front::path::{Answerer, Captures, Path};
 use tollgate_identity::access::issuer_only_user;
 use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::sign_in::SignedIn;
@@ -30,8 +34,9 @@ use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::logins::{Logins, NewLogin};
 use tollgate_identity::store::{Actor, LoginKind};
 use tollgate_proxy::forward::{self, Body};
-use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::record::{OpenRecord, Outcome, Stage};
 use tollgate_proxy::server::Client;
+use tollgate_proxy::target::{self, check_path};
 
 mod api;
 mod browser;
@@ -43,16 +48,15 @@ pub(crate) mod route;
 pub(crate) mod theme;
 mod tries;
 
-pub(crate) use api::is_public;
 pub(crate) use cookies::remove as remove_cookies;
 pub(crate) use error::Error;
 
-use route::ConsoleRoute;
+use route::{ConsoleRoute, LoginRoute, is_console};
 use tries::CodeTries;
 
-/// Marks a page that says that something was refused, with the reason for the record.
+/// What the record of a response says instead of `allowed`, such as of a page that says that something was refused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RefusedPage(pub(crate) &'static str);
+pub(crate) struct RecordedAs(pub(crate) Outcome, pub(crate) &'static str);
 
 /// The status of a page that is shown with a problem.
 const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
@@ -79,29 +83,169 @@ impl SignInState {
     }
 }
 
+/// The pages below `/console/`.
+#[derive(Debug)]
+pub(crate) struct ConsoleFront(Option<Arc<SignInState>>);
+
+impl Front for ConsoleFront {
+    const NAME: &'static str = "console";
+    const PATHS: &'static [Path<route::ReadConsole>] = route::CONSOLE_PATHS;
+
+    type Endpoint = route::ReadConsole;
+    type Target = ConsoleRoute;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(services.sign_in.cloned())))
+    }
+
+    fn is_open(config: &Config, _: route::ReadConsole) -> bool {
+        config.authentication.console.is_some()
+    }
+
+    fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
+        arrival.config.authentication.console.as_ref()?;
+        let theme = || Theme::of(&arrival.head.headers);
+        is_console(arrival.path()).then(|| PathRules::errors(ErrorFormat::Console(theme())))
+    }
+
+    fn find(arrival: &Arrival<'_>, pass: Pass) -> Result<Option<(ConsoleRoute, Answerer)>, target::Error> {
+        if pass != Pass::BeforeArgocd {
+            return Ok(None);
+        }
+        let path = arrival.path();
+        let found = |route| Ok(Some((route, Answerer::Gateway)));
+        // People type the host name alone.
+        if path == "/" && arrival.method() == Method::GET && arrival.is_at_console_host() {
+            return found(ConsoleRoute::Root);
+        }
+        if !is_console(path) {
+            return Ok(None);
+        }
+        check_path(path)?;
+        match console::reads(arrival.method()) && path == *pages::STYLE_PATH {
+            true => found(ConsoleRoute::Style),
+            false => match find_in_paths::<Self>(arrival.method(), arrival.uri, Answerer::ALL)? {
+                Some(page) => Ok(Some(page)),
+                None => found(ConsoleRoute::Missing),
+            },
+        }
+    }
+
+    fn check(path: &str) -> Result<(), target::Error> {
+        match is_console(path) {
+            true => check_path(path),
+            false => Ok(()),
+        }
+    }
+
+    fn target(
+        read: route::ReadConsole,
+        captures: &Captures<'_>,
+        _: &Uri,
+    ) -> Result<Option<ConsoleRoute>, target::Error> {
+        Ok(read(captures))
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: ConsoleRoute,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        let Self(state) = &**self;
+        SignIn::new(state.as_deref(), context, &request.0)?
+            .page(&target, request)
+            .await
+    }
+}
+
+/// The API of logins.
+#[derive(Debug)]
+pub(crate) struct LoginFront(Option<Arc<SignInState>>);
+
+impl Front for LoginFront {
+    const NAME: &'static str = "login";
+    const PATHS: &'static [Path<route::ReadLogin>] = route::LOGIN_PATHS;
+
+    type Endpoint = route::ReadLogin;
+    type Target = LoginRoute;
+
+    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(services.sign_in.cloned())))
+    }
+
+    fn is_open(config: &Config, _: route::ReadLogin) -> bool {
+        config.authentication.console.is_some()
+    }
+
+    fn check(path: &str) -> Result<(), target::Error> {
+        route::check_login(path)
+    }
+
+    fn target(read: route::ReadLogin, captures: &Captures<'_>, _: &Uri) -> Result<Option<LoginRoute>, target::Error> {
+        read(captures)
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        target: LoginRoute,
+        mut context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        let Self(state) = &**self;
+        if api::is_public(&target) {
+            return SignIn::new(state.as_deref(), context, &request.0)?
+                .public(&target, request)
+                .await;
+        }
+        let principal = context.authenticate(&request.0, Safety::ByMethod).await?;
+        SignIn::new(state.as_deref(), context, &request.0)?
+            .private(&target, &principal, request)
+            .await
+    }
+}
+
 /// A request about sign-in, with what it takes to answer it.
 pub(crate) struct SignIn<'a> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) state: &'a SignInState,
     pub(crate) client: &'a Arc<Client>,
-    pub(crate) snapshot: &'a Arc<Snapshot>,
+    pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) record: &'a mut OpenRecord,
     pub(crate) theme: Theme,
 }
 
-impl SignIn<'_> {
+impl<'a> SignIn<'a> {
+    /// # Errors
+    /// [`Error::NoConsole`].
+    fn new(state: Option<&'a SignInState>, context: RequestContext<'a>, head: &request::Parts) -> Result<Self, Denial> {
+        let state = state.ok_or(Error::NoConsole)?;
+        let RequestContext {
+            gateway,
+            client,
+            snapshot,
+            record,
+            ..
+        } = context;
+        Ok(Self {
+            gateway,
+            state,
+            client,
+            snapshot,
+            record,
+            theme: Theme::of(&head.headers),
+        })
+    }
+
     /// Answers a page.
-    pub(crate) async fn page(
+    async fn page(
         &mut self,
-        route: ConsoleRoute<'_>,
+        route: &ConsoleRoute,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let reads = console::reads(&head.method);
         let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style | ConsoleRoute::Icon);
-        self.record.note(|record| {
-            record.front = "console";
-            record.is_of_page = reads && is_page;
-        });
+        self.record.note(|record| record.is_of_page = reads && is_page);
         // Of what asks an issuer or the store for somebody who is not signed in, few are open at once.
         let _held = match route {
             ConsoleRoute::Begin(_)
@@ -109,7 +253,9 @@ impl SignIn<'_> {
             | ConsoleRoute::Password
             | ConsoleRoute::SignedOut
             | ConsoleRoute::BackChannelLogout(_) => Some(self.state.strangers.enter(self.client)?),
-            ConsoleRoute::Page
+            ConsoleRoute::Root
+            | ConsoleRoute::Missing
+            | ConsoleRoute::Page
             | ConsoleRoute::Style
             | ConsoleRoute::Icon
             | ConsoleRoute::SignIn
@@ -131,6 +277,7 @@ impl SignIn<'_> {
             };
         }
         match route {
+            ConsoleRoute::Root => Ok(to_console()),
             ConsoleRoute::Style => Ok(pages::style()),
             ConsoleRoute::Icon => Ok(pages::icon()),
             ConsoleRoute::Page => self.console_page((head, body)).await,
@@ -144,7 +291,7 @@ impl SignIn<'_> {
             ConsoleRoute::AnswerLogin => self.answer_login((head, body)).await,
             ConsoleRoute::Device => self.ask_for_device(&head).await,
             ConsoleRoute::AnswerDevice => self.answer_device((head, body)).await,
-            ConsoleRoute::BackChannelLogout(_) => Err(Denial::not_found()),
+            ConsoleRoute::BackChannelLogout(_) | ConsoleRoute::Missing => Err(Denial::not_found()),
         }
     }
 
@@ -233,9 +380,15 @@ fn client_name(fields: &http::HeaderMap) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
 }
 
-/// The refusal of a request about logins while nobody can have one.
-pub(crate) fn no_console() -> Denial {
-    Error::NoConsole.into()
+fn to_console() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let there = HeaderValue::from_static(console::HOME);
+    response.headers_mut().insert(http::header::LOCATION, there);
+    response
+        .extensions_mut()
+        .insert(RecordedAs(Outcome::Allowed, "to_console"));
+    response
 }
 
 /// A page about a refusal.

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use strum::VariantArray as _;
 
-use crate::applications::permit::ApplicationsPolicy;
 use crate::bypasses;
 use crate::extensions::registry::Registry;
-use crate::kubernetes::permit::KubernetesPolicy;
-use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
+use crate::policies::{ApplicationPolicies, Bundles, KubernetesPolicies, Policies, PolicyBundle, PolicyParts};
 use tollgate_agent::Connections;
 use tollgate_cluster::access::Clusters;
 use tollgate_config::{Config, GroupMembership};
@@ -28,6 +27,8 @@ use tollgate_identity::clock::Clock;
 use tollgate_objects::Resources;
 use tollgate_plugin::credential_source::CredentialSourceFactory;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
+use tollgate_policy::impersonate::ImpersonationMapping;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Counted, Metrics};
 use tollgate_state::source::{self, Source};
@@ -81,19 +82,9 @@ pub struct Loader {
 pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
 struct OtherParts {
-    fronts: FrontPolicies,
+    policies: PolicyParts,
     plugins: Arc<tollgate_plugin::PluginSet>,
     clusters: Arc<Clusters>,
-}
-
-/// The bundles of all fronts, loaded together or not at all.
-struct Bundles {
-    extensions: Arc<Bundle>,
-    kubernetes: Option<Arc<KubernetesPolicy>>,
-    applications: Option<Arc<ApplicationsPolicy>>,
-    application_sets: Option<Arc<Bundle>>,
-    argocd: Option<Arc<Bundle>>,
-    control_plane: Option<Arc<Bundle>>,
 }
 
 impl Snapshot {
@@ -127,7 +118,7 @@ impl Snapshot {
 impl OtherParts {
     fn of(snapshot: &Snapshot) -> Self {
         Self {
-            fronts: snapshot.policies.fronts(),
+            policies: snapshot.policies.parts(),
             plugins: Arc::clone(&snapshot.plugins),
             clusters: Arc::clone(&snapshot.clusters),
         }
@@ -219,18 +210,16 @@ impl Loader {
         };
         findings.extend(self.unknown_extensions(&state));
         findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
-        let kubernetes = bundles
-            .kubernetes
-            .zip(id_tokens)
-            .map(|(policy, id_tokens)| KubernetesFront {
-                agents: Agents::build_with(&state.resources, self.memberships(), None),
-                id_tokens,
-                policy,
-            });
-        let applications = match &bundles.applications {
+        let kubernetes = bundles.mapping.as_ref().zip(id_tokens);
+        let kubernetes = kubernetes.map(|(mapping, id_tokens)| KubernetesPolicies {
+            agents: Agents::build_with(&state.resources, self.memberships(), None),
+            id_tokens,
+            mapping: Arc::clone(mapping),
+        });
+        let applications = match &bundles.rules {
             None if !usable_projects(&state.resources, &mut findings) => return Loaded::refused(findings),
             None => None,
-            Some(policy) => match self.applications((&state.resources, policy), None, &mut findings) {
+            Some(rules) => match self.applications((&state.resources, rules), None, &mut findings) {
                 None => return Loaded::refused(findings),
                 front => front,
             },
@@ -242,14 +231,11 @@ impl Loader {
         self.metrics.identity.configurations(agents);
         self.metrics.invalid_objects(&state.resources.invalid_objects);
         let parts = OtherParts {
-            fronts: FrontPolicies {
-                extensions: bundles.extensions,
+            policies: PolicyParts {
+                bundles: Arc::new(bundles),
                 kubernetes,
                 applications,
-                application_sets: bundles.application_sets,
                 sets_before: None,
-                argocd: bundles.argocd,
-                control_plane: bundles.control_plane,
             },
             plugins: Arc::new(plugins),
             clusters,
@@ -322,21 +308,21 @@ impl Loader {
     /// be used.
     fn applications(
         &self,
-        (resources, policy): (&Resources, &Arc<ApplicationsPolicy>),
-        previous: Option<&ApplicationsFront>,
+        (resources, rules): (&Resources, &Arc<ImpersonationRules>),
+        previous: Option<&ApplicationPolicies>,
         findings: &mut Vec<Diagnostic>,
-    ) -> Option<ApplicationsFront> {
+    ) -> Option<ApplicationPolicies> {
         let mode = self.config.applications.and_then(|settings| settings.mode);
         let previous = previous.map(|front| &*front.index);
-        let index = ApplicationIndex::build(resources, policy.rules(), mode, previous);
+        let index = ApplicationIndex::build(resources, rules, mode, previous);
         let found = index.findings();
         let usable = !found.iter().any(Diagnostic::is_error);
         findings.extend(found);
         let identity = self.config.applications.unwrap_or_default().gateway_identity;
         findings.extend(index.gateway_finding(identity));
-        usable.then(|| ApplicationsFront {
+        usable.then(|| ApplicationPolicies {
             index: Arc::new(index),
-            policy: Arc::clone(policy),
+            rules: Arc::clone(rules),
         })
     }
 
@@ -360,17 +346,14 @@ impl Loader {
                 self.next_state((&old, old_state), (loaded, begun), &mut findings)
             }
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
-                parts.fronts.extensions = bundles.extensions;
-                parts.fronts.application_sets = bundles.application_sets;
-                parts.fronts.argocd = bundles.argocd;
-                parts.fronts.control_plane = bundles.control_plane;
-                if let (Some(front), Some(policy)) = (&mut parts.fronts.kubernetes, bundles.kubernetes) {
-                    front.policy = policy;
+                if let (Some(kubernetes), Some(mapping)) = (&mut parts.policies.kubernetes, &bundles.mapping) {
+                    kubernetes.mapping = Arc::clone(mapping);
                 }
-                if let (Some(front), Some(policy)) = (&mut parts.fronts.applications, bundles.applications) {
-                    let from = (&*old_state.resources, &policy);
-                    *front = self.applications(from, Some(front), &mut findings)?;
+                if let (Some(applications), Some(rules)) = (&mut parts.policies.applications, &bundles.rules) {
+                    let from = (&*old_state.resources, rules);
+                    *applications = self.applications(from, Some(applications), &mut findings)?;
                 }
+                parts.policies.bundles = Arc::new(bundles);
                 Some(self.narrowed(self.snapshot(at, old_state, parts), old.narrowed_by.as_deref()))
             }),
             ConfigPart::Plugins => {
@@ -436,10 +419,10 @@ impl Loader {
     fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (OtherParts, bool) {
         let mut parts = OtherParts::of(old);
         self.rebuild_changed(&old.policies.resources, resources, &mut parts);
-        let Some(front) = &mut parts.fronts.applications else {
+        let Some(front) = &mut parts.policies.applications else {
             return (parts, usable_projects(resources, findings));
         };
-        let index = self.applications((resources, &front.policy), Some(front), findings);
+        let index = self.applications((resources, &front.rules), Some(front), findings);
         let is_good = index.is_some();
         *front = index.unwrap_or_else(|| front.clone());
         (parts, is_good)
@@ -466,7 +449,7 @@ impl Loader {
             parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
         }
         let same = Arc::ptr_eq(&old.people, &new.people) && same_pointers(&old.agents, &new.agents);
-        if let Some(front) = parts.fronts.kubernetes.as_mut().filter(|_| !same) {
+        if let Some(front) = parts.policies.kubernetes.as_mut().filter(|_| !same) {
             front.agents = Agents::build(new, Some(&front.agents));
         }
     }
@@ -542,7 +525,7 @@ impl Loader {
     fn snapshot(&self, (generation, begun): (u64, Instant), state: StateParts, parts: OtherParts) -> Snapshot {
         Snapshot {
             generation,
-            policies: Policies::new(&self.config, (state.resources, state.rbac), parts.fronts),
+            policies: Policies::new(&self.config, (state.resources, state.rbac), parts.policies),
             authenticator: state.authenticator,
             extensions: state.extensions,
             plugins: parts.plugins,
@@ -555,50 +538,60 @@ impl Loader {
 
     /// Loads all bundles or none: if one fails, all stay as they were.
     fn bundles(&self, findings: &mut Vec<Diagnostic>) -> Option<Bundles> {
-        let folder = &self.config.policies_directory;
-        let extensions = take(
-            Bundle::load(&folder.join("extensions"), Front::Extensions, &self.checker),
-            findings,
-        );
-        let kubernetes = match &self.config.kubernetes {
-            None => None,
-            Some(settings) => {
-                let folder = folder.join("kubernetes");
-                let loaded = KubernetesPolicy::load(&folder, &self.checker, settings.max_groups);
-                Some(Arc::new(take(loaded, findings)?))
+        let mut bundles = Bundles::default();
+        let mut is_whole = true;
+        for front in Front::VARIANTS {
+            let folder = self.config.policies_directory.join(front.as_ref());
+            let from = (&*folder, *front);
+            let loaded = match front {
+                Front::Kubernetes => self.config.kubernetes.as_ref().map(|settings| {
+                    let parse =
+                        |path: &str, text: &str| ImpersonationMapping::parse(path, text, settings.max_groups).value;
+                    let loaded = Bundle::load_with(from, &self.checker, ("the mapping", parse));
+                    loaded.map(|(bundle, mapping)| {
+                        bundles.mapping = Some(Arc::new(mapping));
+                        bundle
+                    })
+                }),
+                Front::Applications => self.config.applications.as_ref().map(|settings| {
+                    let parse =
+                        |path: &str, text: &str| ImpersonationRules::parse(path, text, settings.semantics).value;
+                    let loaded = Bundle::load_with(from, &self.checker, ("the rules of impersonation", parse));
+                    loaded.map(|(bundle, rules)| {
+                        bundles.rules = Some(Arc::new(rules));
+                        bundle
+                    })
+                }),
+                Front::Extensions | Front::ApplicationSets | Front::Argocd | Front::ControlPlane => {
+                    has_policies(&self.config, *front).then(|| Bundle::load(&folder, *front, &self.checker))
+                }
+            };
+            if let Some(loaded) = loaded {
+                let bundle = take(loaded, findings);
+                is_whole &= bundle.is_some();
+                bundles
+                    .bundles
+                    .extend(bundle.map(|bundle| Arc::new(PolicyBundle::new(bundle))));
             }
-        };
-        let applications = match &self.config.applications {
-            None => None,
-            Some(settings) => {
-                let folder = folder.join("applications");
-                let loaded = ApplicationsPolicy::load(&folder, &self.checker, settings.semantics);
-                Some(Arc::new(take(loaded, findings)?))
-            }
-        };
-        let mut bundle = |is_open: bool, front: Front| match is_open {
-            false => Some(None),
-            true => {
-                let loaded = Bundle::load(&folder.join(front.as_ref()), front, &self.checker);
-                Some(Some(Arc::new(take(loaded, findings)?)))
-            }
-        };
-        let application_sets = bundle(self.config.application_sets.is_some(), Front::ApplicationSets)?;
-        let argocd = bundle(self.config.argocd.is_some(), Front::Argocd)?;
-        let control_plane = bundle(self.config.control_plane.is_some(), Front::ControlPlane)?;
-        Some(Bundles {
-            extensions: Arc::new(extensions?),
-            kubernetes,
-            applications,
-            application_sets,
-            argocd,
-            control_plane,
-        })
+        }
+        is_whole.then_some(bundles)
     }
 
     fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokenVerifier>> {
         let settings = self.config.kubernetes.as_ref()?;
         take(IdTokenVerifier::build(settings, None, &self.clock), findings).map(Arc::new)
+    }
+}
+
+/// Whether the settings open a front, so that its policy files are read.
+fn has_policies(config: &Config, front: Front) -> bool {
+    match front {
+        Front::Extensions => true,
+        Front::Kubernetes => config.kubernetes.is_some(),
+        Front::Applications => config.applications.is_some(),
+        Front::ApplicationSets => config.application_sets.is_some(),
+        Front::Argocd => config.argocd.is_some(),
+        Front::ControlPlane => config.control_plane.is_some(),
     }
 }
 

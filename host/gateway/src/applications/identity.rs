@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::applications::ApplicationsFrontState;
+use crate::applications::ApplicationsFront;
 use crate::applications::permit::ApplicationPermit;
 use tollgate_core::user::Identity;
 use tollgate_policy::application_request::ActingIdentity;
@@ -22,7 +22,7 @@ pub(super) struct ClusterIdentity {
     pub(super) account_with_extra: Option<ServiceAccountName>,
 }
 
-impl ApplicationsFrontState {
+impl ApplicationsFront {
     pub(super) fn cluster_identity(&self, permit: &ApplicationPermit) -> ClusterIdentity {
         let without_extra = |impersonation: &Arc<Impersonation>| ClusterIdentity {
             impersonation: Arc::clone(impersonation),

@@ -18,7 +18,6 @@
 //! not. For callers that RBAC refuses, the cluster gets no queries.
 
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,9 +25,8 @@ use jiff::Timestamp;
 use crate::policies::{Policies, time_if_read};
 use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
-use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
-use tollgate_core::diagnostic::{Loaded, one_line};
+use tollgate_core::diagnostic::one_line;
 use tollgate_front::caller::Caller;
 use tollgate_front::status_message;
 use tollgate_objects::{Cluster, ObjectName, Project};
@@ -36,9 +34,8 @@ use tollgate_policy::application_request::{
     ActingIdentity, ExtraPermission, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
 use tollgate_policy::applications::{IndexedApplication, Inheritance};
-use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{ApplicationInput, Bundle, Checker, Front};
+use tollgate_policy::rego::{ApplicationInput, Bundle, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 
 mod error;
@@ -48,7 +45,6 @@ pub(crate) mod restriction;
 mod tests;
 
 pub(crate) use error::Error;
-pub(crate) use evaluator::ApplicationEvaluationCache;
 
 use evaluator::{ApplicationEvaluation, Evaluator};
 
@@ -66,47 +62,6 @@ const WRITES_ALL: &str = "this needs `applications, override`: without it only s
 const NO_TIME: &str = "sync windows apply, and the time of the request is not known";
 /// Longest reason of a list that a response contains, in bytes: the limit of the shipped policy.
 const REASON_BYTES: usize = 480;
-
-/// Bundle and rules of the Applications front, compiled, tested and ready.
-#[derive(Debug)]
-pub struct ApplicationsPolicy {
-    bundle: Bundle,
-    rules: Arc<ImpersonationRules>,
-    /// Hex SHA-256 of the bundle's files, the rules' among them.
-    digest: Arc<str>,
-}
-
-impl ApplicationsPolicy {
-    /// Reads, checks, tests and compiles `policies/applications`.
-    ///
-    /// - `semantics`: how `destinationServiceAccounts` are read. It decides the default of the
-    ///   rules where they leave it open.
-    ///
-    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
-    pub(crate) fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
-        let parse = |path: &str, text: &str| ImpersonationRules::parse(path, text, semantics).value;
-        let rules = ("the rules of impersonation", parse);
-        Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
-    }
-
-    pub(crate) fn bundle(&self) -> &Bundle {
-        &self.bundle
-    }
-
-    fn new(bundle: Bundle, rules: ImpersonationRules) -> Self {
-        Self {
-            digest: bundle.digest().into(),
-            bundle,
-            rules: Arc::new(rules),
-        }
-    }
-
-    /// The rules that select the acting identity if no entry names an account, and the `extra`
-    /// that is sent.
-    pub(crate) fn rules(&self) -> &Arc<ImpersonationRules> {
-        &self.rules
-    }
-}
 
 /// Proof that RBAC lets a caller read or write in the cluster of an Application. It does not prove
 /// that this request is allowed.
@@ -178,13 +133,13 @@ pub(crate) fn authorize_application(
     checks: ObjectChecks<'_>,
     mut record: Option<&mut OpenRecord>,
 ) -> Result<ApplicationPermit, Error> {
-    let Some(front) = &policies.applications else {
+    let Some(bundle) = policies.bundle(Front::Applications) else {
         return Err(not_visible(access.caller(), &access.attributes));
     };
     if let Some(record) = record.as_deref_mut() {
-        record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
+        record.note(|record| record.policy = Some(Arc::clone(&bundle.digest)));
     }
-    front.policy.decide(access, checks, record)
+    decide(bundle, access, checks, record)
 }
 
 /// Checks a request by RBAC and the Application's own state.
@@ -270,50 +225,48 @@ fn not_visible(caller: &Caller, attributes: &Attributes) -> Error {
     Error::NotVisible(status_message::forbidden(user, attributes, NOT_VISIBLE))
 }
 
-impl ApplicationsPolicy {
-    /// - `record`: receives the policy's texts, and keeps what its input was made of. `None` for what has
-    ///   no record.
-    fn decide(
-        &self,
-        access: ApplicationAccess,
-        checks: ObjectChecks<'_>,
-        mut record: Option<&mut OpenRecord>,
-    ) -> Result<ApplicationPermit, Error> {
-        let time = time_if_read(&self.bundle);
-        let input = ApplicationInput {
-            facts: &access.resolved.facts,
-            attributes: &access.attributes,
-            access: access.access_mode,
-            operation: access.operation,
-            checks,
-            time: time.as_deref(),
-        };
-        let user = access.caller().principal.username();
-        let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
-        let decision = self.bundle.decide(input.to_value());
-        if let Some(record) = record.as_deref_mut() {
-            access.keep_input(checks, time, record);
-        }
-        let decision =
-            decision.map_err(|source| Error::Policy(status_message("the policy could not be evaluated"), source))?;
-        if let Some(record) = record {
-            record.note(|record| record.notes = decision.log);
-        }
-        // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
-        // own denial is reported first because it is more informative.
-        let refused = match decision.allow {
-            true => access.deny_reason(checks),
-            false => Some(decision.reason),
-        };
-        if let (ProjectListCheck::Refused(reason), Some(_)) = (checks.project_lists, &refused) {
-            // Responses do not name the files of the lists.
-            let project = access.project();
-            tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
-        }
-        match refused {
-            Some(reason) => Err(Error::Denied(status_message(&reason))),
-            None => Ok(ApplicationPermit { access }),
-        }
+/// - `record`: receives the policy's texts, and keeps what its input was made of. `None` for what has
+///   no record.
+fn decide(
+    bundle: &Bundle,
+    access: ApplicationAccess,
+    checks: ObjectChecks<'_>,
+    mut record: Option<&mut OpenRecord>,
+) -> Result<ApplicationPermit, Error> {
+    let time = time_if_read(bundle);
+    let input = ApplicationInput {
+        facts: &access.resolved.facts,
+        attributes: &access.attributes,
+        access: access.access_mode,
+        operation: access.operation,
+        checks,
+        time: time.as_deref(),
+    };
+    let user = access.caller().principal.username();
+    let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
+    let decision = bundle.decide(input.to_value());
+    if let Some(record) = record.as_deref_mut() {
+        access.keep_input(checks, time, record);
+    }
+    let decision =
+        decision.map_err(|source| Error::Policy(status_message("the policy could not be evaluated"), source))?;
+    if let Some(record) = record {
+        record.note(|record| record.notes = decision.log);
+    }
+    // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
+    // own denial is reported first because it is more informative.
+    let refused = match decision.allow {
+        true => access.deny_reason(checks),
+        false => Some(decision.reason),
+    };
+    if let (ProjectListCheck::Refused(reason), Some(_)) = (checks.project_lists, &refused) {
+        // Responses do not name the files of the lists.
+        let project = access.project();
+        tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
+    }
+    match refused {
+        Some(reason) => Err(Error::Denied(status_message(&reason))),
+        None => Ok(ApplicationPermit { access }),
     }
 }
 

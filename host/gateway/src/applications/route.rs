@@ -67,14 +67,14 @@ mod tests {
     use http::Method;
 
     use super::Error;
-    use crate::applications::ApplicationsFrontState;
+    use crate::applications::ApplicationsFront;
     use crate::front;
     use tollgate_front::path::Answerer;
 
     type Found<T> = Option<(T, T, T, Option<T>)>;
 
     fn application(target: &str) -> Result<Found<String>, Error> {
-        let found = front::find::<ApplicationsFrontState>(&Method::GET, &target.parse().unwrap(), Answerer::ALL)?;
+        let found = front::find_in_paths::<ApplicationsFront>(&Method::GET, &target.parse().unwrap(), Answerer::ALL)?;
         Ok(found.map(|(path, _)| {
             let query = path.query().map(str::to_owned);
             (

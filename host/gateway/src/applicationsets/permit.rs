@@ -17,16 +17,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::policies::Policies;
+use crate::set_list::OwnedApplication;
+use crate::set_list::needs_owned;
 use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, Action, Plan};
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
-use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets};
+use tollgate_config::{ApplicationSetChecks, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
+use tollgate_policy::rego::{ApplicationSetFacts, Bundle, Front};
 use tollgate_proxy::record::CheckRecord;
 
 mod application;
@@ -45,13 +47,11 @@ mod plan;
 mod tests;
 
 pub use application::generated_errors;
-pub(crate) use application::project_of;
 pub(crate) use determinism::can_change_later;
 pub(crate) use direct::{OVERRIDES, WrittenApplication};
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
-pub(crate) use inherited::OwnedApplication;
-pub(crate) use permissions::{annotated_projects, is_templated, or_default, project_text};
+pub(crate) use permissions::annotated_projects;
 
 use plan::{PlanVerdict, check_plan_matches};
 
@@ -189,12 +189,6 @@ pub(crate) struct PlanReview {
     pub(crate) visible: Vec<bool>,
 }
 
-/// Whether the permissions on a set depend on the Applications it owns, and on the projects that
-/// exist if it owns none.
-pub(crate) fn needs_owned(settings: &ApplicationSets, set: &Value) -> bool {
-    is_templated(project_text(set)) || settings.permissions == ApplicationSetPermissions::Inherited
-}
-
 impl<'a> SetAuthorizer<'a> {
     /// Makes the authorizer of a caller. `None` if the front is closed.
     pub fn new(policies: &'a Policies, caller: &'a Arc<Caller>) -> Option<Self> {
@@ -203,7 +197,7 @@ impl<'a> SetAuthorizer<'a> {
             resources: &policies.resources,
             projects: &policies.projects,
             settings: policies.config.application_sets.as_ref()?,
-            policy: policies.application_sets.as_deref()?,
+            policy: policies.bundle(Front::ApplicationSets)?,
             control_plane_namespace: &policies.config.control_plane_namespace,
             caller,
             later: LaterApplications::Unjudged,

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{Operation, OwnedApplication, annotated_projects, is_templated, project_text};
+use crate::applicationsets::permit::{Operation, annotated_projects};
 use crate::applicationsets::request::{Error, Query};
-use crate::applicationsets::set_list::{SetEntry, SetList};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, checks};
 use crate::policies::Policies;
 use crate::projects::list_of;
+use crate::set_list::{OwnedApplication, is_templated, project_text};
+use crate::set_list::{SetEntry, SetList};
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::selector::Selector;
 use tollgate_config::ApplicationSetChecks;
@@ -216,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     use super::{argocd_list, is_in_projects, labels, name_of};
-    use crate::applicationsets::permit::OwnedApplication;
+
     use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 
     #[test]

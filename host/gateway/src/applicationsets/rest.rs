@@ -118,14 +118,11 @@ fn is_event_source(fields: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.contains("text/event-stream"))
 }
 
-pub(super) async fn read(
-    route: &ApplicationSetRoute<'_>,
-    (head, body): (request::Parts, Body),
-) -> Result<Request, Denial> {
+pub(super) async fn read(route: &ApplicationSetRoute, (head, body): (request::Parts, Body)) -> Result<Request, Denial> {
     let mut query = Query::read(head.uri.query(), route.kind)?;
     query.is_for_page = is_event_source(&head.headers);
     if let Some(name) = &route.name {
-        query.name = name.to_string();
+        query.name.clone_from(name);
     }
     let set = match route.kind {
         RequestKind::Create | RequestKind::Update => sent(&head.headers, body).await?,

@@ -3,12 +3,8 @@
 //! Security: names are decoded once, and an encoding that two readers could read differently gets
 //! 400.
 
-use std::borrow::Cow;
-
-use http::{Method, Uri};
-
 use crate::applicationsets::request::RequestKind;
-use tollgate_front::path::{self, Answerer, Methods, Part, Path};
+use tollgate_front::path::{Captures, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/applicationsets";
@@ -48,9 +44,9 @@ pub(crate) const PATHS: &[Path<RequestKind>] = &[
 const NAME_BYTES: usize = 253;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ApplicationSetRoute<'a> {
+pub(crate) struct ApplicationSetRoute {
     pub(crate) kind: RequestKind,
-    pub(crate) name: Option<Cow<'a, str>>,
+    pub(crate) name: Option<String>,
 }
 
 /// Whether a path is one of this API, even if it is malformed.
@@ -62,36 +58,56 @@ pub(crate) fn is_application_sets(path: &str) -> bool {
     below(API) || path == STREAM
 }
 
-/// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
-pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ApplicationSetRoute<'a>>, Error> {
-    if uri.path().strip_prefix(API).is_some_and(|tail| tail.starts_with('/')) {
-        check_path(uri.path())?;
+/// Checks a path, if it is one about a set.
+pub(crate) fn check(path: &str) -> Result<(), Error> {
+    match path.strip_prefix(API) {
+        Some(tail) if tail.starts_with('/') => check_path(path),
+        Some(_) | None => Ok(()),
     }
-    let Some((row, captures)) = path::find(PATHS, method, uri.path(), Answerer::ALL) else {
-        return Ok(None);
-    };
-    let kind = row.operation;
-    if row.parts.is_empty() {
-        return Ok(Some(ApplicationSetRoute { kind, name: None }));
+}
+
+impl ApplicationSetRoute {
+    /// What a row asks for. `None` if its name is none of an object.
+    pub(crate) fn read(kind: RequestKind, captures: &Captures<'_>) -> Result<Option<Self>, Error> {
+        let has_name = match kind {
+            RequestKind::List | RequestKind::Create | RequestKind::Generate | RequestKind::Watch => false,
+            RequestKind::Get
+            | RequestKind::Update
+            | RequestKind::Delete
+            | RequestKind::ResourceTree
+            | RequestKind::Events => true,
+        };
+        if !has_name {
+            return Ok(Some(Self { kind, name: None }));
+        }
+        let name = percent_encoding::percent_decode_str(captures.name());
+        let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
+        let fits = !name.is_empty() && name.len() <= NAME_BYTES;
+        Ok(fits.then(|| Self {
+            kind,
+            name: Some(name.into_owned()),
+        }))
     }
-    let [name, ..] = captures.segments;
-    let name = percent_encoding::percent_decode_str(name);
-    let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
-    let fits = !name.is_empty() && name.len() <= NAME_BYTES;
-    Ok(fits.then_some(ApplicationSetRoute { kind, name: Some(name) }))
 }
 
 #[cfg(test)]
 mod tests {
     use http::{Method, Uri};
 
-    use super::{Error, application_set, is_application_sets};
+    use super::{Error, is_application_sets};
+    use crate::applicationsets::{ApplicationSetsFront, SetTarget};
+    use crate::front::find_in_paths;
+    use tollgate_front::path::Answerer;
 
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
-        Ok(application_set(method, &uri)?.map(|route| match route.name {
-            Some(name) => format!("{:?} {name}", route.kind),
-            None => format!("{:?}", route.kind),
+        let found = find_in_paths::<ApplicationSetsFront>(method, &uri, Answerer::ALL)?;
+        Ok(found.map(|(target, _)| match target {
+            SetTarget::Rest(route) => match route.name {
+                Some(name) => format!("{:?} {name}", route.kind),
+                None => format!("{:?}", route.kind),
+            },
+            SetTarget::Call(transport) => panic!("{transport:?}"),
         }))
     }
 

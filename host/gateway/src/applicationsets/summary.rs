@@ -11,9 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ApplicationSetsFrontState;
-use super::permit::{SetAuthorizer, project_text};
+use super::permit::SetAuthorizer;
 use super::read::{OwnedApplications, is_in_projects};
 use crate::policies::Policies;
+use crate::set_list::project_text;
 use tollgate_front::api::Error;
 use tollgate_front::api::pages::visible_page;
 use tollgate_front::api::query::{

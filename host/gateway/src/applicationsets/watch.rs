@@ -21,20 +21,21 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::applicationsets::permit::{self, OwnedApplication};
+use crate::applicationsets::permit;
 use crate::applicationsets::read::{is_in_projects, labels};
 use crate::applicationsets::request::{Error, EventStream, EventType, Query, WatchEvent};
-use crate::applicationsets::set_list::SetList;
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
-use crate::policies::Policies;
+use crate::policies::{Policies, PolicyBundle};
+use crate::set_list::OwnedApplication;
+use crate::set_list::SetList;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
 use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::Bundle;
+use tollgate_policy::rego;
 
 mod comparisons;
 mod statuses;
@@ -68,7 +69,7 @@ type SetChanges = BTreeMap<Arc<ObjectName>, (EventType, Arc<Value>)>;
 struct ComparedWith {
     sets: Arc<SetList>,
     rbac: Arc<Rbac>,
-    policy: Arc<Bundle>,
+    policy: Arc<PolicyBundle>,
 }
 
 struct Watcher {
@@ -113,7 +114,7 @@ impl Reauthorize for WatchReauthorization {
 
     fn is_allowed_by(&self, now: &Snapshot) -> bool {
         let Self(PtrEqArc(principal)) = self;
-        now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
+        now.policies.bundle(rego::Front::ApplicationSets).is_some() && now.authenticator.is_still_valid(principal)
     }
 
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
@@ -326,7 +327,7 @@ impl ComparedWith {
         Some(Self {
             sets: Arc::clone(&policies.sets),
             rbac: Arc::clone(&policies.rbac),
-            policy: Arc::clone(policies.application_sets.as_ref()?),
+            policy: Arc::clone(policies.bundle(rego::Front::ApplicationSets)?),
         })
     }
 
@@ -337,8 +338,7 @@ impl ComparedWith {
     /// Whether a caller sees the same of a snapshot with these policies.
     fn is_same(&self, policies: &Policies) -> bool {
         let same_policy = policies
-            .application_sets
-            .as_ref()
+            .bundle(rego::Front::ApplicationSets)
             .is_some_and(|now| Arc::ptr_eq(&self.policy, now));
         same_policy && Arc::ptr_eq(&self.rbac, &policies.rbac) && Arc::ptr_eq(&self.sets, &policies.sets)
     }

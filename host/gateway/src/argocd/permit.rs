@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::RequestError;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
-use super::{admits_anonymous, children};
+use super::{MethodIndex, admits_anonymous, children};
 use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
 use crate::pipeline::Gateway;
 use crate::policies::Policies;
@@ -113,10 +113,10 @@ impl Error {
 pub(crate) async fn authorize(
     (route, head, body): (ArgocdRoute, &request::Parts, &mut Body),
     principal: Option<&Arc<Principal>>,
-    (gateway, mut snapshot): (&Gateway, Arc<Snapshot>),
+    (gateway, methods, mut snapshot): (&Gateway, &MethodIndex, Arc<Snapshot>),
     record: &mut OpenRecord,
 ) -> Result<(ArgocdPermit, Arc<Snapshot>), Error> {
-    let Some(operation) = Operation::of((route, head), &gateway.argocd_methods)? else {
+    let Some(operation) = Operation::of((route, head), methods)? else {
         let permit = ArgocdPermit {
             sign_in: route.sign_in,
             asked: None,
@@ -129,7 +129,7 @@ pub(crate) async fn authorize(
             children::authorize(&snapshot.policies, &*gateway.source, principal, &resource).await?;
         }
     }
-    let reads = snapshot.policies.argocd_reads_content();
+    let reads = reads_content(&snapshot.policies);
     let request = match reads || api::is_diff(&operation) {
         true => {
             // Whoever sends content slowly must not keep what was in force when they began.
@@ -155,7 +155,7 @@ pub(crate) async fn authorize(
         record.api_method = question.request.name();
         record.project.clone_from(&question.request.fields.project);
         record.application = object_name(policies, &question.request);
-        record.policy.clone_from(&policies.argocd_digest);
+        record.policy = policies.bundle(Front::Argocd).map(|bundle| Arc::clone(&bundle.digest));
     });
     let (decision, action) = question.decide(policies, principal, at);
     keep_input((&question, action), (policies, principal), at, record);
@@ -193,7 +193,7 @@ impl Reauthorize for PtrEqArc<ArgocdReauthorization> {
     }
 
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
-        change.same_permissions() && change.same_resources() && change.same(|policies| policies.argocd.as_ref())
+        change.same_permissions() && change.same_resources() && change.same_bundle(Front::Argocd)
     }
 
     /// [`ApiMethod::may_end_own_session`](super::methods::ApiMethod::may_end_own_session).
@@ -211,7 +211,7 @@ impl Reauthorize for PtrEqArc<ArgocdReauthorization> {
         };
         let permits = |question: &Arc<Question>| {
             // SECURITY: the policy of then did not read what this one may read.
-            if now.policies.argocd_reads_content() && !question.request.is_whole {
+            if reads_content(&now.policies) && !question.request.is_whole {
                 return false;
             }
             let (decision, _) = question.decide(&now.policies, principal.as_ref(), Timestamp::now());
@@ -243,7 +243,7 @@ impl Question {
         let application = application(policies, &self.request);
         let ask = |action| {
             // SECURITY: a front without a bundle is closed.
-            let bundle = policies.argocd.as_ref().ok_or(rego::Error::Undefined)?;
+            let bundle = policies.bundle(Front::Argocd).ok_or(rego::Error::Undefined)?;
             let application = application.map(|application| &**application);
             bundle.decide(self.input(action, caller.as_deref(), at, application))
         };
@@ -310,6 +310,12 @@ fn keep_input(
         };
         (json(&input), left_out)
     }));
+}
+
+/// Whether the policy reads what can be in the content of a request.
+fn reads_content(policies: &Policies) -> bool {
+    let bundle = policies.bundle(Front::Argocd);
+    bundle.is_some_and(|bundle| bundle.dependencies().content)
 }
 
 fn object_name(policies: &Policies, request: &ApiRequest) -> Option<ObjectName> {

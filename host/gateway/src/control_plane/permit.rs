@@ -390,7 +390,7 @@ impl<'a> ControlPlaneAccess<'a> {
         };
         let question = self.question(policies.caller(principal), at, &permit);
         // SECURITY: a front without a bundle is closed.
-        let bundle = policies.control_plane.as_ref().ok_or(rego::Error::Undefined);
+        let bundle = policies.bundle(Front::ControlPlane).ok_or(rego::Error::Undefined);
         let decision = bundle.and_then(|bundle| bundle.decide(question.input()));
         if let Some(record) = record {
             question.keep(record);

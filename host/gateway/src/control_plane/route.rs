@@ -19,13 +19,27 @@ pub(crate) struct ControlPlanePath<'a> {
     pub(crate) query: Option<&'a str>,
 }
 
-impl<'a> ControlPlanePath<'a> {
-    pub(crate) fn read(authority: &'a Authority, uri: &'a Uri) -> Result<Self, Error> {
+/// A request inside a tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TunnelTarget {
+    authority: Authority,
+    uri: Uri,
+}
+
+impl TunnelTarget {
+    pub(crate) fn read(authority: &Authority, uri: &Uri) -> Result<Self, Error> {
         check_cluster_path(uri.path())?;
         Ok(Self {
-            authority,
-            path: uri.path(),
-            query: uri.query(),
+            authority: authority.clone(),
+            uri: uri.clone(),
         })
+    }
+
+    pub(crate) fn path(&self) -> ControlPlanePath<'_> {
+        ControlPlanePath {
+            authority: &self.authority,
+            path: self.uri.path(),
+            query: self.uri.query(),
+        }
     }
 }

@@ -53,7 +53,7 @@ mod tests {
         let mut denial = Denial::from(target::Error::DotSegment);
         denial.message = "<script>&".into();
         let response = response(&denial, uuid::Uuid::nil(), ErrorFormat::Page);
-        let text = String::from_utf8(response.body().to_vec()).expect("text");
+        let text = super::page(&denial, uuid::Uuid::nil());
         assert!(
             text.contains("<p>&lt;script&gt;&amp; (status 400, bad_request_target).</p>"),
             "{text}"

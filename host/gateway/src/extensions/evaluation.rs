@@ -14,7 +14,7 @@ use crate::extensions::facts::Facts;
 use crate::policies::Policies;
 use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
-use tollgate_policy::rego::{self, Decision, RequestParts};
+use tollgate_policy::rego::{self, Bundle, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
 
 /// Size of the cache in KiB, approximately.
@@ -60,11 +60,11 @@ impl Default for ExtensionEvaluationCache {
 impl ExtensionEvaluationCache {
     pub(crate) fn get_or_evaluate(
         &self,
-        policies: &Policies,
+        (policies, bundle): (&Policies, &Bundle),
         caller: &Arc<Caller>,
         call: &Call,
     ) -> Arc<ExtensionEvaluation> {
-        let method = (policies.extensions.dependencies().request == RequestParts::Method).then_some(&call.method);
+        let method = (bundle.dependencies().request == RequestParts::Method).then_some(&call.method);
         let key = self
             .hasher
             .hash_one((Arc::as_ptr(caller) as usize, &call.attributes, method));
@@ -81,7 +81,7 @@ impl ExtensionEvaluationCache {
             caller: Arc::clone(caller),
             attributes: call.attributes.clone(),
             method: method.cloned(),
-            facts: Facts::gather(policies, caller, call),
+            facts: Facts::gather((policies, bundle), caller, call),
             decision: OnceLock::new(),
         });
         // Callers may invent any number of methods.
@@ -107,19 +107,19 @@ impl ExtensionEvaluation {
     /// is stuck denies, whatever it decided before.
     pub(crate) fn decide(
         &self,
-        policies: &Policies,
+        bundle: &Bundle,
         call: &Call,
         time: Option<&str>,
     ) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
             let input = self.facts.input((&self.caller, call.as_input()), time);
-            policies.extensions.decide(input).map(Arc::new)
+            bundle.decide(input).map(Arc::new)
         };
-        if policies.extensions.dependencies().request == RequestParts::All {
+        if bundle.dependencies().request == RequestParts::All {
             return decide();
         }
         if let Some(decision) = self.decision.get() {
-            policies.extensions.check_stuck()?;
+            bundle.check_stuck()?;
             return Ok(Arc::clone(decision));
         }
         let decision = decide()?;

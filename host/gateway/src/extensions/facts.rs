@@ -17,7 +17,7 @@ use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::{Application, Cluster, Destination, ObjectName, Project, destination};
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacFacts, RbacRow,
+    Bundle, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacFacts, RbacRow,
 };
 use tollgate_proxy::headers;
 use tollgate_proxy::record::CheckRecord;
@@ -37,6 +37,26 @@ pub(crate) struct CallTarget {
     /// Number of list entries that it holds. The lists of a project may be long, and the entry of
     /// each requested application, existing or not, holds a copy.
     pub(crate) list_entries: u32,
+}
+
+/// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
+/// name, so a bound on the number of targets would let them fill the memory with copies of one
+/// large project.
+const TARGET_CACHE_CAPACITY: u64 = 200_000;
+
+/// Targets by the attributes of calls. There is one cache for each snapshot.
+#[derive(Debug)]
+struct CallTargets(moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>);
+
+impl Default for CallTargets {
+    fn default() -> Self {
+        Self(
+            moka::sync::Cache::builder()
+                .weigher(|_, target: &Arc<CallTarget>| target.list_entries)
+                .max_capacity(TARGET_CACHE_CAPACITY)
+                .build(),
+        )
+    }
 }
 
 /// What a call names, as far as it exists.
@@ -62,10 +82,11 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
-    pub(crate) fn gather(policies: &Policies, caller: &Caller, call: &Call) -> Self {
+    pub(crate) fn gather((policies, bundle): (&Policies, &Bundle), caller: &Caller, call: &Call) -> Self {
         let attributes = &call.attributes;
-        let target = policies
-            .call_targets
+        let targets: &CallTargets = policies.caches.of();
+        let target = targets
+            .0
             .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call)));
         let look = |resource, action, object| RbacLookup::of(&policies.rbac, caller, [resource, action], object);
         let read = match (&attributes.object, &target.project) {
@@ -85,7 +106,7 @@ impl Facts {
             Some(project) => RbacLookup::of_invoke(&policies.rbac, caller, &attributes.name, project),
             None => look("extensions", "invoke", attributes.name.to_string()),
         };
-        let rows = match policies.extensions.dependencies().candidates {
+        let rows = match bundle.dependencies().candidates {
             true => candidates(policies, caller, (read.as_ref(), &invoke), project),
             false => Vec::new(),
         };

@@ -8,7 +8,7 @@ use http::StatusCode;
 use std::sync::Arc;
 
 use crate::extensions::call::Call;
-use crate::extensions::evaluation::ExtensionEvaluation;
+use crate::extensions::evaluation::{ExtensionEvaluation, ExtensionEvaluationCache};
 use crate::extensions::policy_input;
 use crate::extensions::registry::{Extension, Registry};
 use crate::policies::{Policies, time_if_read};
@@ -61,19 +61,24 @@ pub(crate) fn authorize(
     call: &Arc<Call>,
     mut record: Option<&mut OpenRecord>,
 ) -> Result<ExtensionPermit, Error> {
-    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, call);
+    // SECURITY: a front without a bundle is closed.
+    let bundle = policies
+        .bundle(rego::Front::Extensions)
+        .ok_or(Error::Policy(rego::Error::Undefined))?;
+    let evaluations: &ExtensionEvaluationCache = policies.caches.of();
+    let evaluation = evaluations.get_or_evaluate((policies, bundle), caller, call);
     let target = &evaluation.facts.target;
     if let Some(record) = record.as_deref_mut() {
         record.note(|record| {
             record.checks = Arc::clone(&evaluation.facts.checks);
             record.destination.clone_from(&target.destination);
-            record.policy = Some(Arc::clone(&policies.extensions_digest));
+            record.policy = Some(Arc::clone(&bundle.digest));
         });
     }
-    let time = time_if_read(&policies.extensions);
-    let decision = evaluation.decide(policies, call, time.as_deref());
+    let time = time_if_read(bundle);
+    let decision = evaluation.decide(bundle, call, time.as_deref());
     if let Some(record) = record.as_deref_mut() {
-        policy_input::keep((policies, &evaluation), call, time, record);
+        policy_input::keep((bundle, &evaluation), call, time, record);
     }
     let decision = decision.map_err(Error::Policy)?;
     if let Some(record) = record.as_deref_mut() {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use crate::extensions::call::Call;
 use crate::extensions::evaluation::ExtensionEvaluation;
-use crate::policies::Policies;
 use crate::policy_input::{ATTRIBUTE_BYTES, json, json_time};
 use tollgate_core::diagnostic::shortened;
-use tollgate_policy::rego::{ExtensionRequest, Front};
+use tollgate_policy::rego::{Bundle, ExtensionRequest, Front};
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
 
 /// Most bytes of a path that are kept. Callers choose paths.
@@ -35,7 +34,7 @@ const CANDIDATES: LeftOut = LeftOut {
 ///
 /// - `time`: as in the input.
 pub(super) fn keep(
-    (policies, evaluation): (&Policies, &Arc<ExtensionEvaluation>),
+    (bundle, evaluation): (&Bundle, &Arc<ExtensionEvaluation>),
     call: &Call,
     time: Option<String>,
     record: &mut OpenRecord,
@@ -43,7 +42,7 @@ pub(super) fn keep(
     let left_out = [
         (call.query.is_some(), QUERY),
         (call.rest.len() > PATH_BYTES, LONG_PATH),
-        (!policies.extensions.dependencies().candidates, CANDIDATES),
+        (!bundle.dependencies().candidates, CANDIDATES),
     ];
     let evaluation = Arc::clone(evaluation);
     let (method, path) = (call.method.clone(), shortened(&call.rest, PATH_BYTES));

@@ -71,7 +71,7 @@ mod tests {
     type Found = Option<(String, String, Option<String>)>;
 
     fn extension(target: &str) -> Result<Found, Error> {
-        let found = front::find::<ExtensionsFront>(&Method::GET, &target.parse().unwrap(), Answerer::ALL)?;
+        let found = front::find_in_paths::<ExtensionsFront>(&Method::GET, &target.parse().unwrap(), Answerer::ALL)?;
         Ok(found.map(|(path, _)| {
             let (rest, query) = (path.rest.path().to_owned(), path.rest.query().map(str::to_owned));
             (path.name, rest, query)

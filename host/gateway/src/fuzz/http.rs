@@ -1,17 +1,19 @@
 //! Fuzz targets of HTTP: paths, queries, gRPC.
 
+use std::sync::LazyLock;
+
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
 use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, request};
 use crate::applicationsets::request;
-use crate::fronts::FrontTarget;
-use crate::route::{Fallback, route};
+use crate::argocd::route::Fallback;
+use crate::fronts::{self, FrontTarget};
+use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_front::api;
 use tollgate_front::grpc::Transport;
-use tollgate_front::path::Answerer;
 use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
 use tollgate_proxy::target::check_path;
 
@@ -73,9 +75,9 @@ fn request_path(data: &[u8]) {
         }
     }
     let Ok(uri) = line.parse::<Uri>() else { return };
-    let host = tollgate_fuzz::fields(b"host: gateway.example");
+    static CONFIG: LazyLock<Config> = LazyLock::new(fronts::config);
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        let Ok(Some((FrontTarget::Extensions(found), _))) = FrontTarget::find(&method, &uri, &[Answerer::Backend])
+        let Ok(Some(FrontTarget::Extensions(found))) = FrontTarget::of(&CONFIG, &method, &uri, Fallback::NotFound)
         else {
             continue;
         };
@@ -86,7 +88,6 @@ fn request_path(data: &[u8]) {
         assert_eq!(rest.query(), uri.query());
         let joined = tollgate_proxy::target::join("/base", rest.path(), rest.query());
         assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
-        drop(route(&method, &uri, &host, Fallback::NotFound));
     }
 }
 

@@ -6,18 +6,16 @@
 
 use http::StatusCode;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policies::time_if_read;
+use crate::policies::{Policies, PolicyBundle, time_if_read};
 use crate::policy_input::{attributes_size, json, json_time};
 use tollgate_core::attributes::Attributes;
-use tollgate_core::diagnostic::Loaded;
 use tollgate_front::{Denial, status_message};
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
-use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
+use tollgate_policy::rego::{self, Front, KubernetesFacts, KubernetesInput};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 
 impl From<Error> for Denial {
@@ -40,14 +38,28 @@ const CACHE_KIB: u64 = 50_000;
 /// Time to live of a cached identity. An access itself is not cached longer.
 const CACHE_TTL: Duration = Duration::from_secs(300);
 
-/// Bundle and mapping of the Kubernetes front, compiled, tested and ready.
+/// Identities by the address of their access. There is one cache for each snapshot.
 #[derive(Debug)]
-pub(crate) struct KubernetesPolicy {
-    bundle: Bundle,
-    mapping: ImpersonationMapping,
-    digest: Arc<str>,
-    /// Identities by the address of their access.
-    identities: moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>,
+pub(crate) struct IdentityCache(moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>);
+
+impl Default for IdentityCache {
+    fn default() -> Self {
+        Self(
+            moka::sync::Cache::builder()
+                .weigher(|_, cached_identity: &Arc<CachedIdentity>| cached_identity.size_kib())
+                .max_capacity(CACHE_KIB)
+                .time_to_live(CACHE_TTL)
+                .build_with_hasher(rustc_hash::FxBuildHasher),
+        )
+    }
+}
+
+/// What decides about requests to the clusters of agents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KubernetesPolicy<'a> {
+    bundle: &'a PolicyBundle,
+    mapping: &'a ImpersonationMapping,
+    identities: &'a IdentityCache,
 }
 
 /// The identity that follows from an access alone.
@@ -88,34 +100,14 @@ pub(crate) enum Error {
     Identity(String, #[source] impersonate::Error),
 }
 
-impl KubernetesPolicy {
-    /// Reads, checks, tests and compiles `policies/kubernetes`.
-    ///
-    /// - `max_groups`: most groups of one identity.
-    ///
-    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
-    /// with the mapping or its cases.
-    pub(crate) fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
-        let parse = |path: &str, text: &str| ImpersonationMapping::parse(path, text, max_groups).value;
-        let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
-        loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
-    }
-
-    pub(crate) fn bundle(&self) -> &Bundle {
-        &self.bundle
-    }
-
-    fn new(bundle: Bundle, mapping: ImpersonationMapping) -> Self {
-        Self {
-            digest: bundle.digest().into(),
-            bundle,
-            mapping,
-            identities: moka::sync::Cache::builder()
-                .weigher(|_, cached_identity: &Arc<CachedIdentity>| cached_identity.size_kib())
-                .max_capacity(CACHE_KIB)
-                .time_to_live(CACHE_TTL)
-                .build_with_hasher(rustc_hash::FxBuildHasher),
-        }
+impl<'a> KubernetesPolicy<'a> {
+    /// `None` while the front is closed.
+    pub(crate) fn of(policies: &'a Policies) -> Option<Self> {
+        Some(Self {
+            bundle: policies.bundle(Front::Kubernetes)?,
+            mapping: &policies.kubernetes.as_ref()?.mapping,
+            identities: policies.caches.of(),
+        })
     }
 
     /// Authorizes one request of `access`.
@@ -123,7 +115,7 @@ impl KubernetesPolicy {
     /// - `record`: keeps what the policy's input was made of. `None` for what has no record.
     ///
     /// Takes some microseconds. The identity follows from the access alone, and is computed once
-    /// and cached with the policy.
+    /// and cached with the snapshot.
     pub(crate) fn authorize(
         &self,
         access: &Arc<AccessGrant>,
@@ -140,7 +132,7 @@ impl KubernetesPolicy {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
         };
-        let time = time_if_read(&self.bundle);
+        let time = time_if_read(self.bundle);
         let input = KubernetesInput {
             facts,
             attributes,
@@ -164,20 +156,16 @@ impl KubernetesPolicy {
         })
     }
 
-    pub(crate) fn mapping(&self) -> &ImpersonationMapping {
-        &self.mapping
-    }
-
-    /// Hex SHA-256 of the bundle's files, the mapping's among them.
-    pub(crate) fn digest(&self) -> &Arc<str> {
-        &self.digest
+    /// Of the bundle's files, the mapping's among them, for records.
+    pub(crate) fn digest(&self) -> &'a Arc<str> {
+        &self.bundle.digest
     }
 
     fn cached_identity(&self, access: &Arc<AccessGrant>) -> Arc<CachedIdentity> {
         let key = Arc::as_ptr(access) as usize;
         // INVARIANT: an entry keeps its access alive, so no other access can have
         // the same address while the entry exists.
-        if let Some(cached_identity) = self.identities.get(&key)
+        if let Some(cached_identity) = self.identities.0.get(&key)
             && Arc::ptr_eq(&cached_identity.access, access)
         {
             return cached_identity;
@@ -192,7 +180,7 @@ impl KubernetesPolicy {
             access: Arc::clone(access),
             outcome,
         });
-        self.identities.insert(key, Arc::clone(&cached_identity));
+        self.identities.0.insert(key, Arc::clone(&cached_identity));
         cached_identity
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Security: the API server reads the rest exactly as the policy did.
 
-use http::{Method, Uri};
+use http::Uri;
 
-use tollgate_front::path::{self, Answerer, Methods, Part, Path};
+use tollgate_front::path::{Answerer, Captures, Methods, Part, Path, Rest};
 use tollgate_proxy::target::{Error, check_cluster_path};
 
 /// Prefix under which people reach the API servers of agents. The credential names the agent.
@@ -13,36 +13,34 @@ pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
 pub(crate) const PATHS: &[Path<()>] =
     &[Path::new(Methods::Any, &["/k8s-proxy"], &[Part::Rest("path")], ()).answered_by(Answerer::Cluster)];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KubernetesPath<'a> {
-    /// What follows the prefix, with its slash: from `/` on, encoded as the
-    /// client sent it.
-    pub(crate) rest: &'a str,
-    /// What follows `?`, as the client sent it.
-    pub(crate) query: Option<&'a str>,
-}
-
 /// Whether a path is one of the Kubernetes front, even if it is malformed.
 pub(crate) fn is_kubernetes(path: &str) -> bool {
     path.starts_with(KUBERNETES_PREFIX)
 }
 
-/// Splits such a path. `None` if the path is not one.
-pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
-    let rest = match path::find(PATHS, &Method::GET, uri.path(), Answerer::ALL) {
-        Some((_, captures)) if !captures.rest.is_empty() => captures.rest,
-        Some(_) | None => return Ok(None),
-    };
-    check_cluster_path(rest)?;
-    Ok(Some(KubernetesPath {
-        rest,
-        query: uri.query(),
-    }))
+/// What a request asks the cluster for. `None` for the prefix alone.
+pub(crate) fn read(captures: &Captures<'_>, uri: &Uri) -> Result<Option<Rest>, Error> {
+    if captures.rest.is_empty() {
+        return Ok(None);
+    }
+    check_cluster_path(captures.rest)?;
+    Ok(Some(Rest::of(captures, uri)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, KubernetesPath, kubernetes};
+    use http::{Method, Uri};
+
+    use super::Error;
+    use crate::front::find_in_paths;
+    use crate::kubernetes::KubernetesFront;
+    use tollgate_front::path::{Answerer, Rest};
+
+    fn kubernetes(target: &str) -> Result<Option<Rest>, Error> {
+        let uri: Uri = target.parse().unwrap();
+        let found = find_in_paths::<KubernetesFront>(&Method::GET, &uri, Answerer::ALL)?;
+        Ok(found.map(|(rest, _)| rest))
+    }
 
     #[test]
     fn the_rest_is_kept_byte_for_byte() {
@@ -58,9 +56,9 @@ mod tests {
             ("/other/k8s-proxy/version", None),
             ("/K8s-proxy/version", None),
         ] {
-            let uri = target.parse().unwrap();
-            let expected = expected.map(|(rest, query)| KubernetesPath { rest, query });
-            assert_eq!(kubernetes(&uri), Ok(expected), "{target}");
+            let found = kubernetes(target).unwrap();
+            let found = found.as_ref().map(|found| (found.path(), found.query()));
+            assert_eq!(found, expected, "{target}");
         }
     }
 
@@ -72,7 +70,7 @@ mod tests {
             ("/k8s-proxy/%2e%2e/version", Error::EncodedDot),
             ("/k8s-proxy/a%252fb", Error::DoubleEncoding),
         ] {
-            assert_eq!(kubernetes(&target.parse().unwrap()), Err(error), "{target}");
+            assert_eq!(kubernetes(target), Err(error), "{target}");
         }
     }
 }

@@ -147,7 +147,8 @@ impl<'a> Asker<'a> {
     /// The bundle of a front. Refuses everybody else before it says whether the front is open.
     fn open_bundle(&mut self, front: Front, permission: super::Permission) -> Result<&'a Bundle, Denial> {
         self.require(permission, front.as_ref())?;
-        self.policies().bundle(front).ok_or_else(Denial::not_found)
+        let bundle = self.policies().bundle(front);
+        bundle.map(|bundle| &***bundle).ok_or_else(Denial::not_found)
     }
 
     /// What somebody sends who may try a bundle.

@@ -1,76 +1,64 @@
 //! Paths of the API about the gateway itself.
 
-use http::{Method, Uri};
 use uuid::Uuid;
 
-use tollgate_front::path::{self, Answerer, Methods, Part, Path};
+use tollgate_front::path::{Captures, Methods, Part, Path};
 use tollgate_policy::rego::Front;
 
-pub(crate) const PATHS: &[Path<Endpoint>] = &[
-    Path::new(Methods::Read, &["/api/v1/decisions"], &[], Endpoint::Decisions),
-    Path::new(Methods::Read, &["/api/v1/decisions/"], &[ID], Endpoint::Decision),
-    Path::new(
-        Methods::Read,
-        &["/api/v1/decisions/"],
-        &[ID, Part::Text("/input")],
-        Endpoint::DecisionInput,
-    ),
-    Path::new(Methods::Read, &["/api/v1/rbac/explain"], &[], Endpoint::Explain),
-    Path::new(Methods::Read, &["/api/v1/rbac/who-can"], &[], Endpoint::WhoCan),
-    Path::new(
-        Methods::Read,
-        &["/api/v1/tollgate/extensions"],
-        &[],
-        Endpoint::Extensions,
-    ),
-    Path::new(
-        Methods::Read,
-        &["/api/v1/tollgate/applicationsets"],
-        &[],
-        Endpoint::ApplicationSets,
-    ),
-    Path::new(
-        Methods::Read,
-        &["/api/v1/tollgate/applications"],
-        &[],
-        Endpoint::Identities,
-    ),
-    Path::new(Methods::Read, &["/api/v1/policies"], &[], Endpoint::Policies),
-    Path::new(Methods::Read, &["/api/v1/policies/"], &[FRONT], Endpoint::Policy),
+/// What a row asks for. `None` if a name in the path is none.
+pub(crate) type Read = fn(&Captures<'_>) -> Option<OperationsRoute>;
+
+pub(crate) const PATHS: &[Path<Read>] = &[
+    read(&["/api/v1/decisions"], &[], |_| Some(OperationsRoute::Decisions)),
+    read(&["/api/v1/decisions/"], &[ID], |path| {
+        Some(OperationsRoute::Decision(id(path)?))
+    }),
+    read(&["/api/v1/decisions/"], &[ID, Part::Text("/input")], |path| {
+        Some(OperationsRoute::DecisionInput(id(path)?))
+    }),
+    read(&["/api/v1/rbac/explain"], &[], |_| Some(OperationsRoute::Explain)),
+    read(&["/api/v1/rbac/who-can"], &[], |_| Some(OperationsRoute::WhoCan)),
+    read(&["/api/v1/tollgate/extensions"], &[], |_| {
+        Some(OperationsRoute::Extensions)
+    }),
+    read(&["/api/v1/tollgate/applicationsets"], &[], |_| {
+        Some(OperationsRoute::ApplicationSets)
+    }),
+    read(&["/api/v1/tollgate/applications"], &[], |_| {
+        Some(OperationsRoute::Identities)
+    }),
+    read(&["/api/v1/policies"], &[], |_| Some(OperationsRoute::Policies)),
+    read(&["/api/v1/policies/"], &[FRONT], |path| {
+        Some(OperationsRoute::Policy(front(path)?))
+    }),
     Path::new(
         Methods::Post,
         &["/api/v1/policies/"],
         &[FRONT, Part::Text("/test")],
-        Endpoint::TestPolicy,
+        |path| Some(OperationsRoute::TestPolicy(front(path)?)),
     ),
     Path::new(
         Methods::Post,
         &["/api/v1/policies/"],
         &[FRONT, Part::Text("/eval")],
-        Endpoint::EvaluatePolicy,
+        |path| Some(OperationsRoute::EvaluatePolicy(front(path)?)),
     ),
-    Path::new(Methods::Read, &["/api/v1/plugins"], &[], Endpoint::Plugins),
-    Path::new(Methods::Read, &["/api/v1/system"], &[], Endpoint::System),
+    read(&["/api/v1/plugins"], &[], |_| Some(OperationsRoute::Plugins)),
+    read(&["/api/v1/system"], &[], |_| Some(OperationsRoute::System)),
 ];
 const ID: Part = Part::Segment("id");
 const FRONT: Part = Part::Segment("front");
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Endpoint {
-    Decisions,
-    Decision,
-    DecisionInput,
-    Explain,
-    WhoCan,
-    Extensions,
-    ApplicationSets,
-    Identities,
-    Policies,
-    Policy,
-    TestPolicy,
-    EvaluatePolicy,
-    Plugins,
-    System,
+const fn read(prefixes: &'static [&'static str], parts: &'static [Part], read: Read) -> Path<Read> {
+    Path::new(Methods::Read, prefixes, parts, read)
+}
+
+fn id(path: &Captures<'_>) -> Option<Uuid> {
+    Uuid::try_parse(path.name()).ok()
+}
+
+fn front(path: &Captures<'_>) -> Option<Front> {
+    Front::try_from(path.name()).ok()
 }
 
 /// A request about the gateway itself. None of them changes anything.
@@ -101,41 +89,21 @@ pub(crate) enum OperationsRoute {
     System,
 }
 
-/// Finds what a request asks for. `None` if it is not one about the gateway itself.
-pub(crate) fn operations(method: &Method, uri: &Uri) -> Option<OperationsRoute> {
-    let (row, captures) = path::find(PATHS, method, uri.path(), Answerer::ALL)?;
-    let [segment, ..] = captures.segments;
-    let id = || Uuid::try_parse(segment).ok();
-    let front = || Front::try_from(segment).ok();
-    Some(match row.operation {
-        Endpoint::Decisions => OperationsRoute::Decisions,
-        Endpoint::Decision => OperationsRoute::Decision(id()?),
-        Endpoint::DecisionInput => OperationsRoute::DecisionInput(id()?),
-        Endpoint::Explain => OperationsRoute::Explain,
-        Endpoint::WhoCan => OperationsRoute::WhoCan,
-        Endpoint::Extensions => OperationsRoute::Extensions,
-        Endpoint::ApplicationSets => OperationsRoute::ApplicationSets,
-        Endpoint::Identities => OperationsRoute::Identities,
-        Endpoint::Policies => OperationsRoute::Policies,
-        Endpoint::Policy => OperationsRoute::Policy(front()?),
-        Endpoint::TestPolicy => OperationsRoute::TestPolicy(front()?),
-        Endpoint::EvaluatePolicy => OperationsRoute::EvaluatePolicy(front()?),
-        Endpoint::Plugins => OperationsRoute::Plugins,
-        Endpoint::System => OperationsRoute::System,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use http::{Method, Uri};
 
-    use super::{Front, OperationsRoute, operations};
+    use super::{Front, OperationsRoute};
+    use crate::front::find_in_paths;
+    use crate::operations::OperationsFront;
+    use tollgate_front::path::Answerer;
 
     #[test]
     fn only_reads_of_known_paths_are_found() {
         let of = |method: &Method, path: &str| {
             let uri: Uri = path.parse().unwrap();
-            operations(method, &uri)
+            let found = find_in_paths::<OperationsFront>(method, &uri, Answerer::ALL).unwrap();
+            found.map(|(route, _)| route)
         };
         assert_eq!(
             of(&Method::GET, "/api/v1/decisions?user=*"),

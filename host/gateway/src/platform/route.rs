@@ -3,38 +3,42 @@
 //! Security: ids are decoded once, and an encoding that two readers could read differently gets
 //! 400.
 
-use http::{Method, Uri};
 use uuid::Uuid;
 
 use tollgate_core::session::SessionId;
-use tollgate_front::path::{self, Answerer, Methods, Part, Path};
+use tollgate_front::path::{Captures, Methods, Part, Path};
+use tollgate_identity::access::endpoint;
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/";
 
-pub(crate) const PATHS: &[Path<Endpoint>] = &[
-    Path::new(Methods::Read, &["/api/v1/agents"], &[], Endpoint::Agents),
-    Path::new(Methods::Read, &["/api/v1/tokens"], &[], Endpoint::Tokens),
-    Path::new(Methods::Post, &["/api/v1/tokens"], &[], Endpoint::CreateToken),
-    Path::new(Methods::Delete, &["/api/v1/tokens/"], &[ID], Endpoint::RevokeToken),
-    Path::new(Methods::Read, &["/api/v1/sessions"], &[], Endpoint::Sessions),
-    Path::new(Methods::Post, &["/api/v1/sessions"], &[], Endpoint::CreateSession),
-    Path::new(Methods::Delete, &["/api/v1/sessions/"], &[ID], Endpoint::RevokeSession),
-    Path::new(Methods::Read, &["/api/v1/audit"], &[], Endpoint::Audit),
+/// What a row asks for. `None` if an id in the path is none.
+pub(crate) type Read = fn(&Captures<'_>) -> Option<PlatformRoute>;
+
+pub(crate) const PATHS: &[Path<Read>] = &[
+    Path::new(Methods::Read, &["/api/v1/agents"], &[], |_| Some(PlatformRoute::Agents)),
+    Path::new(Methods::Read, &["/api/v1/tokens"], &[], |_| Some(PlatformRoute::Tokens)),
+    Path::new(Methods::Post, &["/api/v1/tokens"], &[], |_| {
+        Some(PlatformRoute::CreateToken)
+    }),
+    Path::new(Methods::Delete, &["/api/v1/tokens/"], &[ID], |path| {
+        decoded(path, |id| Uuid::try_parse(id).ok()).map(PlatformRoute::RevokeToken)
+    }),
+    Path::new(Methods::Read, &["/api/v1/sessions"], &[], |_| {
+        Some(PlatformRoute::Sessions)
+    }),
+    Path::new(Methods::Post, &["/api/v1/sessions"], &[], |_| {
+        Some(PlatformRoute::CreateSession)
+    }),
+    Path::new(Methods::Delete, &["/api/v1/sessions/"], &[ID], |path| {
+        decoded(path, SessionId::parse).map(PlatformRoute::RevokeSession)
+    }),
+    Path::new(Methods::Read, &["/api/v1/audit"], &[], |_| Some(PlatformRoute::Audit)),
+    Path::new(Methods::Post, &[endpoint::PATH], &[], |_| {
+        Some(PlatformRoute::Authorize)
+    }),
 ];
 const ID: Part = Part::Segment("id");
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Endpoint {
-    Agents,
-    Tokens,
-    CreateToken,
-    RevokeToken,
-    Sessions,
-    CreateSession,
-    RevokeSession,
-    Audit,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlatformRoute {
@@ -46,6 +50,8 @@ pub(crate) enum PlatformRoute {
     CreateSession,
     RevokeSession(SessionId),
     Audit,
+    /// Another gateway asks whether a person may use an agent.
+    Authorize,
 }
 
 /// Whether pages of allowed origins may call this path. They create and end the session that their
@@ -55,34 +61,17 @@ pub(crate) fn allows_cors(path: &str) -> bool {
     tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
-/// Finds what a request to the API asks for. `None` if it is not for the API.
-pub(crate) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRoute>, Error> {
-    let Some(tail) = uri.path().strip_prefix(API) else {
-        return Ok(None);
-    };
-    let collection = tail.split('/').next().unwrap_or_default();
-    if !matches!(collection, "agents" | "tokens" | "sessions" | "audit") {
-        return Ok(None);
+/// Checks a path, if it is one of a collection or below it.
+pub(crate) fn check(path: &str) -> Result<(), Error> {
+    let collection = path.strip_prefix(API).and_then(|tail| tail.split('/').next());
+    match collection {
+        Some("agents" | "tokens" | "sessions" | "audit") => check_path(path),
+        Some(_) | None => Ok(()),
     }
-    check_path(uri.path())?;
-    let Some((row, captures)) = path::find(PATHS, method, uri.path(), Answerer::ALL) else {
-        return Ok(None);
-    };
-    let [id, ..] = captures.segments;
-    Ok(match row.operation {
-        Endpoint::Agents => Some(PlatformRoute::Agents),
-        Endpoint::Tokens => Some(PlatformRoute::Tokens),
-        Endpoint::CreateToken => Some(PlatformRoute::CreateToken),
-        Endpoint::Sessions => Some(PlatformRoute::Sessions),
-        Endpoint::CreateSession => Some(PlatformRoute::CreateSession),
-        Endpoint::Audit => Some(PlatformRoute::Audit),
-        Endpoint::RevokeToken => decoded(id, |id| Uuid::try_parse(id).ok()).map(PlatformRoute::RevokeToken),
-        Endpoint::RevokeSession => decoded(id, SessionId::parse).map(PlatformRoute::RevokeSession),
-    })
 }
 
-fn decoded<T>(segment: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-    let text = percent_encoding::percent_decode_str(segment).decode_utf8().ok()?;
+fn decoded<T>(path: &Captures<'_>, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let text = percent_encoding::percent_decode_str(path.name()).decode_utf8().ok()?;
     read(&text)
 }
 

@@ -81,7 +81,7 @@ mod tests {
 
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
-        let found = front::find::<ProjectsFront>(method, &uri, Answerer::ALL)?;
+        let found = front::find_in_paths::<ProjectsFront>(method, &uri, Answerer::ALL)?;
         Ok(found.map(|(route, _)| match route {
             ProjectRoute::List => "list".to_owned(),
             ProjectRoute::Preview(name) => format!("preview {name} false"),

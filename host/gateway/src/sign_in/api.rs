@@ -85,7 +85,7 @@ struct KubectlToken<'a> {
 }
 
 /// Whether a request of the API of logins is for anybody.
-pub(crate) fn is_public(route: &LoginRoute<'_>) -> bool {
+pub(crate) fn is_public(route: &LoginRoute) -> bool {
     matches!(route, LoginRoute::Discover | LoginRoute::Device | LoginRoute::Token)
 }
 
@@ -93,10 +93,9 @@ impl SignIn<'_> {
     /// Answers a request that needs no caller.
     pub(crate) async fn public(
         &mut self,
-        route: &LoginRoute<'_>,
+        route: &LoginRoute,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        self.record.note(|record| record.front = "login");
         let _held = match route {
             LoginRoute::Device | LoginRoute::Token => Some(self.state.strangers.enter(self.client)?),
             _ => None,
@@ -125,11 +124,10 @@ impl SignIn<'_> {
     /// Answers a request of a caller.
     pub(crate) async fn private(
         &mut self,
-        route: &LoginRoute<'_>,
+        route: &LoginRoute,
         principal: &Arc<Principal>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        self.record.note(|record| record.front = "login");
         let _held = self.gateway.persons.acquire(principal.limit_key())?;
         match route {
             LoginRoute::Me => Ok(self.me(principal)),

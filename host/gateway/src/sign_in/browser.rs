@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::console::{self, Api, HOME, local_path};
 use crate::sign_in::pages::{IssuerLink, MessagePage, SignInPage};
-use crate::sign_in::{Error, RefusedPage, SignIn, cookies, pages};
+use crate::sign_in::{Error, RecordedAs, SignIn, cookies, pages};
 use tollgate_front::Denial;
 use tollgate_front::api::content::buffer;
 use tollgate_identity::authenticate::Safety;
@@ -20,6 +20,7 @@ use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError
 use tollgate_identity::logins::Logins;
 use tollgate_identity::store::Actor;
 use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::Outcome;
 
 /// Longest content of a form, in bytes.
 pub(super) const FORM_BYTES: u64 = 16 * 1024;
@@ -165,7 +166,9 @@ impl SignIn<'_> {
             Err(SignInError::Password) => {
                 let problem = "Argo CD does not accept this user name and password.";
                 let mut response = self.choose(&head, Some((form.return_to, problem)))?;
-                response.extensions_mut().insert(RefusedPage("wrong_password"));
+                response
+                    .extensions_mut()
+                    .insert(RecordedAs(Outcome::Denied, "wrong_password"));
                 Ok(response)
             }
             Err(error) => Err(Error::from(error).into()),

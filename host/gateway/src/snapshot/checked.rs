@@ -20,7 +20,7 @@ impl Configuration for CheckedConfiguration {
         };
         let names = NameSources {
             settings,
-            mapping: front.policy.mapping(),
+            mapping: &front.mapping,
         };
         AgentPlan::of(&front.agents, names, (&policies.resources, &snapshot.clusters))
     }
@@ -31,7 +31,7 @@ impl Configuration for CheckedConfiguration {
         let Some(front) = &policies.applications else {
             return AccountPlan::default();
         };
-        let keys = front.policy.rules().extra_keys().map(str::to_owned);
+        let keys = front.rules.extra_keys().map(str::to_owned);
         AccountPlan::of(&front.index, keys, &snapshot.clusters)
     }
 }

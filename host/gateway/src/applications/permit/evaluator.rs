@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::policies::{ApplicationsFront, Policies};
+use crate::policies::{ApplicationPolicies, Policies};
 use tollgate_config::{GatewayIdentity, ImpersonationMode};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::glob::redact_credentials;
@@ -107,14 +107,14 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn of(policies: &'a Policies, front: &'a ApplicationsFront) -> Self {
+    pub(super) fn of(policies: &'a Policies, front: &'a ApplicationPolicies) -> Self {
         Self {
             rbac: &policies.rbac,
             index: &front.index,
-            rules: front.policy.rules(),
+            rules: &front.rules,
             control_plane_namespace: &policies.config.control_plane_namespace,
             gateway_identity: policies.config.applications.unwrap_or_default().gateway_identity,
-            cache: &policies.application_evaluations,
+            cache: policies.caches.of(),
         }
     }
 

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use crate::applications::permit::evaluator::Evaluator;
 use crate::applications::permit::{
-    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_VISIBLE,
-    check_access,
+    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, Error, NOT_VISIBLE, check_access, decide,
 };
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
@@ -43,7 +42,8 @@ const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 struct Fixture {
     rbac: Rbac,
     index: ApplicationIndex,
-    policy: ApplicationsPolicy,
+    bundle: Bundle,
+    rules: ImpersonationRules,
     callers: CallerCache,
     cache: ApplicationEvaluationCache,
     gateway_identity: GatewayIdentity,
@@ -78,7 +78,8 @@ impl Fixture {
         Self {
             rbac,
             index,
-            policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
+            bundle: Bundle::unchecked(&source).unwrap(),
+            rules,
             callers: CallerCache::default(),
             cache: ApplicationEvaluationCache::default(),
             gateway_identity: GatewayIdentity::Allowed,
@@ -106,7 +107,7 @@ impl Fixture {
         Evaluator {
             rbac: &self.rbac,
             index: &self.index,
-            rules: &self.policy.rules,
+            rules: &self.rules,
             control_plane_namespace: "argocd",
             gateway_identity: self.gateway_identity,
             cache: &self.cache,
@@ -153,7 +154,8 @@ impl Fixture {
         listed: &ProjectListCheck,
         owned: &OwnershipCheck,
     ) -> Result<ApplicationPermit, Error> {
-        self.policy.decide(
+        decide(
+            &self.bundle,
             access,
             ObjectChecks {
                 project_lists: listed,

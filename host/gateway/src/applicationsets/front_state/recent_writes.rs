@@ -2,6 +2,7 @@
 //!
 //! Security: a caller is judged by the latest state that is known, not by an older snapshot.
 
+use crate::set_list::OwnedApplication;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::applicationsets::permit::OwnedApplication;
 use tollgate_applicationset::plan::is_equivalent;
 use tollgate_objects::ObjectName;
 

@@ -11,49 +11,40 @@ use tokio::time::timeout_at;
 
 use crate::applicationsets::grpc::{self, Call, FinalStatus, Method};
 use crate::applicationsets::request::{ApiResponse, Error, WatchEvent};
-use crate::front::{RequestContext, RouteHandler};
-use crate::pipeline::Gateway;
+use crate::applicationsets::{ApplicationSetsFront, ApplicationSetsFrontState};
+use crate::front::RequestContext;
 use crate::snapshot::Snapshot;
+use tollgate_config::ConsoleHost;
 use tollgate_front::Denial;
 use tollgate_front::grpc::Transport;
-use tollgate_identity::authenticate::Principal;
+use tollgate_identity::authenticate::login::is_for_console;
+use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::OpenRecord;
 
-impl Gateway {
-    /// Reads a call's head before authentication, because anybody may get the version. Moves the
-    /// call's token to the header field where every front expects it.
-    pub(crate) async fn open_call(
+impl ApplicationSetsFront {
+    /// Serves a call. Anybody may get the version.
+    pub(in crate::applicationsets) async fn serve_call(
         &self,
-        (mut head, body): (request::Parts, Body),
         transport: Transport,
-        (snapshot, record): (&Snapshot, &mut OpenRecord),
-    ) -> Result<Opened, Denial> {
-        // A closed front responds as if it did not exist.
-        if snapshot.policies.config.application_sets.is_none() {
-            return Err(Denial::not_found());
+        mut context: RequestContext<'_>,
+        (mut head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Denial> {
+        if let Some(error) = console_host_error(&context.snapshot, &head) {
+            return Err(error.into());
         }
-        record.note(|record| record.front = "applicationsets");
+        // A closed front responds as if it did not exist.
+        let state = self.state.as_ref().ok_or_else(Denial::not_found)?;
         let call = Call::read(&head, transport)?;
         if call.method == Method::Version {
             let content = body.buffer_all(grpc::UNAUTHENTICATED_CONTENT_BYTES).await?;
             self.grpc.decode(&call, &content)?;
             let message = self.grpc.encode(call.path, &grpc::version())?;
-            return Ok(Opened::Answered(grpc::unary(transport, &message, record.id())));
+            return Ok(grpc::unary(transport, &message, context.record.id()));
         }
         grpc::token_as_bearer(&mut head.headers)?;
-        Ok(Opened::Call(call, Box::new(head), body))
-    }
-}
-
-impl RouteHandler for Call {
-    async fn serve(
-        &self,
-        context: RequestContext<'_>,
-        (_, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
-        let answered = context.answer_call(*self, body);
-        match self.deadline {
+        let principal = context.authenticate(&head, Safety::ByMethod).await?;
+        let answered = self.answer_call(call, state, &principal, context, body);
+        match call.deadline {
             Some(deadline) => {
                 let answered = timeout_at(deadline, answered).await;
                 answered.map_err(|_| grpc::Error::Deadline)?
@@ -61,19 +52,23 @@ impl RouteHandler for Call {
             None => answered.await,
         }
     }
-}
 
-impl RequestContext<'_> {
-    async fn answer_call(self, call: Call, body: Body) -> Result<Response<Body>, Denial> {
-        let codec = &self.gateway.grpc;
-        let held = self.gateway.persons.acquire(self.principal.limit_key())?;
-        let principal: Arc<Principal> = Arc::clone(self.principal);
-        let decision = self.record.id();
+    async fn answer_call(
+        &self,
+        call: Call,
+        state: &Arc<ApplicationSetsFrontState>,
+        principal: &Arc<Principal>,
+        context: RequestContext<'_>,
+        body: Body,
+    ) -> Result<Response<Body>, Denial> {
+        let codec = &self.grpc;
+        let held = context.gateway.persons.acquire(principal.limit_key())?;
+        let decision = context.record.id();
         let content = body.buffer_all(grpc::CONTENT_BYTES).await?;
         let message = codec.decode(&call, &content)?;
         let answer = match grpc::request(call.method, message)? {
-            Some(request) => self.applicationset(request).await?,
-            None => ApiResponse::Document(grpc::user_info(&principal)),
+            Some(request) => context.applicationset(state, principal, request).await?,
+            None => ApiResponse::Document(grpc::user_info(principal)),
         };
         let response = match answer {
             ApiResponse::Document(document) => {
@@ -103,7 +98,18 @@ fn final_status(error: &Error) -> FinalStatus {
     }
 }
 
-pub(crate) enum Opened {
-    Answered(Response<Body>),
-    Call(Call, Box<request::Parts>, Body),
+/// The error for a call of argocd-server's that was sent to the console's own host.
+fn console_host_error(snapshot: &Snapshot, head: &request::Parts) -> Option<grpc::Error> {
+    let config = &snapshot.policies.config;
+    let console = config.authentication.console.as_ref()?;
+    let is_own = console.host == ConsoleHost::Own && is_for_console(&head.uri, &head.headers, console);
+    if config.argocd.is_none() || !is_own || grpc::Method::is_served(head.uri.path()) {
+        return None;
+    }
+    let url = snapshot.policies.resources.argocd_cm.data.get("url");
+    Some(grpc::Error::ConsoleHost {
+        path: head.uri.path().trim_start_matches('/').to_owned(),
+        host: console.url.authority().to_owned(),
+        argocd: url.map(|url| url.value.to_string()).filter(|url| !url.is_empty()),
+    })
 }

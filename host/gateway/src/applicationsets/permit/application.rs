@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
+use crate::set_list::{or_default, project_of};
 use tollgate_objects::{Destination, Resources};
 use tollgate_policy::applications::Projects;
 
@@ -18,12 +18,6 @@ pub(super) struct ApplicationFields<'a> {
     pub(super) project: &'a str,
     pub(super) repositories: Vec<&'a str>,
     pub(super) destination: Destination,
-}
-
-/// The project of an Application, `default` if it names none.
-pub(crate) fn project_of(application: &Value) -> &str {
-    let text = application.pointer("/spec/project").and_then(Value::as_str);
-    or_default(text.unwrap_or_default())
 }
 
 pub(super) fn read(application: &Value) -> Result<ApplicationFields<'_>, String> {

@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::applicationsets::permit::error::Error;
 use crate::applicationsets::permit::finding::record_check;
 use crate::applicationsets::permit::operation::not_visible;
-use crate::applicationsets::permit::permissions::{is_templated, project_text};
+use crate::set_list::{is_templated, project_text};
+
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use tollgate_proxy::record::CheckRecord;
 

@@ -16,10 +16,11 @@
 use serde_json::Value;
 
 use crate::applicationsets::permit::SetAuthorizer;
-use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
+use crate::applicationsets::permit::application::{ApplicationFields, read};
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::placement::PlacementChecker;
+use crate::set_list::project_of;
 use tollgate_applicationset::DeniedResource;
 use tollgate_core::dns::is_subdomain;
 use tollgate_objects::ObjectName;

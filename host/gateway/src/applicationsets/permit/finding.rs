@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
-use crate::applicationsets::permit::permissions::project_text;
+use crate::set_list::project_text;
+
 use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use crate::applicationsets::read::labels;
 use strum::VariantArray;

@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::SetAuthorizer;
 use crate::applicationsets::permit::finding::Finding;
-use crate::applicationsets::permit::permissions::is_templated;
+use crate::set_list::is_templated;
+
 use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;

@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::application::project_of;
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, generator_kinds_of, record_check};
-use crate::applicationsets::permit::permissions::{HIDDEN_SET, is_templated, or_default, project_text};
+use crate::applicationsets::permit::permissions::HIDDEN_SET;
 use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
+use crate::set_list::{OwnedApplication, is_templated, or_default, project_text};
 use tollgate_applicationset::DeniedResource;
 use tollgate_front::rbac::RbacLookup;
-use tollgate_objects::{Application, ObjectName};
+use tollgate_objects::ObjectName;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
 
@@ -31,30 +31,6 @@ const ANY: &str = "*";
 
 /// Kinds of generators whose Applications depend on nothing but the set.
 pub(super) const SELF_CONTAINED: [&str; 3] = ["list", "matrix", "merge"];
-
-/// An Application that a set owns, as far as the permissions on the set depend on it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OwnedApplication {
-    pub(crate) project: String,
-    pub(crate) name: String,
-}
-
-impl OwnedApplication {
-    pub(crate) fn of(application: &Application) -> Self {
-        Self {
-            project: application.project.clone(),
-            name: application.name.name.clone(),
-        }
-    }
-
-    pub(crate) fn of_stored(application: &Value) -> Self {
-        let name = application.pointer("/metadata/name").and_then(Value::as_str);
-        Self {
-            project: project_of(application).to_owned(),
-            name: name.unwrap_or_default().to_owned(),
-        }
-    }
-}
 
 /// The RBAC objects that a set inherits its permissions from.
 enum Inheritance {

@@ -7,15 +7,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::application::project_of;
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
-use crate::applicationsets::permit::inherited::{OwnedApplication, has_own_templates};
-use crate::applicationsets::permit::permissions::{
-    is_templated, or_default, project_text, required_permissions, stored_projects,
-};
+use crate::applicationsets::permit::inherited::has_own_templates;
+use crate::applicationsets::permit::permissions::{required_permissions, stored_projects};
 use crate::applicationsets::permit::placement::refused_namespace;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
+use crate::set_list::{OwnedApplication, is_templated, or_default, project_of, project_text};
 use tollgate_applicationset::{Denial, DeniedResource, InputAuthorizer};
 use tollgate_config::ApplicationSetPermissions;
 use tollgate_policy::rbac::object_name;

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
-use crate::applicationsets::permit::inherited::OwnedApplication;
+use crate::set_list::{OwnedApplication, is_templated, or_default, project_text};
+
 use crate::applicationsets::permit::{Operation, SetAuthorizer};
 use tollgate_applicationset::DeniedResource;
 use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
@@ -34,20 +35,6 @@ pub(super) struct RequiredPermission {
     pub(super) project: String,
     /// Whether only the stored set has this project.
     pub(super) stored: bool,
-}
-
-pub(crate) fn project_text(set: &Value) -> &str {
-    let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
-    text.unwrap_or_default()
-}
-
-/// Whether a project is only known once Applications are rendered.
-pub(crate) fn is_templated(project: &str) -> bool {
-    project.contains("{{")
-}
-
-pub(crate) fn or_default(project: &str) -> &str {
-    if project.is_empty() { "default" } else { project }
 }
 
 /// The projects that the gateway wrote to a set's annotation.

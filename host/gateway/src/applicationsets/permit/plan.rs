@@ -13,13 +13,12 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
+use crate::applicationsets::permit::application::{duplicate, unnamed};
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
-use crate::applicationsets::permit::inherited::OwnedApplication;
-use crate::applicationsets::permit::permissions::{
-    RequiredPermission, is_templated, project_text, required_permissions,
-};
+use crate::set_list::{OwnedApplication, is_templated, project_of, project_text};
+
+use crate::applicationsets::permit::permissions::{RequiredPermission, required_permissions};
 use crate::applicationsets::permit::placement::{PlacementChecker, PlacementVerdict};
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
 use tollgate_applicationset::DeniedResource;

@@ -6,9 +6,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApprovedPlan, Error, LaterApplications, Operation, OwnedApplication, ResolvedInputs, SetAuthorizer, SetPermit,
-    SetRequest,
+    ApprovedPlan, Error, LaterApplications, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
 };
+use crate::set_list::OwnedApplication;
 use tollgate_applicationset::plan::{Owner, Plan, StoredState};
 use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_config::GenerationLimits;

@@ -8,7 +8,7 @@ use tollgate_front::path::Answerer;
 
 /// The cluster and the rest of a path to its API server.
 fn forwarded(uri: &Uri) -> Result<Option<(String, String)>, Error> {
-    let found = front::find::<ClustersFront>(&Method::GET, uri, Answerer::ALL)?;
+    let found = front::find_in_paths::<ClustersFront>(&Method::GET, uri, Answerer::ALL)?;
     Ok(found.and_then(|(route, _)| match route {
         ClusterRoute::Forward(name, rest) => Some((name, rest.path().to_owned())),
         _ => None,
@@ -83,7 +83,7 @@ const KEY_PATH: &str = "/api/v1/tollgate/clusters/a/agents/keys/\
 fn the_api_reads_and_revokes_keys_of_agents() {
     let route_of = |method: Method, path: &'static str| {
         let uri = Uri::from_static(path);
-        let found = front::find::<ClustersFront>(&method, &uri, Answerer::ALL).unwrap();
+        let found = front::find_in_paths::<ClustersFront>(&method, &uri, Answerer::ALL).unwrap();
         match found.map(|(route, _)| route) {
             Some(ClusterRoute::List) => "list".to_owned(),
             Some(ClusterRoute::Credential(name)) => format!("credential of {name}"),

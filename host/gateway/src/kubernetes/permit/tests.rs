@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::kubernetes::permit::{Error, KubernetesPermit, KubernetesPolicy};
+use crate::kubernetes::permit::{Error, IdentityCache, KubernetesPermit, KubernetesPolicy};
+use crate::policies::PolicyBundle;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
@@ -19,10 +20,29 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes")
 }
 
-fn policy() -> KubernetesPolicy {
-    let source = BundleSource::read(&folder(), Front::Kubernetes).value.unwrap();
-    let mapping = ImpersonationMapping::load(&folder(), MAX_GROUPS).value.unwrap();
-    KubernetesPolicy::new(Bundle::unchecked(&source).unwrap(), mapping)
+struct Fixture {
+    bundle: PolicyBundle,
+    mapping: ImpersonationMapping,
+    identities: IdentityCache,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let source = BundleSource::read(&folder(), Front::Kubernetes).value.unwrap();
+        Self {
+            bundle: PolicyBundle::new(Bundle::unchecked(&source).unwrap()),
+            mapping: ImpersonationMapping::load(&folder(), MAX_GROUPS).value.unwrap(),
+            identities: IdentityCache::default(),
+        }
+    }
+
+    fn policy(&self) -> KubernetesPolicy<'_> {
+        KubernetesPolicy {
+            bundle: &self.bundle,
+            mapping: &self.mapping,
+            identities: &self.identities,
+        }
+    }
 }
 
 fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<AccessGrant> {
@@ -66,7 +86,7 @@ fn request_attributes(method: &Method, path: &str, upgrade: Option<Protocol>) ->
 }
 
 fn authorize(access: &Arc<AccessGrant>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
-    policy().authorize(access, &Arc::new(attributes), None)
+    Fixture::new().policy().authorize(access, &Arc::new(attributes), None)
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -214,7 +234,8 @@ fn reserved_and_invalid_identities_are_refused() {
 
 #[test]
 fn the_identity_of_an_access_is_cached() {
-    let policy = policy();
+    let fixture = Fixture::new();
+    let policy = fixture.policy();
     let impersonation_of = |access: &Arc<AccessGrant>| {
         let permit = policy
             .authorize(access, &Arc::new(request_attributes(&Method::GET, PODS, None)), None)

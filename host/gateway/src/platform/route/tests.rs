@@ -1,14 +1,18 @@
 use http::{Method, Uri};
 use uuid::Uuid;
 
-use crate::platform::route::{PlatformRoute, platform};
+use crate::front::find_in_paths;
+use crate::platform::PlatformFront;
+use crate::platform::route::PlatformRoute;
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_front::path::Answerer;
 use tollgate_proxy::target::Error;
 
 const ID: &str = "0190d4a8-1c1c-7000-8000-000000000001";
 
 fn route(method: &Method, path: &str) -> Result<Option<PlatformRoute>, Error> {
-    platform(method, &Uri::try_from(path).unwrap())
+    let found = find_in_paths::<PlatformFront>(method, &Uri::try_from(path).unwrap(), Answerer::ALL)?;
+    Ok(found.map(|(route, _)| route))
 }
 
 #[test]

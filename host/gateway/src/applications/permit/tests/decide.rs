@@ -155,7 +155,8 @@ fn with_bundle(mode: ImpersonationMode, decision: &str) -> Fixture {
     }
     let source = BundleSource::read(folder.path(), Front::Applications).value.unwrap();
     let mut fixture = Fixture::new(mode);
-    fixture.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), ImpersonationRules::default());
+    fixture.bundle = Bundle::unchecked(&source).unwrap();
+    fixture.rules = ImpersonationRules::default();
     fixture
 }
 
@@ -248,7 +249,7 @@ fn the_log_of_a_bundle_is_recorded_whether_it_allows_or_denies() {
         let recorder = Recorder::start(1, None, Arc::default(), None).unwrap();
         let mut record = recorder.open(Method::GET, POD);
         let id = record.id();
-        let decided = fixture.policy.decide(access.unwrap(), checks, Some(&mut record));
+        let decided = super::super::decide(&fixture.bundle, access.unwrap(), checks, Some(&mut record));
         assert_eq!(decided.is_ok(), allow, "{decided:?}");
         drop(record);
         let notes = &recorder.find(id).unwrap().notes;

@@ -6,9 +6,10 @@
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
+use crate::applicationsets::permit::application::{ApplicationFields, read};
 use crate::applicationsets::permit::finding::Finding;
-use crate::applicationsets::permit::inherited::OwnedApplication;
+use crate::set_list::{OwnedApplication, project_of};
+
 use crate::applicationsets::permit::plan::RESOURCE;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};

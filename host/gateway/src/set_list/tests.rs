@@ -1,12 +1,13 @@
 //! What differs from one list to the next.
 
+use crate::set_list::{OwnedApplication, is_templated, project_text};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::{SetList, owned_applications};
-use crate::applicationsets::permit::{OwnedApplication, is_templated, project_text};
+
 use tollgate_objects::decode;
 use tollgate_objects::{ObjectName, Resources};
 

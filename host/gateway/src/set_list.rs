@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 
-use crate::applicationsets::permit::OwnedApplication;
-use tollgate_objects::{ObjectName, Project, Resources};
+use tollgate_config::{ApplicationSetPermissions, ApplicationSets};
+use tollgate_objects::{Application, ObjectName, Project, Resources};
 
 /// The ApplicationSets of a snapshot.
 #[derive(Debug, Default)]
@@ -164,6 +164,56 @@ fn owned_applications(
     }
     drop(by_namespace);
     found
+}
+
+/// Whether the permissions on a set depend on the Applications it owns, and on the projects that
+/// exist if it owns none.
+pub(crate) fn needs_owned(settings: &ApplicationSets, set: &Value) -> bool {
+    is_templated(project_text(set)) || settings.permissions == ApplicationSetPermissions::Inherited
+}
+
+/// An Application that a set owns, as far as the permissions on the set depend on it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OwnedApplication {
+    pub(crate) project: String,
+    pub(crate) name: String,
+}
+
+impl OwnedApplication {
+    pub(crate) fn of(application: &Application) -> Self {
+        Self {
+            project: application.project.clone(),
+            name: application.name.name.clone(),
+        }
+    }
+
+    pub(crate) fn of_stored(application: &Value) -> Self {
+        let name = application.pointer("/metadata/name").and_then(Value::as_str);
+        Self {
+            project: project_of(application).to_owned(),
+            name: name.unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+pub(crate) fn project_text(set: &Value) -> &str {
+    let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
+    text.unwrap_or_default()
+}
+
+/// Whether a project is only known once Applications are rendered.
+pub(crate) fn is_templated(project: &str) -> bool {
+    project.contains("{{")
+}
+
+pub(crate) fn or_default(project: &str) -> &str {
+    if project.is_empty() { "default" } else { project }
+}
+
+/// The project of an Application, `default` if it names none.
+pub(crate) fn project_of(application: &Value) -> &str {
+    let text = application.pointer("/spec/project").and_then(Value::as_str);
+    or_default(text.unwrap_or_default())
 }
 
 #[cfg(test)]

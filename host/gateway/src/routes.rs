@@ -1,0 +1,114 @@
+//! The table of routes that `tollgate check --routes` prints.
+
+use serde::Serialize;
+
+use crate::argocd::route::{ApplicationSetsServer, is_at_argocd};
+use crate::fronts;
+use tollgate_config::Config;
+use tollgate_front::path::PathLine;
+
+/// A row of the table of routes: what a front serves at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteLine {
+    /// The front, as decision records name it.
+    pub front: &'static str,
+    /// Methods, with commas; `*` for all.
+    pub methods: String,
+    /// With `{name}` for a segment, and `{name...}` for everything that is left.
+    pub path: String,
+    /// `gateway`, `backend` or `cluster`.
+    pub answered_by: String,
+    /// Whether the settings open it. Otherwise its requests get 404.
+    pub open: bool,
+}
+
+/// All routes, front by front. No two fronts have the same path, but for argocd-server, which serves what no other does.
+/// Paths that it takes from the others are left out.
+pub fn routes(config: &Config) -> Vec<RouteLine> {
+    let of_front = |(front, lines): (&'static str, Vec<_>)| {
+        lines.into_iter().map(move |line: PathLine| RouteLine {
+            front,
+            methods: line.methods,
+            path: line.path,
+            answered_by: line.answerer.to_string(),
+            open: line.is_open,
+        })
+    };
+    let mut all: Vec<RouteLine> = fronts::paths(config).into_iter().flat_map(of_front).collect();
+    if let Some(argocd) = &config.argocd
+        && argocd.root_path.is_none()
+    {
+        let sets = ApplicationSetsServer::of(config);
+        let is_taken = |line: &RouteLine| line.path.starts_with('/') && is_at_argocd(&line.path, sets);
+        all.retain(|line| !is_taken(line));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Uri};
+
+    use crate::argocd::route::{ApplicationSetsServer, Fallback, is_at_argocd};
+    use crate::fronts::{self, FrontTarget, config};
+    use tollgate_proxy::target::Error;
+
+    /// A path for which a line stands.
+    fn sample(line: &str) -> Uri {
+        let (mut path, mut rest) = (String::new(), line);
+        while let Some((text, tail)) = rest.split_once('{') {
+            let (name, tail) = tail.split_once('}').unwrap();
+            path.push_str(text);
+            match name {
+                "key" => path.push_str(&"00ff".repeat(16)),
+                rest if rest.ends_with("...") => path.push_str("/version"),
+                "id" if line.contains("/sessions/") => path.push_str("pat:0190d4a8-1c1c-7000-8000-000000000001"),
+                "id" => path.push_str("0190d4a8-1c1c-7000-8000-000000000001"),
+                "front" => path.push_str("extensions"),
+                _ => path.push_str("abc"),
+            }
+            rest = tail;
+        }
+        format!("{path}{rest}").parse().unwrap()
+    }
+
+    /// A path of the API that argocd-server serves is its own, however Tollgate would read it.
+    #[test]
+    fn a_name_that_only_tollgate_refuses_goes_to_argocd_server() {
+        let uri: Uri = format!("/api/v1/clusters/{}/credential", "a".repeat(2_000))
+            .parse()
+            .unwrap();
+        let of = |fallback| FrontTarget::of(&config(), &Method::GET, &uri, fallback);
+        let found = of(Fallback::Argocd(ApplicationSetsServer::Tollgate));
+        assert!(matches!(found, Ok(Some(FrontTarget::Argocd(_)))), "{found:?}");
+        assert_eq!(of(Fallback::NotFound), Err(Error::ClusterName));
+    }
+
+    /// What is printed is what is served, by the front that it is printed for, or by argocd-server.
+    #[test]
+    fn every_line_of_the_table_has_a_route() {
+        let mut checked = 0;
+        for (front, lines) in fronts::paths(&config()) {
+            // Calls of gRPC and tunnels are told by more than their path, and the rest is argocd-server's.
+            for line in lines
+                .iter()
+                .filter(|line| line.path.starts_with('/') && !line.path.contains("Service/"))
+            {
+                let uri = sample(&line.path);
+                let method = match &*line.methods {
+                    "*" | "GET,HEAD" | "GET,HEAD,POST" => Method::GET,
+                    other => other.parse().unwrap(),
+                };
+                let found = FrontTarget::of(&config(), &method, &uri, Fallback::NotFound).unwrap();
+                assert_eq!(found.map(|found| found.front()), Some(front), "{method} {uri}");
+                let sets = ApplicationSetsServer::Argocd;
+                let found = FrontTarget::of(&config(), &method, &uri, Fallback::Argocd(sets)).unwrap();
+                let is_argocd = matches!(found, Some(FrontTarget::Argocd(_)));
+                assert_eq!(is_argocd, is_at_argocd(uri.path(), sets), "{front} {method} {uri}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 50, "{checked}");
+    }
+}
