@@ -24,6 +24,8 @@ use tower::Service as _;
 use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
+use crate::front::System;
+use crate::load_findings::LoadFindings;
 use crate::operations::is_about;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
@@ -36,7 +38,7 @@ use tollgate_identity::sessions::SessionRegistry;
 use tollgate_objects::ClusterAuth;
 use tollgate_policy::rego;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Metrics};
+use tollgate_proxy::metrics::{CertificateUse, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Certificates, Client, Handler};
 use tollgate_runtime::followed;
@@ -80,24 +82,6 @@ pub(crate) struct AdminListener {
     started: OnceLock<AdminHandler>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LoadFindings(Arc<Mutex<ByPart>>);
-
-type ByPart = Vec<(ConfigPart, Vec<Diagnostic>)>;
-
-impl LoadFindings {
-    pub(crate) fn set(&self, part: ConfigPart, findings: Vec<Diagnostic>) {
-        let mut by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        by_part.retain(|(other, _)| *other != part);
-        by_part.push((part, findings));
-    }
-
-    pub(crate) fn all(&self) -> Vec<Diagnostic> {
-        let by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        by_part.iter().flat_map(|(_, findings)| findings).cloned().collect()
-    }
-}
-
 #[derive(Serialize)]
 struct Configuration {
     generation: u64,
@@ -110,7 +94,7 @@ struct Configuration {
 /// The state of one replica, for the API.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SystemReport {
+struct SystemReport {
     version: &'static str,
     ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +105,12 @@ pub(crate) struct SystemReport {
     findings: Vec<Diagnostic>,
     /// How many agents are connected to this replica.
     agents: usize,
+}
+
+impl System for AdminState {
+    fn report(&self) -> Vec<u8> {
+        serde_json::to_vec(&Self::report(self)).unwrap_or_default()
+    }
 }
 
 #[derive(Serialize)]
@@ -291,7 +281,7 @@ impl AdminState {
     }
 
     /// The state of this replica.
-    pub(crate) fn report(&self) -> SystemReport {
+    fn report(&self) -> SystemReport {
         let not_ready = self.why_not_ready();
         let configuration = self.configuration();
         SystemReport {

@@ -32,7 +32,7 @@ use tokio::time::timeout;
 use crate::admission::author::AuthorPatch;
 use crate::admission::judge::{Judge, Refusal};
 use crate::admission::review::WrittenObject;
-use crate::pipeline::open_record;
+use crate::request_record::open_record;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::{Admission, AdmissionMode, AdmissionTls};
 use tollgate_identity::clock::Clock;
@@ -48,12 +48,9 @@ mod certificate;
 mod changes;
 mod judge;
 mod operation;
-mod probe;
 mod review;
 mod stored_sets;
 
-pub(crate) use author::{is_signed, sign};
-pub(crate) use probe::is_enforced;
 pub(crate) use stored_sets::StoredSets;
 
 /// Longest review that is read, in bytes: an object and its predecessor, each of at most the 3 MiB of

@@ -73,8 +73,8 @@ impl Front for AgentsFront {
     type Endpoint = ();
     type Target = ();
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Some(Self(Arc::clone(services.agents))))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(Arc::clone(&services.agents))))
     }
 
     fn target((): (), _: &Captures<'_>, _: &Uri) -> Result<Option<()>, target::Error> {

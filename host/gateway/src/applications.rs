@@ -10,7 +10,6 @@ use std::sync::Arc;
 use http::{Method, Response, StatusCode, Uri, request};
 use jiff::Timestamp;
 
-use crate::applications::permit::restriction::{self, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::applications::permit::{ApplicationAccess, ApplicationPermit, access_application, authorize_application};
 use crate::applications::route::ApplicationPath;
 use crate::cluster_request;
@@ -22,6 +21,7 @@ use crate::front::{
 };
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::Change;
+use crate::restriction::{self, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::snapshot::Snapshot;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
@@ -37,7 +37,6 @@ use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
 use tollgate_policy::applications::Tracking;
-use tollgate_policy::rego;
 use tollgate_proxy::forward::{Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::metrics::Metrics;
@@ -59,8 +58,8 @@ const UNKNOWN_KIND: &str = "the kind of the object is not known";
 /// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct ApplicationsFront {
-    discovery: Discovery,
-    restrictions: RestrictionsCache,
+    discovery: Arc<Discovery>,
+    restrictions: Arc<RestrictionsCache>,
     /// The keys of `extra` that clusters accept with accounts.
     extras: ExtraGrants,
     metrics: Arc<Metrics>,
@@ -109,16 +108,6 @@ pub(crate) struct Terms {
     connection: Option<CredentialKey>,
 }
 
-/// Whether both snapshots have the same Applications, and permit the same with them.
-pub(crate) fn same_applications(change: &Change<'_>) -> bool {
-    let index = |snapshot: &Snapshot| Some(Arc::as_ptr(&snapshot.policies.applications.as_ref()?.index));
-    change.same_permissions()
-        && change.same_clusters()
-        && change.same_resources()
-        && index(change.before) == index(change.now)
-        && change.same_bundle(rego::Front::Applications)
-}
-
 impl Front for ApplicationsFront {
     const NAME: &'static str = "applications";
     const PATHS: &'static [Path<()>] = route::PATHS;
@@ -126,12 +115,12 @@ impl Front for ApplicationsFront {
     type Endpoint = ();
     type Target = ApplicationPath;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Self::is_open(services.config, ()).then(|| Self {
-            discovery: Discovery::new(services.clock.clone()),
-            restrictions: RestrictionsCache::default(),
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(Self::is_open(&services.config, ()).then(|| Self {
+            discovery: Arc::clone(&services.discovery),
+            restrictions: Arc::clone(&services.restrictions),
             extras: services.extras.clone(),
-            metrics: Arc::clone(services.metrics),
+            metrics: Arc::clone(&services.metrics),
         }))
     }
 
@@ -287,7 +276,7 @@ impl Steps for ApplicationsFront {
     }
 
     fn inputs_unchanged(change: &Change<'_>) -> bool {
-        same_applications(change)
+        change.same_applications()
     }
 
     /// The stages impersonate, credential, headers and forward. In mode audit it determines in parallel why mode
@@ -378,14 +367,6 @@ fn find_cluster(now: &Snapshot, access: &ApplicationAccess) -> Result<Arc<Cluste
 }
 
 impl ApplicationsFront {
-    pub(crate) fn discovery(&self) -> &Discovery {
-        &self.discovery
-    }
-
-    pub(crate) fn restrictions(&self) -> &RestrictionsCache {
-        &self.restrictions
-    }
-
     fn check_lists(
         &self,
         snapshot: &Snapshot,

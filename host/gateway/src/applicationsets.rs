@@ -16,7 +16,7 @@ use http::{Response, Uri};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use crate::admission;
+use crate::admission_probe;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::permit::{LaterApplications, Operation, ResolvedInputs, SetPermit, SetRequest};
 use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
@@ -118,9 +118,9 @@ impl Front for ApplicationSetsFront {
     type Endpoint = RequestKind;
     type Target = SetTarget;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Some(Self {
-            state: services.application_sets.cloned(),
+            state: services.states.of(),
             grpc: Arc::new(MessageCodec::try_new()?),
         }))
     }
@@ -179,7 +179,7 @@ impl Front for ApplicationSetsFront {
         let principal = context.authenticate(&head, Safety::ByMethod).await?;
         // A closed front responds as if it did not exist.
         let state = self.state.as_ref().ok_or_else(Denial::not_found)?;
-        let held = context.gateway.persons.acquire(principal.limit_key())?;
+        let held = context.services.persons.acquire(principal.limit_key())?;
         let until = (principal.expires_at(), context.record.id());
         let encoder = rest::EventEncoder::of(&head);
         let request = rest::read(&route, (head, body)).await?;
@@ -197,7 +197,7 @@ impl RequestContext<'_> {
         request: Request,
     ) -> Result<ApiResponse, Denial> {
         let Self {
-            gateway,
+            services,
             snapshot,
             record,
             ..
@@ -208,8 +208,8 @@ impl RequestContext<'_> {
         });
         let mut handler = ApplicationSetHandler {
             caller: snapshot.policies.caller(principal),
-            writer: gateway.source.writer().map_err(Error::State)?,
-            statuses: gateway.source.application_set_statuses(),
+            writer: services.source.writer().map_err(Error::State)?,
+            statuses: services.source.application_set_statuses(),
             checks: Vec::new(),
             reader: None,
             later: LaterApplications::Unjudged,
@@ -218,8 +218,8 @@ impl RequestContext<'_> {
             principal,
             record,
             front_state,
-            current: &gateway.status.current,
-            open: &gateway.open,
+            current: &services.current,
+            open: &services.open,
         };
         let done = match kind {
             RequestKind::List => handler.list(&query).await.map(ApiResponse::Document),
@@ -383,7 +383,7 @@ impl ApplicationSetHandler<'_, '_> {
             return LaterApplications::Unjudged;
         }
         let nonce = self.record.id().to_string();
-        match admission::is_enforced(&self.writer, &name.namespace, &nonce).await {
+        match admission_probe::is_enforced(&self.writer, &name.namespace, &nonce).await {
             Ok(()) => LaterApplications::JudgedByAuthor,
             Err(observed) => {
                 tracing::warn!(

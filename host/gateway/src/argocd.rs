@@ -130,7 +130,7 @@ impl Front for ArgocdFront {
     type Endpoint = ();
     type Target = ArgocdRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         let Some(settings) = &services.config.argocd else {
             return Ok(None);
         };
@@ -138,7 +138,7 @@ impl Front for ArgocdFront {
             backend: backend(settings)?,
             methods: MethodIndex::try_new()?,
             strangers: Strangers::at_argocd(&services.config.limits),
-            console: services.sign_in.cloned(),
+            console: services.states.of(),
         }))
     }
 
@@ -152,7 +152,8 @@ impl Front for ArgocdFront {
     }
 
     fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
-        if !arrival.fallback.serves(arrival.path()) {
+        let sets = arrival.fallback.argocd()?;
+        if arrival.leads_into_cluster || !route::is_argocd(arrival.path(), sets) {
             return None;
         }
         let format = match arrival.transport() {
@@ -186,7 +187,7 @@ impl Front for ArgocdFront {
         let principal = authenticate(target.sign_in, &mut context, &head).await?;
         let principal = principal.as_ref();
         let RequestContext {
-            gateway,
+            services,
             client,
             snapshot,
             record,
@@ -194,12 +195,12 @@ impl Front for ArgocdFront {
         } = context;
         // Held from here on, because the content that a policy reads is in memory.
         let held = match principal {
-            Some(principal) => gateway.persons.acquire(principal.limit_key())?,
+            Some(principal) => services.persons.acquire(principal.limit_key())?,
             None => self.strangers.enter(client)?,
         };
         let request = (target, &head, &mut body);
         let authenticated_by = snapshot.generation;
-        let decided = permit::authorize(request, principal, (gateway, &self.methods, snapshot), record).await;
+        let decided = permit::authorize(request, principal, (services, &self.methods, snapshot), record).await;
         let (permit, snapshot) = match decided {
             Err(error) if error.is_refusal() && self.is_stream(target, &head) => {
                 // Argo CD's UI asks again at once. The person's slot is held meanwhile.
@@ -229,7 +230,7 @@ impl Front for ArgocdFront {
         if let Some(principal) = principal {
             outbound.expire_with_credential(principal.expires_at(), record.id());
         }
-        let guard = Arc::new(gateway.open.register(reauthorization, (&snapshot, record.id()))?);
+        let guard = Arc::new(services.open.register(reauthorization, (&snapshot, record.id()))?);
         drop(snapshot);
         outbound.terminate_on(guard.ending());
         // The content may go on after the response has ended.
@@ -238,7 +239,7 @@ impl Front for ArgocdFront {
         record.finish_stage(Stage::Headers);
         let forwarded = connections.forward(outbound, body).await;
         if signs_out {
-            gateway.open.await_sign_out().await;
+            services.open.await_sign_out().await;
         }
         record.finish_stage(Stage::Forward);
         Ok(forwarded?)

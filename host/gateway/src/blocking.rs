@@ -12,7 +12,8 @@ const MAX_WORK: usize = 4;
 /// Those among them that run a policy for whoever tries it, which may take all their time.
 const MAX_POLICY_RUNS: usize = 2;
 
-#[derive(Debug)]
+/// Clones share their bounds.
+#[derive(Clone, Debug)]
 pub(crate) struct BlockingWork {
     slots: Arc<Semaphore>,
     /// Bounds how many of them run a policy.

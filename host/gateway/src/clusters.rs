@@ -94,10 +94,10 @@ impl Front for ClustersFront {
     type Endpoint = Endpoint;
     type Target = ClusterRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Some(Self {
-            agents: Arc::clone(services.agents),
-            store: services.store.cloned(),
+            agents: Arc::clone(&services.agents),
+            store: services.store.clone(),
         }))
     }
 

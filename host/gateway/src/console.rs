@@ -9,7 +9,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, USER_AGENT};
 use http::uri::PathAndQuery;
@@ -17,11 +16,10 @@ use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, Statu
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 
-use crate::pipeline::Gateway;
-pub use crate::sign_in::pages::{STYLE_PATH, asset_path};
-pub use crate::sign_in::theme::{THEME_COOKIE, Theme};
+pub use crate::pages::theme::{THEME_COOKIE, Theme};
+pub use crate::pages::{STYLE_PATH, asset_path};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::server::{Client, Handler as _};
+use tollgate_proxy::server::Client;
 
 /// Longest content of a form, in bytes. An `ApplicationSet` fits into it.
 pub(crate) const FORM_BYTES: u64 = 2 * 1024 * 1024;
@@ -77,10 +75,15 @@ pub enum Content<'a> {
     Yaml(&'a str),
 }
 
+/// Serves the requests of pages: the whole pipeline.
+pub(crate) trait ApiHandler: Debug + Send + Sync {
+    fn handle<'a>(&'a self, request: Request<Body>, client: &'a Arc<Client>) -> BoxFuture<'a, Response<Body>>;
+}
+
 /// The gateway's API, for the person who looks at a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Api<'a> {
-    pub(crate) gateway: &'a Gateway,
+    pub(crate) handler: &'a dyn ApiHandler,
     pub(crate) client: &'a Arc<Client>,
     pub(crate) head: &'a request::Parts,
 }
@@ -115,8 +118,7 @@ impl Api<'_> {
             fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         // Boxed, because this is itself part of answering a request.
-        let answering: BoxFuture<'_, Response<Body>> = self.gateway.handle(request, self.client).boxed();
-        let (head, body) = answering.await.into_parts();
+        let (head, body) = self.handler.handle(request, self.client).await.into_parts();
         match Limited::new(body, ANSWER_BYTES).collect().await {
             Ok(content) => Response::from_parts(head, content.to_bytes()),
             Err(_) => status(StatusCode::BAD_GATEWAY),

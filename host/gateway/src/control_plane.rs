@@ -13,8 +13,6 @@ use http::uri::Authority;
 use http::{Method, Response, Uri, request};
 use jiff::Timestamp;
 
-use crate::applications::ApplicationsFront;
-use crate::applications::same_applications;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::control_plane::object::{ObjectSearch, WrittenObject};
@@ -26,7 +24,9 @@ use crate::error_format::ErrorFormat;
 use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services};
 use crate::object_content::ContentFormat;
 use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
+use crate::restriction::RestrictionsCache;
 use crate::snapshot::Snapshot;
+use tollgate_cluster::discovery::Discovery;
 use tollgate_config::Config;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::cache::key::CredentialKey;
@@ -49,7 +49,7 @@ pub(crate) mod route;
 /// A permitted request, to be authorized again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ControlPlaneReauthorization {
-    front_state: PtrEqArc<ApplicationsFront>,
+    front: PtrEqArc<ControlPlaneFront>,
     principal: PtrEqArc<Principal>,
     authority: Authority,
     path: String,
@@ -67,14 +67,14 @@ pub(crate) struct ControlPlaneReauthorization {
 
 impl ControlPlaneReauthorization {
     fn new(
-        front_state: &Arc<ApplicationsFront>,
+        front: &Arc<ControlPlaneFront>,
         principal: &Arc<Principal>,
         request: &ControlPlaneRequest<'_>,
         (object, permit): (Option<WrittenObject>, &ControlPlanePermit),
     ) -> Self {
         let access = permit.access();
         Self {
-            front_state: PtrEqArc(Arc::clone(front_state)),
+            front: PtrEqArc(Arc::clone(front)),
             principal: PtrEqArc(Arc::clone(principal)),
             authority: request.path.authority.clone(),
             path: request.path.path.to_owned(),
@@ -102,7 +102,7 @@ impl Reauthorize for ControlPlaneReauthorization {
     }
 
     fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
-        same_applications(change) && change.same_bundle(rego::Front::ControlPlane)
+        change.same_applications() && change.same_bundle(rego::Front::ControlPlane)
     }
 
     /// Whether `now` permits the request, for the same Application, as the same account, and to the
@@ -133,7 +133,7 @@ impl Reauthorize for ControlPlaneReauthorization {
             format: self.format,
             user: &self.user,
         };
-        let from = (&now.policies, self.front_state.0.restrictions());
+        let from = (&now.policies, &*self.front.0.restrictions);
         let access = access_again((&now.policies, &now.clusters), principal, &request);
         let caller = (principal, Timestamp::now());
         let permit = access.and_then(|access| access.permit(from, caller, self.object.as_ref(), None));
@@ -148,7 +148,10 @@ impl Reauthorize for ControlPlaneReauthorization {
 
 /// The front of Argo CD's own components.
 #[derive(Debug)]
-pub(crate) struct ControlPlaneFront;
+pub(crate) struct ControlPlaneFront {
+    discovery: Arc<Discovery>,
+    restrictions: Arc<RestrictionsCache>,
+}
 
 impl Front for ControlPlaneFront {
     const NAME: &'static str = "control-plane";
@@ -158,8 +161,11 @@ impl Front for ControlPlaneFront {
     type Endpoint = ();
     type Target = TunnelTarget;
 
-    fn open(_: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Some(Self))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(services.config.applications.map(|_| Self {
+            discovery: Arc::clone(&services.discovery),
+            restrictions: Arc::clone(&services.restrictions),
+        }))
     }
 
     fn lines(config: &Config) -> Vec<PathLine> {
@@ -197,15 +203,12 @@ impl Front for ControlPlaneFront {
         let principal = &context.authenticate(&head, Safety::Unsafe).await?;
         let path = target.path();
         let RequestContext {
-            gateway,
+            services,
             client,
             mut snapshot,
             record,
             ..
         } = context;
-        let Some(front_state) = &gateway.fronts.applications else {
-            return Err(Denial::not_found());
-        };
         let user = RequestedUser::read(&head.headers);
         let cleaned = headers::clean(head)?;
         let method = cleaned.method().clone();
@@ -233,15 +236,15 @@ impl Front for ControlPlaneFront {
             // Whoever sends content slowly must not keep what was in force when they began.
             drop((access, snapshot));
             body = Body::from(body.buffer_all(object::CONTENT_BYTES).await?);
-            snapshot = gateway.status.current.load_full();
+            snapshot = services.current.load_full();
             record.note(|record| record.generation = snapshot.generation);
             if !snapshot.authenticator.is_still_valid(principal) {
                 return Err(NotAdmitted(EndReason::Withdrawn).into());
             }
             access = access_again((&snapshot.policies, &snapshot.clusters), principal, &request)?;
         }
-        let (object, body) = find_object(front_state, &snapshot, &access, (request.format, body)).await?;
-        let from = (&snapshot.policies, front_state.restrictions());
+        let (object, body) = find_object(self, &snapshot, &access, (request.format, body)).await?;
+        let from = (&snapshot.policies, &*self.restrictions);
         let mut at = Timestamp::UNIX_EPOCH;
         record.note(|record| {
             at = record.at;
@@ -266,13 +269,13 @@ impl Front for ControlPlaneFront {
             }
         });
         if let Some(refusal) = permit.would_refuse() {
-            gateway.status.metrics.control_plane_would_refuse.inc();
+            services.metrics.control_plane_would_refuse.inc();
             let (reason, text) = (refusal.reason(), refusal.to_string());
             tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
             record.note_would_refuse(reason, text);
         }
-        let reauthorization = ControlPlaneReauthorization::new(front_state, principal, &request, (object, &permit));
-        let guard = gateway.open.register(reauthorization, (&snapshot, record.id()))?;
+        let reauthorization = ControlPlaneReauthorization::new(self, principal, &request, (object, &permit));
+        let guard = services.open.register(reauthorization, (&snapshot, record.id()))?;
         drop(snapshot);
         let (rest, attributes) = access.into_request();
         let cluster_request = ClusterRequest {
@@ -298,20 +301,20 @@ impl Front for ControlPlaneFront {
 
 /// Finds out what the request writes, if the decision depends on it.
 async fn find_object(
-    front_state: &ApplicationsFront,
+    front: &ControlPlaneFront,
     snapshot: &Snapshot,
     access: &ControlPlaneAccess<'_>,
     content: (ContentFormat, Body),
 ) -> Result<(Option<WrittenObject>, Body), Denial> {
-    let front = snapshot.policies.applications.as_ref();
-    let Some(front) = front.filter(|_| access.needs_object(&snapshot.policies)) else {
+    let applications = snapshot.policies.applications.as_ref();
+    let Some(applications) = applications.filter(|_| access.needs_object(&snapshot.policies)) else {
         let (_, body) = content;
         return Ok((None, body));
     };
     let search = ObjectSearch {
-        discovery: front_state.discovery(),
+        discovery: &front.discovery,
         cluster: access.cluster(),
-        tracking: &front.index.tracking,
+        tracking: &applications.index.tracking,
         identities: [snapshot.policies.reader.as_ref(), access.account()],
     };
     search.find(&access.attributes, content).await

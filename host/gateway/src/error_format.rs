@@ -7,8 +7,7 @@ use uuid::Uuid;
 
 mod page;
 
-use crate::sign_in;
-use crate::sign_in::theme::Theme;
+use crate::pages::{self, Theme};
 use tollgate_config::Compatibility;
 use tollgate_front::grpc::{self, Transport};
 use tollgate_front::{Denial, kubernetes_status};
@@ -88,7 +87,7 @@ pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> 
                 false => ("That was refused", ("/console/sign-in", "Sign in again")),
             };
             let text = format!("{} ({}).", denial.message, denial.reason);
-            let page = sign_in::refusal_page((title, text), link, (decision, theme));
+            let page = pages::refusal_page((title, text), link, (decision, theme));
             ("text/html; charset=utf-8", page)
         }
     };
@@ -99,7 +98,7 @@ pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> 
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     if matches!(format, ErrorFormat::Console(_)) {
-        sign_in::pages::protect(fields);
+        pages::protect(fields);
     }
     if format == ErrorFormat::Page {
         fields.insert(

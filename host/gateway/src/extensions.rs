@@ -33,7 +33,6 @@ mod exchange_timer;
 pub(crate) mod facts;
 pub(crate) mod permit;
 mod policy_input;
-pub mod registry;
 mod route;
 
 pub use permit::ExtensionPermit;
@@ -79,10 +78,10 @@ impl Front for ExtensionsFront {
     type Endpoint = ();
     type Target = ExtensionPath;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Some(Self {
-            signer: Arc::clone(services.signer),
-            metrics: Arc::clone(services.metrics),
+            signer: Arc::clone(&services.signer),
+            metrics: Arc::clone(&services.metrics),
         }))
     }
 

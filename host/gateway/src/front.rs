@@ -9,16 +9,9 @@ use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, Uri, request};
 
-use crate::applicationsets::ApplicationSetsFrontState;
-use crate::blocking::BlockingWork;
-use crate::kubernetes::KubernetesFrontState;
-use crate::kubernetes::route::KUBERNETES_PREFIX;
+use crate::console::ApiHandler;
 use crate::open_exchanges::{Change, NotAdmitted, OpenExchangeGuard, PtrEqArc, Reauthorize};
-use crate::pipeline::Gateway;
-use crate::sign_in::SignInState;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_agent::Connections;
-use tollgate_cluster::self_check::extras::ExtraGrants;
 use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;
 use tollgate_front::Denial;
@@ -26,22 +19,21 @@ use tollgate_front::caller::Caller;
 use tollgate_front::path::{self, Answerer, Captures, Path, PathLine};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{self, CredentialTransport, Principal, Safety};
-use tollgate_identity::clock::Clock;
 use tollgate_identity::logins::LoginScope;
 use tollgate_identity::sessions::EndReason;
-use tollgate_identity::store::Store;
-use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{self, Body, LimitPermit};
-use tollgate_proxy::metrics::Metrics;
-use tollgate_proxy::record::{OpenRecord, Stage};
+use tollgate_proxy::record::{OpenRecord, Outcome, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
-use tollgate_state::source::Source;
 use uuid::Uuid;
 
 mod arrival;
+mod fallback;
+mod services;
 
 pub(crate) use arrival::{Arrival, CrossOrigin, Pass, PathRules};
+pub(crate) use fallback::{ApplicationSetsServer, Fallback};
+pub(crate) use services::{Services, States, System};
 
 /// One way into the gateway: its paths, and who serves them.
 ///
@@ -61,7 +53,7 @@ pub(crate) trait Front: fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// What the settings name cannot be read or used.
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>>;
+    fn open(services: &Services) -> anyhow::Result<Option<Self>>;
 
     /// Whether the settings open a row of the paths. Otherwise its requests get 404.
     fn is_open(_config: &Config, _endpoint: Self::Endpoint) -> bool {
@@ -216,30 +208,6 @@ pub(crate) fn find_in_paths<F: Front>(
     Ok(target.map(|target| (target, row.answerer)))
 }
 
-/// What the process gives its fronts.
-pub(crate) struct Services<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) clock: &'a Clock,
-    pub(crate) metrics: &'a Arc<Metrics>,
-    /// Signs what backends are told about callers.
-    pub(crate) signer: &'a Arc<SigningKeys>,
-    /// The agents that are connected.
-    pub(crate) agents: &'a Arc<Connections>,
-    /// `None` if the settings name no store.
-    pub(crate) store: Option<&'a Arc<Store>>,
-    /// The keys of `extra` that clusters accept with accounts.
-    pub(crate) extras: &'a ExtraGrants,
-    /// Where objects are written.
-    pub(crate) source: &'a Arc<dyn Source>,
-    pub(crate) blocking: &'a Arc<BlockingWork>,
-    /// What gives people access to agents; `None` if the settings have no section `kubernetes`.
-    pub(crate) kubernetes: Option<&'a Arc<KubernetesFrontState>>,
-    /// `None` if the settings have no section `applicationSets`.
-    pub(crate) application_sets: Option<&'a Arc<ApplicationSetsFrontState>>,
-    /// `None` if there is no console.
-    pub(crate) sign_in: Option<&'a Arc<SignInState>>,
-}
-
 /// What decides: the snapshot in force, and the caller as it knows them.
 #[derive(Clone, Copy)]
 pub(crate) struct DecisionInputs<'a> {
@@ -355,13 +323,13 @@ pub(crate) async fn serve_steps<F: Steps>(
     let safety = F::safety(&target, &head.method);
     let principal = &context.authenticate(&head, safety).await?;
     let RequestContext {
-        gateway,
+        services,
         client,
         snapshot,
         record,
         ..
     } = context;
-    let held = gateway.persons.acquire(principal.limit_key())?;
+    let held = services.persons.acquire(principal.limit_key())?;
     let caller = snapshot.policies.caller(principal);
     let by = DecisionInputs {
         now: &snapshot,
@@ -372,7 +340,7 @@ pub(crate) async fn serve_steps<F: Steps>(
     let admitted = admitted.inspect_err(|_| record.finish_stage(Stage::Authorize))?;
     let mut lookup = Lookup {
         snapshot: Some(snapshot),
-        current: &gateway.status.current,
+        current: &services.current,
         principal,
         record: &mut *record,
     };
@@ -397,7 +365,7 @@ pub(crate) async fn serve_steps<F: Steps>(
         terms: F::terms(&permit),
         question,
     };
-    let guard = gateway.open.register(asked, (&snapshot, record.id()))?;
+    let guard = services.open.register(asked, (&snapshot, record.id()))?;
     let permitted = Permitted {
         client,
         principal,
@@ -411,7 +379,9 @@ pub(crate) async fn serve_steps<F: Steps>(
 
 /// A request that a front serves.
 pub(crate) struct RequestContext<'a> {
-    pub(crate) gateway: &'a Gateway,
+    pub(crate) services: &'a Services,
+    /// Serves what pages of the console ask.
+    pub(crate) api: &'a dyn ApiHandler,
     pub(crate) client: &'a Arc<Client>,
     /// Whoever waits for somebody else's response drops it first: a snapshot is megabytes.
     pub(crate) snapshot: Arc<Snapshot>,
@@ -478,6 +448,9 @@ impl RequestContext<'_> {
     }
 }
 
+/// Prefix under which people reach the API servers of agents. The credential names the agent.
+pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
+
 /// Refuses a token of an agent that was sent without the prefix of the Kubernetes front.
 ///
 /// # Errors
@@ -514,6 +487,10 @@ fn check_scope(principal: &Principal, answerer: Answerer) -> Result<(), authenti
         (_, _) => Ok(()),
     }
 }
+
+/// What the record of a response says instead of `allowed`, such as of a page that says that something was refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedAs(pub(crate) Outcome, pub(crate) &'static str);
 
 /// The safety of a request into a cluster.
 // SECURITY: it is judged by its Kubernetes verb, because some requests that come by `GET` run

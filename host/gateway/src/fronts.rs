@@ -43,7 +43,7 @@ impl FrontTarget {
         config: &Config,
         method: &http::Method,
         uri: &http::Uri,
-        fallback: crate::argocd::route::Fallback,
+        fallback: crate::front::Fallback,
     ) -> Result<Option<Self>, target::Error> {
         let (mut head, ()) = http::Request::new(()).into_parts();
         head.method.clone_from(method);
@@ -54,6 +54,7 @@ impl FrontTarget {
             uri,
             tunnel: None,
             fallback,
+            leads_into_cluster: leads_into_cluster(uri.path()),
             config,
         };
         Ok(Self::find(&arrival)?.map(|(target, _)| target))
@@ -111,7 +112,7 @@ macro_rules! fronts {
         impl Fronts {
             /// # Errors
             /// What the settings name cannot be read or used.
-            pub(crate) fn open(services: &Services<'_>) -> anyhow::Result<Self> {
+            pub(crate) fn open(services: &Services) -> anyhow::Result<Self> {
                 Ok(Self {
                     $($field: <$front>::open(services)?.map(Arc::new),)+
                 })

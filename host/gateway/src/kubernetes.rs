@@ -167,8 +167,8 @@ impl Front for KubernetesFront {
     type Endpoint = ();
     type Target = Rest;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(services.kubernetes.cloned().map(Self))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(services.states.of().map(Self))
     }
 
     fn is_open(config: &Config, (): ()) -> bool {
@@ -342,7 +342,7 @@ impl KubernetesRequest<'_> {
                 note.impersonated = Some(Arc::clone(permit.impersonation()));
             }
         });
-        let held = context.gateway.persons.acquire(access.limit_key())?;
+        let held = context.services.persons.acquire(access.limit_key())?;
         Ok(PermittedRequest { permit, cleaned, held })
     }
 
@@ -427,7 +427,7 @@ impl KubernetesRequest<'_> {
         context: RequestContext<'_>,
     ) -> Result<Response<Body>, Denial> {
         let RequestContext {
-            gateway,
+            services,
             client,
             snapshot,
             record,
@@ -454,7 +454,7 @@ impl KubernetesRequest<'_> {
             connection: cluster.connection(),
         };
         let guard =
-            gateway
+            services
                 .open
                 .register_with_session(reauthorization, (&snapshot, record.id()), Some(Arc::new(entered)));
         drop(snapshot);

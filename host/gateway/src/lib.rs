@@ -26,6 +26,7 @@
 
 mod admin;
 mod admission;
+mod admission_probe;
 mod agents;
 pub mod applications;
 pub mod applicationsets;
@@ -38,23 +39,29 @@ pub mod clusters;
 pub mod console;
 pub mod control_plane;
 mod error_format;
+pub mod extension_registry;
 pub mod extensions;
 mod front;
 mod fronts;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod kubernetes;
+mod load_findings;
 mod object_content;
 mod open_exchanges;
 mod operations;
 mod owner_search;
+mod pages;
 mod pipeline;
 mod platform;
 mod policies;
 mod policy_input;
 pub mod projects;
+mod request_record;
+mod restriction;
 mod routes;
 pub mod running;
+mod set_author;
 mod set_list;
 mod sign_in;
 pub mod snapshot;

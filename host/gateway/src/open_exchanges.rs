@@ -136,6 +136,16 @@ impl Change<'_> {
         Arc::ptr_eq(&self.before.policies.resources, &self.now.policies.resources)
     }
 
+    /// Whether both have the same Applications, and permit the same with them.
+    pub(crate) fn same_applications(&self) -> bool {
+        let index = |snapshot: &Snapshot| Some(Arc::as_ptr(&snapshot.policies.applications.as_ref()?.index));
+        self.same_permissions()
+            && self.same_clusters()
+            && self.same_resources()
+            && index(self.before) == index(self.now)
+            && self.same_bundle(Front::Applications)
+    }
+
     /// Whether a front has the same bundle, or none, in both.
     pub(crate) fn same_bundle(&self, front: Front) -> bool {
         match (self.before.policies.bundle(front), self.now.policies.bundle(front)) {

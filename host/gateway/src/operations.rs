@@ -18,7 +18,6 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::summary::{SetFilter, SetPage};
 use crate::front::{Front, RequestContext, Services};
 use crate::kubernetes::KubernetesFrontState;
-use crate::pipeline::Gateway;
 use crate::platform;
 use crate::policies::Policies;
 use crate::snapshot::Snapshot;
@@ -26,10 +25,10 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
 use tollgate_front::Denial;
 use tollgate_front::api::Error;
-use tollgate_front::api::answer;
 use tollgate_front::api::query::{
     OwnerFilter, PARAMETER_BYTES, bounded, decode_cursor, encode_cursor, flag, for_each_parameter, row_limit,
 };
+use tollgate_front::api::{answer, json};
 use tollgate_front::caller::Caller;
 use tollgate_front::path::{Captures, Path};
 use tollgate_front::permission::{GET_DECISIONS, GET_PLUGINS, GET_RBAC, GET_SYSTEM, Permission, check};
@@ -120,10 +119,10 @@ impl Front for OperationsFront {
     type Endpoint = route::Read;
     type Target = OperationsRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Some(Self {
-            kubernetes: services.kubernetes.cloned(),
-            application_sets: services.application_sets.cloned(),
+            kubernetes: services.states.of(),
+            application_sets: services.states.of(),
         }))
     }
 
@@ -139,11 +138,11 @@ impl Front for OperationsFront {
     ) -> Result<Response<Body>, Denial> {
         use OperationsRoute as Route;
         let principal = &context.authenticate(&head, Safety::ByMethod).await?;
-        let gateway = context.gateway;
-        let held = gateway.persons.acquire(principal.limit_key())?;
+        let services = context.services;
+        let held = services.persons.acquire(principal.limit_key())?;
         let kubernetes = self.kubernetes.as_deref();
         let mut asker = Asker {
-            gateway,
+            services,
             application_sets: self.application_sets.as_ref(),
             snapshot: &context.snapshot,
             caller: context.snapshot.policies.caller(principal),
@@ -171,7 +170,7 @@ impl Front for OperationsFront {
                         };
                         is_asked && filter.selects(record)
                     };
-                    let recorder = &gateway.status.recorder;
+                    let recorder = &services.recorder;
                     // One more than fits says that another page follows.
                     let mut records = match filter.before {
                         Some(before) => recorder.latest_before(before, limit.saturating_add(1), is_listed),
@@ -188,7 +187,7 @@ impl Front for OperationsFront {
                 })
                 .map_err(Denial::from),
             Route::Decision(id) => {
-                let found = gateway.status.recorder.find(id);
+                let found = services.recorder.find(id);
                 let record = found.as_deref().and_then(|record| match asker.owns(record) {
                     true => Some(record.for_caller()),
                     false => asker.may_see(record).then(|| record.clone()),
@@ -228,7 +227,7 @@ impl Front for OperationsFront {
                 .map_err(Denial::from),
             Route::System => asker
                 .require(GET_SYSTEM, "*")
-                .map(|()| answer(StatusCode::OK, &gateway.status.report()))
+                .map(|()| json(services.system.report()))
                 .map_err(Denial::from),
         };
         context.record.note(|record| {
@@ -242,7 +241,7 @@ impl Front for OperationsFront {
 
 /// The caller, and the permissions that were checked.
 struct Asker<'a> {
-    gateway: &'a Gateway,
+    services: &'a Services,
     application_sets: Option<&'a Arc<ApplicationSetsFrontState>>,
     snapshot: &'a Arc<Snapshot>,
     caller: Arc<Caller>,
@@ -258,13 +257,13 @@ impl<'a> Asker<'a> {
 
     async fn application_sets(&self, filter: SetFilter, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let front_state = Arc::clone(self.application_sets.ok_or_else(Denial::not_found)?);
-        let statuses = self.gateway.source.application_set_statuses();
+        let statuses = self.services.source.application_set_statuses();
         let statuses = statuses
             .map(|statuses| Arc::clone(&statuses.borrow()))
             .unwrap_or_default();
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || SetPage::of(&filter, (&snapshot.policies, &caller), (&front_state, &statuses));
-        let page = self.gateway.blocking.run(held, work).await?;
+        let page = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }
 

@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::applications::permit::restriction;
+use crate::restriction;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind, ResourceScope, likely_resource};
 use tollgate_cluster::query::{ClusterClient, ClusterQuery, Error};

@@ -1,41 +1,29 @@
 //! Serves a request: opens its record, finds its front, and closes the record with what the front answered. Every
 //! request ends with exactly one response and one record.
 
-use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::HeaderName;
 use http::{HeaderValue, Request, Response, request};
 use http_body::Body as _;
 use uuid::Uuid;
 
-use crate::admin::AdminState;
-use crate::applicationsets::ApplicationSetsFrontState;
-use crate::argocd::route::Fallback;
-use crate::blocking::BlockingWork;
-use crate::console::{self, is_of_page};
+use crate::console::{self, ApiHandler, is_of_page};
 use crate::error_format::{self, ErrorFormat};
-use crate::front::{Arrival, RequestContext, Services};
+use crate::front::{Arrival, Fallback, RecordedAs, RequestContext, Services};
 use crate::fronts::{self, FrontTarget, Fronts};
-use crate::kubernetes::KubernetesFrontState;
-use crate::open_exchanges::OpenExchanges;
-use crate::sign_in::{RecordedAs, SignInState};
+use crate::request_record::open_record;
 use crate::snapshot::Snapshot;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::shortened;
 use tollgate_front::Denial;
 use tollgate_front::path::Answerer;
-use tollgate_identity::clock::Clock;
-use tollgate_identity::store::Store;
-use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
-use tollgate_policy::rego::Checker;
-use tollgate_proxy::assertion::SigningKeys;
-use tollgate_proxy::forward::{Body, Limiter};
-use tollgate_proxy::record::{OpenRecord, Outcome, Recorder};
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::{OpenRecord, Outcome};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
-use tollgate_state::source::Source;
 
 /// Longest text of a refusal that a record keeps for its caller, in bytes.
 const TOLD_BYTES: usize = 1_024;
@@ -44,80 +32,22 @@ const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) persons: Arc<Limiter>,
-    /// As `persons`, for pages of the console. What a page asks counts in `persons`.
-    pub(crate) pages: Arc<Limiter>,
-    pub(crate) blocking: Arc<BlockingWork>,
-    pub(crate) fronts: Fronts,
-    /// Where objects are written.
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) open: Arc<OpenExchanges>,
-    /// Evaluates policies for whoever tries them.
-    pub(crate) checker: Checker,
-    /// The state of the process, as the admin listener has it.
-    pub(crate) status: AdminState,
-}
-
-/// What fronts keep that outlives snapshots and that other parts of the process use, too. `None` for what the settings
-/// close.
-pub(crate) struct SharedStates {
-    pub(crate) kubernetes: Option<Arc<KubernetesFrontState>>,
-    pub(crate) application_sets: Option<Arc<ApplicationSetsFrontState>>,
-    pub(crate) sign_in: Option<Arc<SignInState>>,
-    pub(crate) store: Option<Arc<Store>>,
+    services: Services,
+    fronts: Fronts,
 }
 
 impl Gateway {
     /// # Errors
-    /// The key that signs assertions cannot be read or made, or a front cannot use its settings.
-    pub(crate) fn new(
-        config: &Config,
-        source: Arc<dyn Source>,
-        states: &SharedStates,
-        open: Arc<OpenExchanges>,
-        clock: &Clock,
-        status: AdminState,
-        checker: Checker,
-    ) -> anyhow::Result<Self> {
-        let signer = Arc::new(signer(&config.extensions)?);
-        let concurrency = u32::try_from(config.limits.requests_per_person).ok();
-        let per_person = PersonLimitSpec {
-            concurrency: concurrency.and_then(NonZeroU32::new),
-            ..PersonLimitSpec::default()
-        };
-        let limits = LimitSpec {
-            per_person,
-            ..LimitSpec::default()
-        };
-        let blocking = Arc::<BlockingWork>::default();
-        let fronts = Fronts::open(&Services {
-            source: &source,
-            blocking: &blocking,
-            config,
-            clock,
-            metrics: &status.metrics,
-            signer: &signer,
-            agents: &status.agents,
-            store: states.store.as_ref(),
-            extras: &status.checks.extras,
-            kubernetes: states.kubernetes.as_ref(),
-            application_sets: states.application_sets.as_ref(),
-            sign_in: states.sign_in.as_ref(),
-        })?;
+    /// A front cannot use its settings.
+    pub(crate) fn new(services: Services) -> anyhow::Result<Self> {
         Ok(Self {
-            persons: Limiter::new(&limits),
-            pages: Limiter::new(&limits),
-            blocking,
-            fronts,
-            source,
-            open,
-            checker,
-            status,
+            fronts: Fronts::open(&services)?,
+            services,
         })
     }
 
     fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
-        open_record(&self.status.recorder, head, at)
+        open_record(&self.services.recorder, head, at)
     }
 
     /// Has a front serve a request, and closes the record with the outcome.
@@ -134,7 +64,8 @@ impl Gateway {
         let sent_bytes = body.size_hint().exact();
         let serving = async {
             let mut context = RequestContext {
-                gateway: self,
+                services: &self.services,
+                api: self,
                 client,
                 snapshot,
                 record: &mut record,
@@ -156,7 +87,7 @@ impl Gateway {
                 let mut front = "none";
                 record.note(|record| front = record.front);
                 let sizes = (sent_bytes, response.body().size_hint().exact());
-                self.status.metrics.load.observe_sizes(front, sizes);
+                self.services.metrics.load.observe_sizes(front, sizes);
                 record.close(outcome, response.status(), reason);
                 response
             }
@@ -190,30 +121,15 @@ fn set_decision_header(response: &mut Response<Body>, decision: Uuid) {
     }
 }
 
-/// Opens the record of a request on any listener that decides.
-///
-/// - `head`: `None` if it was not read.
-pub(crate) fn open_record(
-    recorder: &Arc<Recorder>,
-    head: Option<&request::Parts>,
-    (client, snapshot): (&Client, &Snapshot),
-) -> OpenRecord {
-    let mut record = match head {
-        Some(head) => recorder.open(head.method.clone(), head.uri.path()),
-        None => recorder.open_unread(),
-    };
-    record.note(|record| {
-        record.generation = snapshot.generation;
-        record.client = Some(client.address());
-        record.peer = Some(client.peer_address());
-    });
-    record.trace(head.map(|head| &head.headers));
-    record
+impl ApiHandler for Gateway {
+    fn handle<'a>(&'a self, request: Request<Body>, client: &'a Arc<Client>) -> BoxFuture<'a, Response<Body>> {
+        Handler::handle(self, request, client).boxed()
+    }
 }
 
 impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
-        let snapshot = self.status.current.load_full();
+        let snapshot = self.services.current.load_full();
         let (mut head, body) = request.into_parts();
         let mut record = self.open_record(Some(&head), (client, &snapshot));
         record.continue_trace(&mut head.headers);
@@ -228,6 +144,7 @@ impl Handler for Gateway {
             uri: &head.uri,
             tunnel: client.connect_authority(),
             fallback,
+            leads_into_cluster: fronts::leads_into_cluster(head.uri.path()),
             config,
         };
         let found = FrontTarget::find(&arrival);
@@ -278,7 +195,7 @@ impl Handler for Gateway {
     }
 
     fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
-        let snapshot = self.status.current.load();
+        let snapshot = self.services.current.load();
         let record = self.open_record(head, (client, &snapshot));
         let decision = record.id();
         let denial = Denial::from(refusal);
@@ -295,6 +212,7 @@ impl Handler for Gateway {
             uri: &uri,
             tunnel: client.connect_authority(),
             fallback,
+            leads_into_cluster: fronts::leads_into_cluster(uri.path()),
             config,
         };
         let rules = fronts::rules(&arrival, &snapshot).map(|(_, rules)| rules);
@@ -308,29 +226,20 @@ impl Handler for Gateway {
     }
 
     fn accepts_connect(&self) -> bool {
-        self.status.current.load().policies.config.control_plane.is_some()
+        self.services.current.load().policies.config.control_plane.is_some()
     }
 
     fn on_failed_handshake(&self, failure: HandshakeFailure) {
-        self.status.metrics.load.count_failed_handshake("public", failure);
+        self.services.metrics.load.count_failed_handshake("public", failure);
     }
 
     fn on_incomplete_head(&self, client: &Arc<Client>) {
         // Dropping the record closes it with the outcome `cancelled`.
-        self.open_record(None, (client, &self.status.current.load()))
+        self.open_record(None, (client, &self.services.current.load()))
             .note(|record| {
                 "the client went away in the request head".clone_into(&mut record.detail);
             });
     }
-}
-
-/// Returns the key of the settings, or a new one that lives as long as the process.
-fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<SigningKeys> {
-    let issuer = settings.assertion_issuer.clone();
-    let Some(path) = &settings.assertion_key else {
-        return Ok(SigningKeys::generate(issuer)?);
-    };
-    SigningKeys::follow("extensions.assertion.key", path, issuer).map_err(anyhow::Error::msg)
 }
 
 /// The format of errors of a client whose request was not read.

@@ -81,8 +81,8 @@ impl Front for PlatformFront {
     type Endpoint = route::Read;
     type Target = PlatformRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(services.kubernetes.cloned().map(Self))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(services.states.of().map(Self))
     }
 
     fn is_open(config: &Config, _: route::Read) -> bool {
@@ -115,7 +115,7 @@ impl Front for PlatformFront {
             return front_state.answer_gateway(request, &context.snapshot).await;
         }
         let principal = &context.authenticate(&request.0, Safety::ByMethod).await?;
-        let _held = context.gateway.persons.acquire(principal.limit_key())?;
+        let _held = context.services.persons.acquire(principal.limit_key())?;
         let handler = PlatformHandler::open(&context.snapshot, front_state, context.client, principal)?;
         handler.answer(&target, request, context.record).await
     }

@@ -39,7 +39,7 @@ pub(crate) struct ProjectsFront {
     source: Arc<dyn Source>,
     /// Where projects are.
     namespace: String,
-    blocking: Arc<BlockingWork>,
+    blocking: BlockingWork,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -80,11 +80,11 @@ impl Front for ProjectsFront {
     type Endpoint = Endpoint;
     type Target = ProjectRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Some(Self {
-            source: Arc::clone(services.source),
+            source: Arc::clone(&services.source),
             namespace: services.config.control_plane_namespace.clone(),
-            blocking: Arc::clone(services.blocking),
+            blocking: services.blocking.clone(),
         }))
     }
 

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::argocd::route::{ApplicationSetsServer, is_at_argocd};
+use crate::argocd::route::is_argocd;
+use crate::front::ApplicationSetsServer;
 use crate::fronts;
 use tollgate_config::Config;
 use tollgate_front::path::PathLine;
@@ -40,7 +41,9 @@ pub fn routes(config: &Config) -> Vec<RouteLine> {
         && argocd.root_path.is_none()
     {
         let sets = ApplicationSetsServer::of(config);
-        let is_taken = |line: &RouteLine| line.path.starts_with('/') && is_at_argocd(&line.path, sets);
+        let is_taken = |line: &RouteLine| {
+            line.path.starts_with('/') && !fronts::leads_into_cluster(&line.path) && is_argocd(&line.path, sets)
+        };
         all.retain(|line| !is_taken(line));
     }
     all
@@ -50,7 +53,8 @@ pub fn routes(config: &Config) -> Vec<RouteLine> {
 mod tests {
     use http::{Method, Uri};
 
-    use crate::argocd::route::{ApplicationSetsServer, Fallback, is_at_argocd};
+    use crate::argocd::route::is_argocd;
+    use crate::front::{ApplicationSetsServer, Fallback};
     use crate::fronts::{self, FrontTarget, config};
     use tollgate_proxy::target::Error;
 
@@ -104,8 +108,9 @@ mod tests {
                 assert_eq!(found.map(|found| found.front()), Some(front), "{method} {uri}");
                 let sets = ApplicationSetsServer::Argocd;
                 let found = FrontTarget::of(&config(), &method, &uri, Fallback::Argocd(sets)).unwrap();
-                let is_argocd = matches!(found, Some(FrontTarget::Argocd(_)));
-                assert_eq!(is_argocd, is_at_argocd(uri.path(), sets), "{front} {method} {uri}");
+                let is_at_argocd = matches!(found, Some(FrontTarget::Argocd(_)));
+                let is_its = !fronts::leads_into_cluster(uri.path()) && is_argocd(uri.path(), sets);
+                assert_eq!(is_at_argocd, is_its, "{front} {method} {uri}");
                 checked += 1;
             }
         }

@@ -4,6 +4,7 @@
 //! gateway, and the gateway ends with the first of its tasks that ends without being stopped.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,18 +19,22 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{AdminListener, AdminState, LoadFindings, ServedCertificates};
+use crate::admin::{AdminListener, AdminState, ServedCertificates};
 use crate::admission::{self, StoredSets};
 use crate::agents;
 use crate::applicationsets::ApplicationSetsFrontState;
+use crate::blocking::BlockingWork;
 use crate::console::Pages;
+use crate::front::{Services, States};
 use crate::kubernetes::KubernetesFrontState;
+use crate::load_findings::LoadFindings;
 use crate::open_exchanges::OpenExchanges;
-use crate::pipeline::{Gateway, SharedStates};
+use crate::pipeline::Gateway;
 use crate::sign_in::SignInState;
 use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
 use tollgate_agent::hello::BindingRule;
+use tollgate_cluster::discovery::Discovery;
 use tollgate_cluster::self_check;
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::agent::AgentId;
@@ -45,7 +50,10 @@ use tollgate_identity::logins::Logins;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::{self, Store};
+use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_policy::rego::Checker;
+use tollgate_proxy::assertion::SigningKeys;
+use tollgate_proxy::forward::Limiter;
 use tollgate_proxy::metrics::{ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
@@ -280,21 +288,31 @@ impl RunningGateway {
             },
             stop: stop.clone(),
         };
-        let states = SharedStates {
-            kubernetes: services.clone(),
-            application_sets: sets.clone(),
-            sign_in: logins.map(|logins| Arc::new(SignInState::new(logins, pages))),
+        let per_person = requests_per_person(&config);
+        let gateway = Gateway::new(Services {
+            config: Arc::clone(&config),
+            metrics: Arc::clone(&metrics),
+            recorder: Arc::clone(&recorder),
+            current: Arc::clone(&current),
+            open: Arc::clone(&open_exchanges),
+            persons: Limiter::new(&per_person),
+            pages: Limiter::new(&per_person),
+            blocking: BlockingWork::default(),
+            signer: Arc::new(signer(&config.extensions)?),
+            agents: Arc::clone(&agents),
             store: store.clone(),
-        };
-        let gateway = Gateway::new(
-            &config,
-            Arc::clone(loader.source()),
-            &states,
-            Arc::clone(&open_exchanges),
-            &clock,
-            admin.clone(),
+            discovery: Arc::new(Discovery::new(clock.clone())),
+            restrictions: Arc::default(),
+            extras: admin.checks.extras.clone(),
+            source: Arc::clone(loader.source()),
             checker,
-        )?;
+            findings: findings.clone(),
+            system: Arc::new(admin.clone()),
+            states: States::default()
+                .with(services.clone())
+                .with(sets.clone())
+                .with(logins.map(|logins| Arc::new(SignInState::new(logins, pages)))),
+        })?;
         let (public, address) = bind("listen", config.listen).await?;
         if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {
             let current = Arc::clone(&current);
@@ -792,4 +810,25 @@ async fn reload(loader: &Arc<Loader>, current: &CurrentSnapshot, part: ConfigPar
         loader.report(part, &found);
         found
     })
+}
+
+/// Returns the key of the settings, or a new one that lives as long as the process.
+fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<SigningKeys> {
+    let issuer = settings.assertion_issuer.clone();
+    let Some(path) = &settings.assertion_key else {
+        return Ok(SigningKeys::generate(issuer)?);
+    };
+    SigningKeys::follow("extensions.assertion.key", path, issuer).map_err(anyhow::Error::msg)
+}
+
+/// How many requests a person may have at once.
+fn requests_per_person(config: &Config) -> LimitSpec {
+    let concurrency = u32::try_from(config.limits.requests_per_person).ok();
+    LimitSpec {
+        per_person: PersonLimitSpec {
+            concurrency: concurrency.and_then(NonZeroU32::new),
+            ..PersonLimitSpec::default()
+        },
+        ..LimitSpec::default()
+    }
 }

@@ -13,13 +13,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
-use uuid::Uuid;
 
-use crate::console::{self, Pages};
+use crate::console::{self, ApiHandler, Pages};
 use crate::error_format::ErrorFormat;
-use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services, find_in_paths};
-use crate::pipeline::Gateway;
-use crate::sign_in::theme::Theme;
+use crate::front::{Arrival, Front, Pass, PathRules, RecordedAs, RequestContext, Services, find_in_paths};
+use crate::pages::{self, Theme};
 use crate::snapshot::Snapshot;
 use crate::strangers::Strangers;
 use tollgate_config::Config;
@@ -43,9 +41,7 @@ mod browser;
 mod command_line;
 mod cookies;
 mod error;
-pub(crate) mod pages;
 pub(crate) mod route;
-pub(crate) mod theme;
 mod tries;
 
 pub(crate) use cookies::remove as remove_cookies;
@@ -53,10 +49,6 @@ pub(crate) use error::Error;
 
 use route::{ConsoleRoute, LoginRoute, is_console};
 use tries::CodeTries;
-
-/// What the record of a response says instead of `allowed`, such as of a page that says that something was refused.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordedAs(pub(crate) Outcome, pub(crate) &'static str);
 
 /// The status of a page that is shown with a problem.
 const PROBLEM: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
@@ -94,8 +86,8 @@ impl Front for ConsoleFront {
     type Endpoint = route::ReadConsole;
     type Target = ConsoleRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Some(Self(services.sign_in.cloned())))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(services.states.of())))
     }
 
     fn is_open(config: &Config, _: route::ReadConsole) -> bool {
@@ -170,8 +162,8 @@ impl Front for LoginFront {
     type Endpoint = route::ReadLogin;
     type Target = LoginRoute;
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Some(Self(services.sign_in.cloned())))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(services.states.of())))
     }
 
     fn is_open(config: &Config, _: route::ReadLogin) -> bool {
@@ -207,7 +199,8 @@ impl Front for LoginFront {
 
 /// A request about sign-in, with what it takes to answer it.
 pub(crate) struct SignIn<'a> {
-    pub(crate) gateway: &'a Gateway,
+    services: &'a Services,
+    api: &'a dyn ApiHandler,
     pub(crate) state: &'a SignInState,
     pub(crate) client: &'a Arc<Client>,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -221,14 +214,16 @@ impl<'a> SignIn<'a> {
     fn new(state: Option<&'a SignInState>, context: RequestContext<'a>, head: &request::Parts) -> Result<Self, Denial> {
         let state = state.ok_or(Error::NoConsole)?;
         let RequestContext {
-            gateway,
+            services,
+            api,
             client,
             snapshot,
             record,
             ..
         } = context;
         Ok(Self {
-            gateway,
+            services,
+            api,
             state,
             client,
             snapshot,
@@ -389,22 +384,4 @@ fn to_console() -> Response<Body> {
         .extensions_mut()
         .insert(RecordedAs(Outcome::Allowed, "to_console"));
     response
-}
-
-/// A page about a refusal.
-///
-/// - `link`: where to go from there, and what it is called.
-pub(crate) fn refusal_page(
-    (title, text): (&'static str, String),
-    link: (&str, &'static str),
-    (decision, theme): (Uuid, Theme),
-) -> String {
-    let page = pages::MessagePage {
-        title,
-        text,
-        link: Some((link.0.to_owned(), link.1)),
-        decision: Some(decision.to_string()),
-        ..pages::MessagePage::default()
-    };
-    pages::render(theme, &page).unwrap_or_else(|_| title.to_owned())
 }

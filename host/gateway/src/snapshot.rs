@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use strum::VariantArray as _;
 
 use crate::bypasses;
-use crate::extensions::registry::Registry;
+use crate::extension_registry::Registry;
 use crate::policies::{ApplicationPolicies, Bundles, KubernetesPolicies, Policies, PolicyBundle, PolicyParts};
 use tollgate_agent::Connections;
 use tollgate_cluster::access::Clusters;

@@ -231,7 +231,7 @@ fn needs_issuer(token: impl Fn() -> String + Send + 'static) -> Needs {
     let path = "/api/v1/extensions/echo/hello";
     Needs {
         request: Box::new(move |gateway| gateway.bearing(Method::GET, &token(), path)),
-        front: "none",
+        front: "extensions",
         waiting: WAITING,
         works: 200,
         is_asked_before: false,
@@ -244,7 +244,7 @@ pub(super) fn issuer_keys(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
         let (issuer, relay) = issuer(setup, false).await;
         relay.set(Mode::Stall);
         let token = issuer.token(&json!({"sub": "carol"}));
-        let series = "tollgate_decisions_total{front=\"none\",outcome=\"failed\",reason=\"issuer_unavailable\"}";
+        let series = "tollgate_decisions_total{front=\"extensions\",outcome=\"failed\",reason=\"issuer_unavailable\"}";
         Dependency {
             needs: Some(needs_issuer(move || token.clone())),
             ..Dependency::new(json!({}), Sign::counter(series, "TollgateRequestsFail")).relayed(relay)
@@ -273,7 +273,7 @@ pub(super) fn issuer_userinfo(setup: &mut Setup) -> LocalBoxFuture<'_, Dependenc
                 false => Mode::Pass,
             });
         };
-        let series = "tollgate_decisions_total{front=\"none\",outcome=\"failed\",reason=\"session_unusable\"}";
+        let series = "tollgate_decisions_total{front=\"extensions\",outcome=\"failed\",reason=\"session_unusable\"}";
         let needs = Needs {
             is_asked_before: true,
             ..needs_issuer(token)

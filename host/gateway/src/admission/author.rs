@@ -4,19 +4,15 @@
 //! Security: a statement is only signed for whoever writes the `spec`, and by whose rights the write is
 //! judged. A statement that a client sends is never taken.
 
-use std::sync::Arc;
-
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::{AdmissionResponse, SerializePatchError};
 use serde_json::{Map, Value, json};
 
 use crate::admission::judge::{Judge, Writer, WriterKind};
-use crate::admission::review::{WrittenObject, statement};
-use crate::policies::Policies;
+use crate::admission::review::WrittenObject;
+use crate::set_author::{author_of, sign};
 use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
-use tollgate_identity::authenticate::{AuthoredSet, DeployedBy, Principal};
-use tollgate_objects::ObjectName;
 use tollgate_state::write::WritableKind;
 
 /// What the mutating webhook does with a set.
@@ -106,60 +102,4 @@ fn author_statements(
         None => None,
     };
     [wanted, sent.map(str::to_owned)]
-}
-
-/// The statement that `author` wrote a set as it is.
-///
-/// - `now`: seconds since 1970.
-pub(crate) fn sign(
-    policies: &Policies,
-    name: &ObjectName,
-    set: &Value,
-    (author, now): (&Principal, i64),
-) -> Option<String> {
-    let key = policies.author_key.as_ref()?;
-    key.sign(AuthoredSet { name, object: set }, author, now)
-}
-
-/// The statement that an Application deployed a set as it is.
-///
-/// - `now`: seconds since 1970.
-pub(super) fn sign_parent(
-    policies: &Policies,
-    name: &ObjectName,
-    set: &Value,
-    (parent, now): (&DeployedBy, i64),
-) -> Option<String> {
-    let key = policies.author_key.as_ref()?;
-    key.sign_parent(AuthoredSet { name, object: set }, parent, now)
-}
-
-/// The Application that deployed a set as it is, by this statement.
-///
-/// # Errors
-/// Why none is known.
-pub(super) fn parent_of(policies: &Policies, name: &ObjectName, set: &Value, text: &str) -> Result<DeployedBy, String> {
-    let key = policies.author_key.as_ref().ok_or("Argo CD's signing key is missing")?;
-    let parent = key.verify_parent(AuthoredSet { name, object: set }, text);
-    parent.map_err(|error| error.to_string())
-}
-
-/// Whether a set as it is has a statement of its author.
-pub(crate) fn is_signed(policies: &Policies, name: &ObjectName, set: &Value) -> bool {
-    statement(set).is_some_and(|text| author_of(policies, name, set, text).is_ok())
-}
-
-/// The author of a set as it is, by this statement.
-///
-/// # Errors
-/// Why the author is unknown.
-pub(super) fn author_of(
-    policies: &Policies,
-    name: &ObjectName,
-    set: &Value,
-    text: &str,
-) -> Result<Arc<Principal>, String> {
-    let key = policies.author_key.as_ref().ok_or("Argo CD's signing key is missing")?;
-    let author = key.verify(AuthoredSet { name, object: set }, text, policies.rbac.scopes());
-    author.map_err(|error| error.to_string())
 }

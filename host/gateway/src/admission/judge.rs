@@ -20,12 +20,11 @@ use std::sync::Arc;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use serde_json::Value;
 
-use crate::admission::author::author_of;
 use crate::admission::changes::{Changes, is_automated_sync};
 use crate::admission::operation::{check_initiator, check_manifests};
-use crate::admission::probe;
 use crate::admission::review::WrittenObject;
 use crate::admission::stored_sets::{StoredSet, StoredSets};
+use crate::admission_probe;
 use crate::applicationsets::permit::{
     Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication,
 };
@@ -33,6 +32,7 @@ use crate::applicationsets::request::Error as RequestError;
 use crate::applicationsets::{authorize_set, owned_objects};
 use crate::policies::Policies;
 use crate::projects;
+use crate::set_author::author_of;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::plan::Owner;
 use tollgate_applicationset::{ApplicationSet, schema};
@@ -153,8 +153,8 @@ impl<'a> Judge<'a> {
             self.check_operation(object)?;
         }
         match writer.kind {
-            WriterKind::Gateway => match probe::nonce(object.object()) {
-                Some(nonce) => Err(Refusal::new("probe", probe::refusal(nonce))),
+            WriterKind::Gateway => match admission_probe::nonce(object.object()) {
+                Some(nonce) => Err(Refusal::new("probe", admission_probe::refusal(nonce))),
                 None => Ok("written_by_gateway"),
             },
             WriterKind::Server => {

@@ -5,7 +5,7 @@ use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, Operation};
 use serde_json::Value;
 
-use tollgate_applicationset::plan::{AUTHOR_ANNOTATION, PARENT_ANNOTATION};
+use crate::set_author::{parent_statement, statement};
 use tollgate_objects::ObjectName;
 use tollgate_policy::applications::{ResourceKey, TrackedBy, Tracking};
 use tollgate_state::write::WritableKind;
@@ -202,16 +202,6 @@ impl WrittenObject {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     }
-}
-
-/// The statement of the Application that deployed a stored set.
-pub(super) fn parent_statement(set: &Value) -> Option<&str> {
-    set.pointer("/metadata/annotations")?.get(PARENT_ANNOTATION)?.as_str()
-}
-
-/// The statement of the author of a stored set.
-pub(super) fn statement(set: &Value) -> Option<&str> {
-    set.pointer("/metadata/annotations")?.get(AUTHOR_ANNOTATION)?.as_str()
 }
 
 fn claim_of<'a>(tracking: &Tracking, state: Option<&'a State>) -> Option<Result<&'a str, ()>> {

@@ -13,10 +13,10 @@ use rustc_hash::FxBuildHasher;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::admission::author::{author_of, parent_of};
 use crate::admission::judge::Refusal;
-use crate::admission::review::{parent_statement, statement};
 use crate::applicationsets::apply;
+use crate::set_author::{author_of, parent_of};
+use crate::set_author::{parent_statement, statement};
 use crate::snapshot::CurrentSnapshot;
 use tollgate_identity::authenticate::{DeployedBy, Principal};
 use tollgate_objects::ObjectName;

@@ -40,7 +40,6 @@ use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
 
 mod error;
 mod evaluator;
-pub(crate) mod restriction;
 #[cfg(test)]
 mod tests;
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::admission;
 use crate::applicationsets::answer::{self, Preview};
 use crate::applicationsets::apply::{self, Options};
 use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit::{self, ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope, read};
+use crate::set_author;
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
@@ -63,7 +63,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// Whether the admission webhook needs to know the author of a stored set, and does not.
     fn lacks_author(&self, name: &ObjectName, stored: &Value) -> bool {
         let policies = &self.snapshot.policies;
-        policies.author_key.is_some() && !admission::is_signed(policies, name, stored)
+        policies.author_key.is_some() && !set_author::is_signed(policies, name, stored)
     }
 
     /// Determines which operation creating a set amounts to, and the resulting set.

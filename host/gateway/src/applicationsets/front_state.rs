@@ -12,10 +12,10 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::admission;
 use crate::applicationsets::permit::{self, SetPermit};
 use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
+use crate::set_author;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::generate::generate;
 use tollgate_applicationset::repository::RepositoryStore;
@@ -183,11 +183,11 @@ impl GenerationContext<'_> {
     /// the admission webhook is off.
     pub(super) fn author_statement(&self, name: &ObjectName, set: &Value) -> Option<String> {
         let policies = &self.snapshot.policies;
-        if admission::is_signed(policies, name, set) {
+        if set_author::is_signed(policies, name, set) {
             return None;
         }
         let now = self.front_state.clock.unix_seconds();
-        admission::sign(policies, name, set, (self.authorizer.principal(), now))
+        set_author::sign(policies, name, set, (self.authorizer.principal(), now))
     }
 
     /// Generates the Applications of a set, as its templates produce them.

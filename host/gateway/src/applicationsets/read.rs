@@ -217,6 +217,7 @@ mod tests {
     use serde_json::json;
 
     use super::{argocd_list, is_in_projects, labels, name_of};
+    use crate::set_list::OwnedApplication;
 
     use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 

@@ -14,8 +14,8 @@ use super::RequestError;
 use super::api_request::{self as api, ApiRequest, Operation};
 use super::route::{ArgocdRoute, SignIn};
 use super::{MethodIndex, admits_anonymous, children};
+use crate::front::Services;
 use crate::open_exchanges::{Change, PtrEqArc, Reauthorize};
-use crate::pipeline::Gateway;
 use crate::policies::Policies;
 use crate::policy_input::json;
 use crate::snapshot::Snapshot;
@@ -113,7 +113,7 @@ impl Error {
 pub(crate) async fn authorize(
     (route, head, body): (ArgocdRoute, &request::Parts, &mut Body),
     principal: Option<&Arc<Principal>>,
-    (gateway, methods, mut snapshot): (&Gateway, &MethodIndex, Arc<Snapshot>),
+    (services, methods, mut snapshot): (&Services, &MethodIndex, Arc<Snapshot>),
     record: &mut OpenRecord,
 ) -> Result<(ArgocdPermit, Arc<Snapshot>), Error> {
     let Some(operation) = Operation::of((route, head), methods)? else {
@@ -124,9 +124,9 @@ pub(crate) async fn authorize(
         return Ok((permit, snapshot));
     };
     if let Some(resource) = ApiRequest::read_resource(&operation, (route, head), body).await? {
-        snapshot = gateway.status.current.load_full();
+        snapshot = services.current.load_full();
         if children::is_judged(&snapshot.policies, &resource) {
-            children::authorize(&snapshot.policies, &*gateway.source, principal, &resource).await?;
+            children::authorize(&snapshot.policies, &*services.source, principal, &resource).await?;
         }
     }
     let reads = reads_content(&snapshot.policies);
@@ -139,7 +139,7 @@ pub(crate) async fn authorize(
                 true => ApiRequest::read(operation, (route, head), body).await?,
                 false => ApiRequest::without_fields(operation),
             };
-            snapshot = gateway.status.current.load_full();
+            snapshot = services.current.load_full();
             request
         }
         false => ApiRequest::without_fields(operation),

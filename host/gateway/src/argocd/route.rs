@@ -5,19 +5,14 @@
 
 use std::borrow::Cow;
 
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::console::is_of_page;
-use crate::front::Arrival;
-use crate::fronts;
-use tollgate_config::{Config, ConsoleHost};
+use crate::front::{ApplicationSetsServer, Arrival, Fallback};
 use tollgate_front::grpc::Transport;
 use tollgate_identity::access::endpoint;
-use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_proxy::forward::ArgocdProtocol;
-use tollgate_proxy::server::Client;
-use tollgate_proxy::target::{self, Error, check_argocd_path};
+use tollgate_proxy::target::{Error, check_argocd_path};
 
 /// Paths of Tollgate itself, with everything below them.
 const OWN: [&str; 19] = [
@@ -64,85 +59,6 @@ const PUBLIC_SERVICES: [&str; 2] = ["/session.SessionService/", "/version.Versio
 
 /// The one method of its service without a session.
 const PUBLIC_METHOD: &str = "/cluster.SettingsService/Get";
-
-/// Whether the ApplicationSet front is open. Otherwise argocd-server serves them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApplicationSetsServer {
-    Tollgate,
-    Argocd,
-}
-
-impl ApplicationSetsServer {
-    pub(crate) fn of(config: &Config) -> Self {
-        match &config.application_sets {
-            None => Self::Argocd,
-            Some(_) => Self::Tollgate,
-        }
-    }
-}
-
-/// What serves the paths that are not Tollgate's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fallback {
-    /// Nothing: they get 404.
-    NotFound,
-    Argocd(ApplicationSetsServer),
-    /// argocd-server, which serves no gRPC below its root path.
-    ArgocdBelowRoot(ApplicationSetsServer),
-    /// argocd-server, which serves only gRPC outside its root path.
-    ArgocdCalls(ApplicationSetsServer),
-}
-
-impl Fallback {
-    /// What serves the request with this URI. Removes the root path of argocd-server from the URI,
-    /// so that every path is read as if there were none; forwarding writes it again.
-    // SECURITY: only what is left is judged, and only a path of which exactly the root path was
-    // removed is forwarded, so no other spelling of the root path leads to argocd-server.
-    // SECURITY: on the console's own host, no page of Argo CD can act as whoever looks at it.
-    // SECURITY: what a page asks is for the gateway's own API, whatever else its host serves.
-    // SECURITY: in a tunnel to a cluster, paths are the cluster's.
-    pub(crate) fn take(
-        config: &Config,
-        client: &Client,
-        uri: &mut Uri,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-    ) -> Self {
-        let argocd = match &config.argocd {
-            Some(argocd) if !is_of_page(extensions) && client.connect_authority().is_none() => argocd,
-            Some(_) | None => return Self::NotFound,
-        };
-        let console = config.authentication.console.as_ref();
-        let own = console.filter(|console| console.host == ConsoleHost::Own);
-        if own.is_some_and(|console| is_for_console(uri, headers, console)) {
-            return Self::NotFound;
-        }
-        let sets = ApplicationSetsServer::of(config);
-        let Some(root_path) = &argocd.root_path else {
-            return Self::Argocd(sets);
-        };
-        match below(root_path, uri) {
-            Some(inner) => {
-                *uri = inner;
-                Self::ArgocdBelowRoot(sets)
-            }
-            None => Self::ArgocdCalls(sets),
-        }
-    }
-
-    /// Whether argocd-server serves a path, even if it is malformed.
-    pub(crate) fn serves(self, path: &str) -> bool {
-        match self {
-            Self::NotFound => false,
-            Self::Argocd(sets) | Self::ArgocdBelowRoot(sets) | Self::ArgocdCalls(sets) => is_at_argocd(path, sets),
-        }
-    }
-}
-
-/// Whether argocd-server, which has no root path, serves a path.
-pub(crate) fn is_at_argocd(path: &str, sets: ApplicationSetsServer) -> bool {
-    !fronts::leads_into_cluster(path) && is_argocd(path, sets)
-}
 
 /// A request for argocd-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,19 +117,6 @@ pub(crate) fn find(arrival: &Arrival<'_>) -> Result<Option<ArgocdRoute>, Error> 
         }
         Fallback::ArgocdCalls(sets) => Ok(of(sets)?.filter(|route| route.protocol() == ArgocdProtocol::Grpc)),
     }
-}
-
-/// The URI without the root path. `None` if its path is not below it.
-fn below(root_path: &str, uri: &Uri) -> Option<Uri> {
-    let rest = uri.path().strip_prefix(root_path)?;
-    let rest = match rest {
-        "" => "/",
-        rest if rest.starts_with('/') => rest,
-        _ => return None,
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(target::join("/", rest, uri.query()).ok()?);
-    Uri::from_parts(parts).ok()
 }
 
 /// Finds out how argocd-server takes a request. `None` if the path is Tollgate's own.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::applications::permit::restriction::{self, BodyName};
 use crate::object_content::{ContentFormat, Unreadable, read_metadata};
 use crate::owner_search::{ObjectRef, OwnerSearch};
+use crate::restriction::{self, BodyName};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
 use tollgate_cluster::query;

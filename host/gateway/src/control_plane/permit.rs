@@ -29,12 +29,12 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Method};
 use jiff::Timestamp;
 
-use crate::applications::permit::restriction::{RequestObject, RestrictionsCache, TargetCluster};
 use crate::control_plane::object::{Belonging, WrittenObject};
 use crate::control_plane::route::ControlPlanePath;
 use crate::object_content::ContentFormat;
 use crate::policies::Policies;
 use crate::policy_input::{ATTRIBUTE_BYTES, attributes_size, json};
+use crate::restriction::{RequestObject, RestrictionsCache, TargetCluster};
 use tollgate_cluster::access::{ClusterAccess, Clusters};
 use tollgate_config::{ControlPlaneCaller, ControlPlaneMode};
 use tollgate_core::attributes::Attributes;

@@ -23,8 +23,8 @@ impl Front for AssertionKeysFront {
     type Endpoint = ();
     type Target = ();
 
-    fn open(services: &Services<'_>) -> anyhow::Result<Option<Self>> {
-        Ok(Some(Self(Arc::clone(services.signer))))
+    fn open(services: &Services) -> anyhow::Result<Option<Self>> {
+        Ok(Some(Self(Arc::clone(&services.signer))))
     }
 
     fn target((): (), _: &Captures<'_>, _: &Uri) -> Result<Option<()>, target::Error> {

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, StatusCode, request};
 
 pub(crate) mod names;
 
-use crate::extensions::registry::Registry;
+use crate::extension_registry::Registry;
 use crate::extensions::route::ExtensionPath;
 use tollgate_config::Compatibility;
 use tollgate_core::dns::{is_label, is_subdomain};

@@ -7,10 +7,10 @@
 use http::StatusCode;
 use std::sync::Arc;
 
+use crate::extension_registry::{Extension, Registry};
 use crate::extensions::call::Call;
 use crate::extensions::evaluation::{ExtensionEvaluation, ExtensionEvaluationCache};
 use crate::extensions::policy_input;
-use crate::extensions::registry::{Extension, Registry};
 use crate::policies::{Policies, time_if_read};
 use tollgate_front::Denial;
 use tollgate_front::caller::Caller;

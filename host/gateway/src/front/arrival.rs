@@ -5,9 +5,9 @@ use http::header::ORIGIN;
 use http::uri::Authority;
 use http::{Method, Uri, request};
 
-use crate::argocd::route::Fallback;
 use crate::console::is_of_page;
 use crate::error_format::ErrorFormat;
+use crate::front::Fallback;
 use tollgate_config::{Config, ConsoleHost};
 use tollgate_front::grpc::Transport;
 use tollgate_front::origin::{self, Cors};
@@ -24,6 +24,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) tunnel: Option<&'a Authority>,
     /// What serves it if it is not Tollgate's own.
     pub(crate) fallback: Fallback,
+    /// Whether the path leads into a cluster, even if it is malformed.
+    pub(crate) leads_into_cluster: bool,
     pub(crate) config: &'a Config,
 }
 

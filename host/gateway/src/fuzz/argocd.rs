@@ -8,7 +8,8 @@ use crate::argocd::MethodIndex;
 use crate::argocd::Operation;
 use crate::argocd::message::{json_has_list, json_text, protobuf_has, protobuf_text};
 use crate::argocd::methods::all;
-use crate::argocd::route::{ApplicationSetsServer, argocd, is_argocd};
+use crate::argocd::route::{argocd, is_argocd};
+use crate::front::ApplicationSetsServer;
 use tollgate_fuzz::{Target, inputs, text};
 
 pub(super) const TARGETS: &[Target] = &[

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, request};
 use crate::applicationsets::request;
-use crate::argocd::route::Fallback;
+use crate::front::Fallback;
 use crate::fronts::{self, FrontTarget};
 use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;

@@ -4,11 +4,9 @@
 
 use http::Uri;
 
+use crate::front::KUBERNETES_PREFIX;
 use tollgate_front::path::{Answerer, Captures, Methods, Part, Path, Rest};
 use tollgate_proxy::target::{Error, check_cluster_path};
-
-/// Prefix under which people reach the API servers of agents. The credential names the agent.
-pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
 
 pub(crate) const PATHS: &[Path<()>] =
     &[Path::new(Methods::Any, &["/k8s-proxy"], &[Part::Rest("path")], ()).answered_by(Answerer::Cluster)];

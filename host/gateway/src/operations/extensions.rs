@@ -146,7 +146,7 @@ impl Asker<'_> {
         let mut failures: BTreeMap<String, Vec<&Arc<Record>>> = BTreeMap::new();
         let is_failure = |record: &Record| record.outcome == Outcome::Failed && record.extension.is_some();
         let failed = match operates {
-            true => self.gateway.status.recorder.latest(MAX_FAILURES, is_failure),
+            true => self.services.recorder.latest(MAX_FAILURES, is_failure),
             false => Vec::new(),
         };
         for record in &failed {

@@ -105,7 +105,7 @@ impl Asker<'_> {
         }
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || page(&snapshot, &caller.roles, &filter);
-        let page = self.gateway.blocking.run(held, work).await?;
+        let page = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }
 }

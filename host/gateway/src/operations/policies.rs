@@ -99,7 +99,7 @@ impl<'a> BundleView<'a> {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         };
-        let mut findings = asker.gateway.status.findings.all();
+        let mut findings = asker.services.findings.all();
         findings.retain(is_about);
         Self {
             front: bundle.front(),
@@ -166,7 +166,7 @@ impl<'a> Asker<'a> {
         let bundle = self.open_bundle(front, GET_POLICIES)?;
         let folder = self.folder(front);
         let read = move || BundleSource::read(&folder, front).value;
-        let source = self.gateway.blocking.run(held, read).await?;
+        let source = self.services.blocking.run(held, read).await?;
         let files = source.iter().flat_map(BundleSource::files);
         let view = BundleFiles {
             bundle: BundleView::of(bundle, self),
@@ -232,8 +232,8 @@ impl<'a> Asker<'a> {
         ask: impl FnOnce(&Checker, &BundleSource) -> CheckReport + Send + 'static,
     ) -> Result<Response<Body>, Denial> {
         let folder = self.folder(front);
-        let checker = self.gateway.checker.clone().with_limits(LIMITS);
-        let slot = Arc::clone(&self.gateway.blocking.policy_runs).acquire_owned().await;
+        let checker = self.services.checker.clone().with_limits(LIMITS);
+        let slot = Arc::clone(&self.services.blocking.policy_runs).acquire_owned().await;
         let work = move || {
             // Held until the child process ends.
             let _slot = slot;
@@ -250,18 +250,18 @@ impl<'a> Asker<'a> {
             report.diagnostics = relative(report.diagnostics, &folder);
             report
         };
-        let report = self.gateway.blocking.run(held, work).await?;
+        let report = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &report))
     }
 
     /// The input of a decision that the caller may see.
     pub(super) fn decision_input(&mut self, id: Uuid) -> Result<PolicyInput, Denial> {
-        let found = self.gateway.status.recorder.find(id);
+        let found = self.services.recorder.find(id);
         let record: Option<Arc<_>> = found.filter(|record| self.may_see(record));
         let record = record.ok_or_else(Denial::not_found)?;
         let front = bundle_of(&record);
         self.require(EVALUATE_POLICIES, front)?;
-        let input = self.gateway.status.recorder.policy_input(id);
+        let input = self.services.recorder.policy_input(id);
         Ok(input.map_err(Error::PolicyInput)?)
     }
 }

@@ -144,7 +144,7 @@ impl Asker<'_> {
             let user = question.user.unwrap_or_else(|| caller.principal.username().to_owned());
             (explanation, user)
         };
-        let (explanation, user) = self.gateway.blocking.run(held, work).await?;
+        let (explanation, user) = self.services.blocking.run(held, work).await?;
         let explanation = if may_see_all { explanation } else { own(explanation) };
         let mut content = Map::new();
         content.insert("user".to_owned(), user.into());
@@ -164,7 +164,7 @@ impl Asker<'_> {
 
     /// Every name of the policy that may, and the callers seen lately who may.
     pub(super) async fn who_can(&self, asked: Asked, held: LimitPermit) -> Result<Response<Body>, Denial> {
-        let seen = self.gateway.status.recorder.callers(MAX_SEEN);
+        let seen = self.services.recorder.callers(MAX_SEEN);
         let snapshot = Arc::clone(self.snapshot);
         let work = move || {
             let policies = &snapshot.policies;
@@ -186,7 +186,7 @@ impl Asker<'_> {
             seen.dedup();
             Answer { found, seen }
         };
-        let answered = self.gateway.blocking.run(held, work).await?;
+        let answered = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &answered))
     }
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::pages::Unrenderable;
 use crate::sign_in::command_line::{LETTERS, client_name};
 use crate::sign_in::route::LoginRoute;
 use crate::sign_in::{Error, SignIn};
@@ -128,7 +129,7 @@ impl SignIn<'_> {
         principal: &Arc<Principal>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        let _held = self.gateway.persons.acquire(principal.limit_key())?;
+        let _held = self.services.persons.acquire(principal.limit_key())?;
         match route {
             LoginRoute::Me => Ok(self.me(principal)),
             LoginRoute::End => Ok(self.end(principal).await?),
@@ -233,7 +234,7 @@ impl SignIn<'_> {
         store
             .create_login_request(&request, SecretHash::of(&device_code), Some(typed))
             .await?;
-        let page = console.url.join("/console/device").map_err(|_| Error::Page)?;
+        let page = console.url.join("/console/device").map_err(|_| Unrenderable)?;
         Ok(answer(
             StatusCode::OK,
             &json!({

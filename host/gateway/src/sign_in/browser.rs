@@ -11,8 +11,11 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::console::{self, Api, HOME, local_path};
-use crate::sign_in::pages::{IssuerLink, MessagePage, SignInPage};
-use crate::sign_in::{Error, RecordedAs, SignIn, cookies, pages};
+use crate::front::RecordedAs;
+use crate::pages;
+use crate::pages::Unrenderable;
+use crate::pages::{IssuerLink, MessagePage, SignInPage};
+use crate::sign_in::{Error, SignIn, cookies};
 use tollgate_front::Denial;
 use tollgate_front::api::content::buffer;
 use tollgate_identity::authenticate::Safety;
@@ -52,14 +55,14 @@ impl SignIn<'_> {
             let back = head.uri.path_and_query().filter(|_| !changes);
             return Ok(to_sign_in(back.map_or(HOME, |back| back.as_str()))?);
         };
-        let _held = self.gateway.pages.acquire(principal.limit_key())?;
+        let _held = self.services.pages.acquire(principal.limit_key())?;
         let content = match changes {
             true => buffer(body, console::FORM_BYTES).await?,
             false => Bytes::new(),
         };
         let request = Request::from_parts(head.clone(), content);
         let api = Api {
-            gateway: self.gateway,
+            handler: self.api,
             client: self.client,
             head: &head,
         };
@@ -257,12 +260,16 @@ impl SignIn<'_> {
 /// The callback of an issuer.
 fn callback(logins: &Logins, method: &str) -> Result<Url, Error> {
     let path = format!("/console/callback/{method}");
-    logins.console().url.join(&path).map_err(|_| Error::Page)
+    let url = logins.console().url.join(&path);
+    Ok(url.map_err(|_| Unrenderable)?)
 }
 
 /// Sends somebody to sign in, and back.
 pub(super) fn to_sign_in(return_to: &str) -> Result<Response<Body>, Error> {
-    pages::redirect(&format!("/console/sign-in?{}", return_query(return_to)))
+    Ok(pages::redirect(&format!(
+        "/console/sign-in?{}",
+        return_query(return_to)
+    ))?)
 }
 
 fn return_query(return_to: &str) -> String {

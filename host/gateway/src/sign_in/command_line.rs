@@ -12,9 +12,11 @@ use serde::Deserialize;
 use url::Url;
 use uuid::Uuid;
 
+use crate::pages;
+use crate::pages::Unrenderable;
+use crate::pages::{ApprovePage, DevicePage, MessagePage};
 use crate::sign_in::browser::{FORM_BYTES, form, parameter, to_sign_in};
-use crate::sign_in::pages::{ApprovePage, DevicePage, MessagePage};
-use crate::sign_in::{Error, SignIn, pages};
+use crate::sign_in::{Error, SignIn};
 use tollgate_config::DeviceLogin;
 use tollgate_front::Denial;
 use tollgate_front::api::content::buffer;
@@ -317,7 +319,7 @@ fn normalized(typed: &str) -> Option<String> {
 
 /// The address at which the command line waits on this machine.
 fn loopback(port: u16, state: &str, code: Option<&SecretString>) -> Result<String, Error> {
-    let mut url = Url::parse(&format!("http://127.0.0.1:{port}/callback")).map_err(|_| Error::Page)?;
+    let mut url = Url::parse(&format!("http://127.0.0.1:{port}/callback")).map_err(|_| Unrenderable)?;
     url.query_pairs_mut().append_pair("state", state);
     match code {
         Some(code) => url.query_pairs_mut().append_pair("code", code.expose_secret()),

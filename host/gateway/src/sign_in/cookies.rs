@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
+use crate::pages;
+use crate::pages::Unrenderable;
 use crate::sign_in::Error;
 use tollgate_config::Console;
 use tollgate_identity::authenticate::login::cookie_name;
@@ -35,7 +37,7 @@ pub(super) fn no_session(console: &Console) -> Result<HeaderValue, Error> {
 
 /// The fields that remember an attempt, and forget others if there are many.
 pub(super) fn attempt(console: &Console, fields: &HeaderMap, attempt: &Attempt) -> Result<Vec<HeaderValue>, Error> {
-    let json = serde_json::to_vec(attempt).map_err(|_| Error::Page)?;
+    let json = serde_json::to_vec(attempt).map_err(|_| Unrenderable)?;
     let value = Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(json)));
     let mut set_cookies = Vec::new();
     let others: Vec<&str> = names(fields, &prefix(console)).collect();
@@ -51,7 +53,9 @@ pub(super) fn attempt(console: &Console, fields: &HeaderMap, attempt: &Attempt) 
 /// The attempt of this browser with this state, and the field that forgets it.
 pub(super) fn take_attempt(console: &Console, fields: &HeaderMap, state: &str) -> Option<(Attempt, HeaderValue)> {
     let name = name(console, state);
-    let mut values = pairs(fields).filter(|(key, _)| *key == name).map(|(_, value)| value);
+    let mut values = pages::cookies(fields)
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value);
     // A name that occurs twice may have been planted.
     let (value, None) = (values.next()?, values.next()) else {
         return None;
@@ -100,14 +104,9 @@ fn name(console: &Console, state: &str) -> String {
 
 fn names<'a>(fields: &'a HeaderMap, prefix: &str) -> impl Iterator<Item = &'a str> {
     let prefix = prefix.to_owned();
-    pairs(fields)
+    pages::cookies(fields)
         .map(|(name, _)| name)
         .filter(move |name| name.starts_with(&prefix))
-}
-
-pub(super) fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    let lines = fields.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
 }
 
 // SameSite is Lax: a stricter cookie would not come with the issuer's redirect.
@@ -119,7 +118,7 @@ fn set((console, name): (&Console, &str), value: &str, seconds: u64) -> Result<H
     let text = Zeroizing::new(format!(
         "{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
     ));
-    let mut field = HeaderValue::from_str(&text).map_err(|_| Error::Page)?;
+    let mut field = HeaderValue::from_str(&text).map_err(|_| Unrenderable)?;
     field.set_sensitive(true);
     Ok(field)
 }

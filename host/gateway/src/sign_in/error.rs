@@ -4,6 +4,7 @@
 
 use http::StatusCode;
 
+use crate::pages::Unrenderable;
 use tollgate_front::Denial;
 use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::authenticate::sign_in::{LogoutTokenError, SignInError};
@@ -42,8 +43,8 @@ pub(crate) enum Error {
     NotPermitted(String),
     #[error("sign-in is disabled: the settings have no `console`")]
     NoConsole,
-    #[error("the page cannot be shown")]
-    Page,
+    #[error(transparent)]
+    Page(#[from] Unrenderable),
     #[error(transparent)]
     Random(#[from] RandomError),
     #[error("the store does not answer, nothing was changed")]
@@ -100,7 +101,7 @@ impl Error {
             Self::NotMapped(_) => (StatusCode::CONFLICT, "id_tokens_only"),
             Self::NotPermitted(_) => (StatusCode::FORBIDDEN, "permission_denied"),
             Self::NoConsole => (StatusCode::NOT_FOUND, "no_console"),
-            Self::Page => (StatusCode::INTERNAL_SERVER_ERROR, "page_failed"),
+            Self::Page(_) => Unrenderable::ANSWER,
             Self::Random(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no_random"),
             Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
         }

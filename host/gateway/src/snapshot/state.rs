@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Snapshot, take};
-use crate::extensions::registry::Registry;
+use crate::extension_registry::Registry;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::{Authenticator, Registries};

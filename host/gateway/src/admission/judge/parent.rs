@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::admission::author::{parent_of, sign_parent};
 use crate::admission::judge::{Judge, Judged, Refusal, Writer, WriterKind, note_parent};
 use crate::admission::review::{WrittenObject, deployed_by};
 use crate::applicationsets::owned_by;
 use crate::applicationsets::permit::annotated_projects;
+use crate::set_author::{parent_of, sign_parent};
 use crate::set_list::{is_templated, or_default, project_of, project_text};
 use crate::snapshot::Snapshot;
 use tollgate_config::ImpersonationMode;

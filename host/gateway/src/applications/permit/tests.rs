@@ -5,10 +5,8 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::applications::permit::evaluator::Evaluator;
-use crate::applications::permit::{
-    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, Error, NOT_VISIBLE, check_access, decide,
-};
+use crate::applications::permit::evaluator::{ApplicationEvaluationCache, Evaluator};
+use crate::applications::permit::{ApplicationAccess, ApplicationPermit, Error, NOT_VISIBLE, check_access, decide};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;

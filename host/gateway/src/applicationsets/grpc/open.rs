@@ -62,7 +62,7 @@ impl ApplicationSetsFront {
         body: Body,
     ) -> Result<Response<Body>, Denial> {
         let codec = &self.grpc;
-        let held = context.gateway.persons.acquire(principal.limit_key())?;
+        let held = context.services.persons.acquire(principal.limit_key())?;
         let decision = context.record.id();
         let content = body.buffer_all(grpc::CONTENT_BYTES).await?;
         let message = codec.decode(&call, &content)?;

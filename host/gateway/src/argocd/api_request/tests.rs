@@ -4,7 +4,8 @@ use http::{HeaderValue, Method, Request, request};
 use super::{ApiRequest, Error, Operation};
 use crate::argocd::message;
 use crate::argocd::methods::MethodIndex;
-use crate::argocd::route::{ApplicationSetsServer, ArgocdRoute, argocd};
+use crate::argocd::route::{ArgocdRoute, argocd};
+use crate::front::ApplicationSetsServer;
 use tollgate_front::grpc::wire::put_bytes;
 use tollgate_proxy::forward::Body;
 

@@ -1,7 +1,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::extension_registry::Registry;
 use crate::extensions::call::{CallObject, Error, names, read};
-use crate::extensions::registry::Registry;
 use tollgate_config::Compatibility;
 use tollgate_core::query_parameters;
 

@@ -9,17 +9,22 @@ use std::sync::LazyLock;
 use askama::Template;
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, STRICT_TRANSPORT_SECURITY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, STRICT_TRANSPORT_SECURITY,
 };
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
-use crate::sign_in::{Error, Theme};
+pub(crate) mod theme;
+
+pub(crate) use theme::Theme;
+
+use tollgate_front::Denial;
 use tollgate_proxy::forward::Body;
 
-const STYLE: &str = include_str!("../../templates/style.css");
-const ICON: &str = include_str!("../../templates/icon.svg");
+const STYLE: &str = include_str!("../templates/style.css");
+const ICON: &str = include_str!("../templates/icon.svg");
 
 /// What pages of sign-in may do: use their style sheet and send their own forms.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
@@ -40,41 +45,57 @@ pub fn asset_path(name: &str, content: &str, extension: &str) -> String {
     format!("/console/{name}-{digest}.{extension}")
 }
 
+/// A bug in a template, or an address that cannot be a header value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the page cannot be shown")]
+pub(crate) struct Unrenderable;
+
+impl Unrenderable {
+    /// HTTP status, and the stable reason for programs.
+    pub(crate) const ANSWER: (StatusCode, &'static str) = (StatusCode::INTERNAL_SERVER_ERROR, "page_failed");
+}
+
+impl From<Unrenderable> for Denial {
+    fn from(error: Unrenderable) -> Self {
+        Self::of_api(Unrenderable::ANSWER, error.to_string()).caused_by(error)
+    }
+}
+
 /// A way to sign in at an issuer.
-pub(super) struct IssuerLink {
-    pub(super) name: String,
-    pub(super) path: String,
+pub(crate) struct IssuerLink {
+    pub(crate) name: String,
+    pub(crate) path: String,
 }
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
-pub(super) struct SignInPage {
-    pub(super) issuers: Vec<IssuerLink>,
+pub(crate) struct SignInPage {
+    pub(crate) issuers: Vec<IssuerLink>,
     /// Whether accounts of Argo CD sign in.
-    pub(super) accounts: bool,
-    pub(super) return_to: String,
-    pub(super) problem: Option<&'static str>,
+    pub(crate) accounts: bool,
+    pub(crate) return_to: String,
+    pub(crate) problem: Option<&'static str>,
 }
 
 #[derive(Template)]
 #[template(path = "approve.html")]
-pub(super) struct ApprovePage<'a> {
-    pub(super) client: &'a str,
-    pub(super) user: &'a str,
-    pub(super) address: &'a str,
+pub(crate) struct ApprovePage<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) user: &'a str,
+    pub(crate) address: &'a str,
     /// The code to compare; `None` if the request came from this very browser.
-    pub(super) code: Option<String>,
-    pub(super) until: Timestamp,
-    pub(super) advice: &'static str,
-    pub(super) action: &'static str,
-    pub(super) fields: Vec<(&'static str, String)>,
+    pub(crate) code: Option<String>,
+    pub(crate) until: Timestamp,
+    pub(crate) advice: &'static str,
+    pub(crate) action: &'static str,
+    pub(crate) fields: Vec<(&'static str, String)>,
 }
 
 #[derive(Template)]
 #[template(path = "device.html")]
-pub(super) struct DevicePage<'a> {
-    pub(super) code: &'a str,
-    pub(super) problem: Option<&'static str>,
+pub(crate) struct DevicePage<'a> {
+    pub(crate) code: &'a str,
+    pub(crate) problem: Option<&'static str>,
 }
 
 #[derive(Default, Template)]
@@ -93,9 +114,9 @@ pub(crate) struct MessagePage {
 /// A page with the headers of all pages.
 ///
 /// # Errors
-/// [`Error::Page`]: a bug in a template.
-pub(super) fn page(status: StatusCode, theme: Theme, template: &impl Template) -> Result<Response<Body>, Error> {
-    let text = render(theme, template).map_err(|_| Error::Page)?;
+/// [`Unrenderable`]: a bug in a template.
+pub(crate) fn page(status: StatusCode, theme: Theme, template: &impl Template) -> Result<Response<Body>, Unrenderable> {
+    let text = render(theme, template).map_err(|_| Unrenderable)?;
     let mut response = Response::new(Body::from(Bytes::from(text)));
     *response.status_mut() = status;
     let fields = response.headers_mut();
@@ -105,7 +126,7 @@ pub(super) fn page(status: StatusCode, theme: Theme, template: &impl Template) -
 }
 
 /// The text of a page in a theme.
-pub(super) fn render(theme: Theme, template: &impl Template) -> askama::Result<String> {
+pub(crate) fn render(theme: Theme, template: &impl Template) -> askama::Result<String> {
     template.render_with_values(&("theme", &theme as &dyn Any))
 }
 
@@ -126,7 +147,7 @@ pub(crate) fn protect(fields: &mut http::HeaderMap) {
 }
 
 /// Sets the headers that every page of the console has.
-pub(super) fn protected(page: Response<Bytes>) -> Response<Body> {
+pub(crate) fn protected(page: Response<Bytes>) -> Response<Body> {
     let mut response = page.map(Body::from);
     let fields = response.headers_mut();
     protect(fields);
@@ -135,7 +156,7 @@ pub(super) fn protected(page: Response<Bytes>) -> Response<Body> {
 }
 
 /// A script, a picture or a style sheet, whose path has its digest.
-pub(super) fn asset(asset: Response<Bytes>) -> Response<Body> {
+pub(crate) fn asset(asset: Response<Bytes>) -> Response<Body> {
     let mut response = asset.map(Body::from);
     let fields = response.headers_mut();
     protect(fields);
@@ -145,7 +166,7 @@ pub(super) fn asset(asset: Response<Bytes>) -> Response<Body> {
 }
 
 /// The style sheet.
-pub(super) fn style() -> Response<Body> {
+pub(crate) fn style() -> Response<Body> {
     let mut response = Response::new(Bytes::from_static(STYLE.as_bytes()));
     let content_type = HeaderValue::from_static("text/css; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -153,7 +174,7 @@ pub(super) fn style() -> Response<Body> {
 }
 
 /// The icon of a tab, `/console/icon.svg`.
-pub(super) fn icon() -> Response<Body> {
+pub(crate) fn icon() -> Response<Body> {
     let mut response = Response::new(Bytes::from_static(ICON.as_bytes()));
     let content_type = HeaderValue::from_static("image/svg+xml");
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -167,14 +188,38 @@ pub(super) fn icon() -> Response<Body> {
 /// Sends the browser elsewhere by `GET`.
 ///
 /// # Errors
-/// [`Error::Page`]: the address cannot be a header value.
-pub(super) fn redirect(to: &str) -> Result<Response<Body>, Error> {
+/// [`Unrenderable`]: the address cannot be a header value.
+pub(crate) fn redirect(to: &str) -> Result<Response<Body>, Unrenderable> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let fields = response.headers_mut();
-    fields.insert(LOCATION, HeaderValue::from_str(to).map_err(|_| Error::Page)?);
+    fields.insert(LOCATION, HeaderValue::from_str(to).map_err(|_| Unrenderable)?);
     protect(fields);
     Ok(response)
+}
+
+/// The cookies of a request: name and value.
+pub(crate) fn cookies(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = fields.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
+}
+
+/// A page about a refusal.
+///
+/// - `link`: where to go from there, and what it is called.
+pub(crate) fn refusal_page(
+    (title, text): (&'static str, String),
+    link: (&str, &'static str),
+    (decision, theme): (Uuid, Theme),
+) -> String {
+    let page = MessagePage {
+        title,
+        text,
+        link: Some((link.0.to_owned(), link.1)),
+        decision: Some(decision.to_string()),
+        ..MessagePage::default()
+    };
+    render(theme, &page).unwrap_or_else(|_| title.to_owned())
 }
 
 #[cfg(test)]
@@ -182,7 +227,7 @@ mod tests {
     use askama::Template as _;
 
     use super::{MessagePage, SignInPage, render};
-    use crate::sign_in::{Theme, refusal_page};
+    use super::{Theme, refusal_page};
 
     #[test]
     fn a_page_has_the_theme_that_was_chosen() {

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::applications::permit::restriction::tests::{
-    allow_all_except, attributes, check, project, read, read_as, rules, with, write_as,
-};
+use crate::restriction::tests::{allow_all_except, attributes, check, project, read, read_as, rules, with, write_as};
 use tollgate_objects::ResourceRules;
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::application_request::{ExtraPermission, ObjectOperation, ReadOrWrite};

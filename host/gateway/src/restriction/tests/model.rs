@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::applications::permit::restriction::lists::{GroupKind, Lists};
+use crate::restriction::lists::{GroupKind, Lists};
 use tollgate_cluster::discovery::ResourceScope;
 use tollgate_objects::{ResourceRule, ResourceRules};
 

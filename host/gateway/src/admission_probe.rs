@@ -35,13 +35,13 @@ pub(crate) async fn is_enforced(writer: &Writer, namespace: &str, nonce: &str) -
 }
 
 /// The word of a probe. `None` for everything else.
-pub(super) fn nonce(object: &Value) -> Option<&str> {
+pub(crate) fn nonce(object: &Value) -> Option<&str> {
     let annotations = object.pointer("/metadata/annotations")?;
     annotations.get(ANNOTATION)?.as_str()
 }
 
 /// The text by which the webhook refuses a probe.
-pub(super) fn refusal(nonce: &str) -> String {
+pub(crate) fn refusal(nonce: &str) -> String {
     format!("this is the gateway's own probe {nonce}")
 }
 

@@ -6,9 +6,9 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use proptest::prelude::*;
 
-use crate::applications::permit::restriction::tests::{allow_all_except, attributes, kind, rules, with, write};
-use crate::applications::permit::restriction::{BodyName, Restrictions, name_in_body};
 use crate::object_content::ContentFormat;
+use crate::restriction::tests::{allow_all_except, attributes, kind, rules, with, write};
+use crate::restriction::{BodyName, Restrictions, name_in_body};
 use tollgate_objects::{Project, ResourceRules};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::cookies::pairs;
+use crate::pages::cookies;
 
 /// The cookie of the theme. It is no secret.
 pub const THEME_COOKIE: &str = "tollgate-theme";
@@ -52,7 +52,7 @@ impl Theme {
 
     /// The one that the cookie of a request says.
     pub fn of(fields: &HeaderMap) -> Self {
-        let found = pairs(fields).find(|(name, _)| *name == THEME_COOKIE);
+        let found = cookies(fields).find(|(name, _)| *name == THEME_COOKIE);
         found.map_or(Self::System, |(_, theme)| Self::parse(theme))
     }
 }

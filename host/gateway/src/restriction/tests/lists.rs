@@ -1,6 +1,6 @@
 //! Lists of resources and destinations, each allow with its deny twin.
 
-use crate::applications::permit::restriction::tests::{allow_all_except, check, project, rules, with, write};
+use crate::restriction::tests::{allow_all_except, check, project, rules, with, write};
 use tollgate_objects::{Cluster, Destination, ResourceRules};
 
 const NAMESPACED_DENIED: &str = "is not permitted in project guest: namespaceResourceBlacklist";
@@ -162,7 +162,7 @@ fn a_project_may_permit_only_its_own_clusters() {
     check(&project, request, "namespace team-a is not permitted");
     let own = Cluster {
         project: "guest".to_owned(),
-        ..crate::applications::permit::restriction::tests::cluster()
+        ..crate::restriction::tests::cluster()
     };
     let destinations = tollgate_objects::destination::CompiledDestinations::of(&project);
     assert!(destinations.permit(&own, "team-a", std::slice::from_ref(&own)));

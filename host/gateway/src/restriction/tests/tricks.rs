@@ -1,6 +1,6 @@
 //! Spellings of a request that must not bypass a deny list.
 
-use crate::applications::permit::restriction::tests::{allow_all_except, attributes, check, kind, write};
+use crate::restriction::tests::{allow_all_except, attributes, check, kind, write};
 
 /// Requests that some parser could read as a deletion or write of the pod `p` in `team-a`.
 const POD: [&str; 24] = [
@@ -152,7 +152,7 @@ fn a_kind_of_another_group_is_refused() {
     let read = attributes("DELETE /apis/apps/v1/namespaces/team-a/deployments/d");
     let mut kind = kind(&read).unwrap();
     kind.group = "batch".into();
-    let cluster = crate::applications::permit::restriction::tests::cluster();
+    let cluster = crate::restriction::tests::cluster();
     let target = TargetCluster {
         cluster: &cluster,
         clusters: &[],

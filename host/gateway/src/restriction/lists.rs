@@ -6,7 +6,7 @@
 //! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a deny rule
 //! whose pattern cannot be read matches everything; Argo CD skips it.
 
-use crate::applications::permit::restriction::pattern::Pattern;
+use crate::restriction::pattern::Pattern;
 use tollgate_cluster::discovery::ResourceScope;
 use tollgate_objects::{ResourceRule, ResourceRules};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::applications::permit::restriction::{BodyName, RequestObject, Restrictions, TargetCluster, resource};
+use crate::restriction::{BodyName, RequestObject, Restrictions, TargetCluster, resource};
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Location;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use rustc_hash::FxBuildHasher;
 
-use crate::applications::permit::restriction::Restrictions;
+use crate::restriction::Restrictions;
 use tollgate_objects::Project;
 
 const PROJECTS: u64 = 10_000;
