@@ -9,141 +9,70 @@
 
 use std::sync::Arc;
 
-use http::uri::Authority;
 use http::{Method, Response, Uri, request};
 use jiff::Timestamp;
 
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::control_plane::object::{ObjectSearch, WrittenObject};
-use crate::control_plane::permit::{
-    ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, Error, RequestedUser, access_again, access_cluster,
-};
-use crate::control_plane::route::{ControlPlanePath, TunnelTarget};
+use crate::control_plane::permit::{ControlPlaneAccess, ControlPlanePermit, ControlPlaneRequest, Error, RequestedUser};
+use crate::control_plane::route::TunnelTarget;
 use crate::error_format::ErrorFormat;
-use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services};
+use crate::front::{
+    Arrival, DecisionInputs, Front, Lookup, Pass, PathRules, Permitted, RequestContext, Services, Steps, serve_steps,
+};
 use crate::object_content::ContentFormat;
-use crate::open_exchanges::{Change, NotAdmitted, PtrEqArc, Reauthorize};
+use crate::open_exchanges::{Change, NotAdmitted};
 use crate::restriction::RestrictionsCache;
 use crate::snapshot::Snapshot;
 use tollgate_cluster::discovery::Discovery;
 use tollgate_config::Config;
-use tollgate_core::upgrade::Protocol;
 use tollgate_credential::cache::key::CredentialKey;
 use tollgate_front::Denial;
 use tollgate_front::path::{Answerer, Captures, Path, PathLine};
-use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::authenticate::Safety;
 use tollgate_identity::sessions::EndReason;
 use tollgate_objects::ObjectName;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rego;
-use tollgate_proxy::forward::Body;
-use tollgate_proxy::headers;
-use tollgate_proxy::record::{KubernetesNote, Stage};
+use tollgate_proxy::forward::{Body, Limiter};
+use tollgate_proxy::headers::{self, CleanedRequest};
+use tollgate_proxy::metrics::Metrics;
+use tollgate_proxy::record::{KubernetesNote, OpenRecord, Stage};
 use tollgate_proxy::target;
 
 mod object;
 pub mod permit;
 pub(crate) mod route;
 
-/// A permitted request, to be authorized again after a change.
+/// What is asked of a cluster, and what it writes there.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ControlPlaneReauthorization {
-    front: PtrEqArc<ControlPlaneFront>,
-    principal: PtrEqArc<Principal>,
-    authority: Authority,
-    path: String,
-    query: Option<String>,
-    method: Method,
-    upgrade: Option<Protocol>,
-    format: ContentFormat,
-    user: RequestedUser,
+pub(crate) struct Question {
+    request: ControlPlaneRequest,
     object: Option<WrittenObject>,
+}
+
+/// A request whose content is not read yet.
+pub(crate) struct Admitted {
+    request: ControlPlaneRequest,
+    access: ControlPlaneAccess,
+    cleaned: CleanedRequest,
+}
+
+/// As whom it acts, for which Application, and the connection over which the cluster is reached.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
     identity: Arc<Impersonation>,
     application: Option<ObjectName>,
     server: String,
-    connection: CredentialKey,
+    connection: Option<CredentialKey>,
 }
 
-impl ControlPlaneReauthorization {
-    fn new(
-        front: &Arc<ControlPlaneFront>,
-        principal: &Arc<Principal>,
-        request: &ControlPlaneRequest<'_>,
-        (object, permit): (Option<WrittenObject>, &ControlPlanePermit),
-    ) -> Self {
-        let access = permit.access();
-        Self {
-            front: PtrEqArc(Arc::clone(front)),
-            principal: PtrEqArc(Arc::clone(principal)),
-            authority: request.path.authority.clone(),
-            path: request.path.path.to_owned(),
-            query: request.path.query.map(str::to_owned),
-            method: request.method.clone(),
-            upgrade: request.upgrade,
-            format: request.format,
-            user: request.user.clone(),
-            object,
-            identity: Arc::clone(permit.identity()),
-            application: permit.application().map(|indexed| indexed.application.name.clone()),
-            server: access.cluster().server.clone(),
-            connection: access.connection(),
-        }
-    }
-}
-
-impl Reauthorize for ControlPlaneReauthorization {
-    fn front(&self) -> &'static str {
-        "control-plane"
-    }
-
-    fn principal(&self) -> Option<&Principal> {
-        Some(&self.principal.0)
-    }
-
-    fn inputs_unchanged(&self, change: &Change<'_>) -> bool {
-        change.same_applications() && change.same_bundle(rego::Front::ControlPlane)
-    }
-
-    /// Whether `now` permits the request, for the same Application, as the same account, and to the
-    /// same cluster over the same connection. The cluster gets no query.
-    fn is_allowed_by(&self, now: &Snapshot) -> bool {
-        let PtrEqArc(principal) = &self.principal;
-        if !now.authenticator.is_still_valid(principal) {
-            return false;
-        }
-        let Some(front) = &now.policies.applications else {
-            return false;
-        };
-        if self
-            .object
-            .as_ref()
-            .is_some_and(|object| object.tracking != front.index.tracking)
-        {
-            return false;
-        }
-        let request = ControlPlaneRequest {
-            path: ControlPlanePath {
-                authority: &self.authority,
-                path: &self.path,
-                query: self.query.as_deref(),
-            },
-            method: &self.method,
-            upgrade: self.upgrade,
-            format: self.format,
-            user: &self.user,
-        };
-        let from = (&now.policies, &*self.front.0.restrictions);
-        let access = access_again((&now.policies, &now.clusters), principal, &request);
-        let caller = (principal, Timestamp::now());
-        let permit = access.and_then(|access| access.permit(from, caller, self.object.as_ref(), None));
-        permit.is_ok_and(|permit| {
-            let access = permit.access();
-            let is_same_cluster = access.cluster().server == self.server && access.is_reached_by(self.connection);
-            let name = permit.application().map(|indexed| &indexed.application.name);
-            is_same_cluster && *permit.identity() == self.identity && name == self.application.as_ref()
-        })
-    }
+/// A request to the cluster.
+pub(crate) struct Forwarded {
+    target: TunnelTarget,
+    cleaned: CleanedRequest,
+    body: Body,
 }
 
 /// The front of Argo CD's own components.
@@ -151,6 +80,7 @@ impl Reauthorize for ControlPlaneReauthorization {
 pub(crate) struct ControlPlaneFront {
     discovery: Arc<Discovery>,
     restrictions: Arc<RestrictionsCache>,
+    metrics: Arc<Metrics>,
 }
 
 impl Front for ControlPlaneFront {
@@ -165,6 +95,7 @@ impl Front for ControlPlaneFront {
         Ok(services.config.applications.map(|_| Self {
             discovery: Arc::clone(&services.discovery),
             restrictions: Arc::clone(&services.restrictions),
+            metrics: Arc::clone(&services.metrics),
         }))
     }
 
@@ -196,100 +127,162 @@ impl Front for ControlPlaneFront {
     async fn serve(
         self: &Arc<Self>,
         target: TunnelTarget,
-        mut context: RequestContext<'_>,
-        (head, body): (request::Parts, Body),
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        // SECURITY: no page opens a tunnel. Everything else is judged as if it changed something.
-        let principal = &context.authenticate(&head, Safety::Unsafe).await?;
-        let path = target.path();
-        let RequestContext {
-            services,
-            client,
-            mut snapshot,
-            record,
-            ..
-        } = context;
+        serve_steps(self, target, context, request).await
+    }
+}
+
+impl Steps for ControlPlaneFront {
+    type Admitted = Admitted;
+    type Question = Question;
+    type Request = Forwarded;
+    type Permit = ControlPlanePermit;
+    type Terms = Terms;
+
+    // SECURITY: no page opens a tunnel. Everything else is judged as if it changed something.
+    fn safety(_: &TunnelTarget, _: &Method) -> Safety {
+        Safety::Unsafe
+    }
+
+    /// A component of Argo CD is one caller with thousands of watches.
+    fn limiter(services: &Services) -> &Arc<Limiter> {
+        &services.components
+    }
+
+    fn admit(
+        &self,
+        DecisionInputs { now, caller }: DecisionInputs<'_>,
+        target: TunnelTarget,
+        head: request::Parts,
+        record: &mut OpenRecord,
+    ) -> Result<Admitted, Denial> {
         let user = RequestedUser::read(&head.headers);
         let cleaned = headers::clean(head)?;
-        let method = cleaned.method().clone();
         let request = ControlPlaneRequest {
-            path,
-            method: &method,
+            target,
+            method: cleaned.method().clone(),
             upgrade: cleaned.upgrade(),
             // SECURITY: this is the format the cluster will read, after fields that `Connection`
             // names are removed.
             format: ContentFormat::of(cleaned.fields()),
-            user: &user,
+            user,
         };
-        let from = (&snapshot.policies, &*snapshot.clusters);
-        let accessed = access_cluster(from, principal, &request, record);
-        record.finish_stage(Stage::Authorize);
-        let mut access = accessed?;
+        let from = (&now.policies, &*now.clusters);
+        let access = ControlPlaneAccess::find(from, &caller.principal, &request, Some(&mut *record))?;
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
                 attributes: Some(access.attributes.shortened()),
                 ..KubernetesNote::default()
             }));
         });
+        Ok(Admitted {
+            request,
+            access,
+            cleaned,
+        })
+    }
+
+    async fn read(
+        &self,
+        lookup: &mut Lookup<'_>,
+        admitted: Admitted,
+        body: Body,
+    ) -> Result<(Question, Forwarded), Denial> {
+        let Admitted {
+            request,
+            mut access,
+            cleaned,
+        } = admitted;
         let mut body = body.without_trailers();
-        if access.needs_object(&snapshot.policies) && object::sends_object(&access.attributes) {
+        let mut now = lookup.now();
+        if access.needs_object(&now.policies) && object::sends_object(&access.attributes) {
             // Whoever sends content slowly must not keep what was in force when they began.
-            drop((access, snapshot));
-            body = Body::from(body.buffer_all(object::CONTENT_BYTES).await?);
-            snapshot = services.current.load_full();
-            record.note(|record| record.generation = snapshot.generation);
-            if !snapshot.authenticator.is_still_valid(principal) {
-                return Err(NotAdmitted(EndReason::Withdrawn).into());
-            }
-            access = access_again((&snapshot.policies, &snapshot.clusters), principal, &request)?;
+            drop((access, now));
+            body = Body::from(lookup.content(body.buffer_all(object::CONTENT_BYTES)).await?);
+            now = lookup.now();
+            let caller = lookup.caller(&now);
+            let from = (&now.policies, &*now.clusters);
+            access = ControlPlaneAccess::find(from, &caller.principal, &request, None)?;
         }
-        let (object, body) = find_object(self, &snapshot, &access, (request.format, body)).await?;
-        let from = (&snapshot.policies, &*self.restrictions);
-        let mut at = Timestamp::UNIX_EPOCH;
-        record.note(|record| {
-            at = record.at;
-            let bundle = snapshot.policies.bundle(rego::Front::ControlPlane);
-            record.policy = bundle.map(|bundle| Arc::clone(&bundle.digest));
-        });
-        let permitted = access.permit(from, (principal, at), object.as_ref(), Some(&mut *record));
-        record.finish_stage(Stage::Authorize);
-        record.note(|record| match &permitted {
-            Ok(permit) => record.notes.clone_from(permit.notes()),
-            Err(Error::Denied(_, notes)) => record.notes.clone_from(notes),
-            Err(_) => {}
-        });
-        let permit = permitted?;
-        record.note(|record| {
-            if let Some(indexed) = permit.application() {
-                record.application = Some(indexed.application.name.clone());
-                record.project = Some(indexed.application.project.clone());
-            }
-            if let Some(note) = &mut record.kubernetes {
-                note.impersonated = Some(Arc::clone(permit.identity()));
-            }
-        });
-        if let Some(refusal) = permit.would_refuse() {
-            services.metrics.control_plane_would_refuse.inc();
-            let (reason, text) = (refusal.reason(), refusal.to_string());
-            tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
-            record.note_would_refuse(reason, text);
+        let (object, body) = find_object(self, &now, &access, (request.format, body)).await?;
+        let forwarded = Forwarded {
+            target: request.target.clone(),
+            cleaned,
+            body,
+        };
+        Ok((Question { request, object }, forwarded))
+    }
+
+    fn authorize(
+        &self,
+        DecisionInputs { now, caller }: DecisionInputs<'_>,
+        Question { request, object }: &Question,
+        mut record: Option<&mut OpenRecord>,
+    ) -> Result<ControlPlanePermit, Denial> {
+        let policies = &now.policies;
+        let index = policies.applications.as_ref().map(|applications| &applications.index);
+        let is_current = |object: &WrittenObject| index.is_some_and(|index| index.tracking == object.tracking);
+        if !object.as_ref().is_none_or(is_current) {
+            return Err(NotAdmitted(EndReason::Withdrawn).into());
         }
-        let reauthorization = ControlPlaneReauthorization::new(self, principal, &request, (object, &permit));
-        let guard = services.open.register(reauthorization, (&snapshot, record.id()))?;
+        let access = ControlPlaneAccess::find((policies, &now.clusters), &caller.principal, request, None)?;
+        let at = record.as_ref().and_then(|record| record.at());
+        if let Some(record) = record.as_deref_mut() {
+            let bundle = policies.bundle(rego::Front::ControlPlane);
+            record.note(|record| record.policy = bundle.map(|bundle| Arc::clone(&bundle.digest)));
+        }
+        let asked = (caller, at.unwrap_or_else(Timestamp::now));
+        let from = (policies, &*self.restrictions);
+        let permitted = access.permit(from, asked, object.as_ref(), record.as_deref_mut());
+        if let Some(record) = record {
+            self.note(&permitted, record);
+        }
+        Ok(permitted?)
+    }
+
+    fn terms(permit: &ControlPlanePermit) -> Terms {
+        let access = permit.access();
+        Terms {
+            identity: Arc::clone(permit.identity()),
+            application: permit.application().map(|indexed| indexed.application.name.clone()),
+            server: access.cluster().server.clone(),
+            connection: access.usable_connection(),
+        }
+    }
+
+    fn inputs_unchanged(change: &Change<'_>) -> bool {
+        change.same_applications() && change.same_bundle(rego::Front::ControlPlane)
+    }
+
+    async fn answer(
+        &self,
+        permitted: Permitted<'_>,
+        permit: ControlPlanePermit,
+        Forwarded { target, cleaned, body }: Forwarded,
+    ) -> Result<Response<Body>, Denial> {
+        let Permitted {
+            client,
+            principal,
+            record,
+            snapshot,
+            guard,
+            held,
+        } = permitted;
         drop(snapshot);
-        let (rest, attributes) = access.into_request();
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
-            rest,
-            query: path.query,
-            attributes: &attributes,
+            rest: permit.rest(target.path()),
+            query: target.query(),
+            attributes: permit.attributes(),
             identity: RequestIdentity::Impersonated(permit.identity()),
             client,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
-        let answered = cluster_request.send((cleaned, body), guard, record).await;
+        let answered = cluster_request.send((cleaned, body), (held, guard), record).await;
         record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
@@ -299,11 +292,37 @@ impl Front for ControlPlaneFront {
     }
 }
 
+impl ControlPlaneFront {
+    /// Notes what was decided.
+    fn note(&self, permitted: &Result<ControlPlanePermit, Error>, record: &mut OpenRecord) {
+        record.note(|record| match permitted {
+            Ok(permit) => {
+                record.notes.clone_from(permit.notes());
+                if let Some(indexed) = permit.application() {
+                    record.application = Some(indexed.application.name.clone());
+                    record.project = Some(indexed.application.project.clone());
+                }
+                if let Some(note) = &mut record.kubernetes {
+                    note.impersonated = Some(Arc::clone(permit.identity()));
+                }
+            }
+            Err(Error::Denied(_, notes)) => record.notes.clone_from(notes),
+            Err(_) => {}
+        });
+        if let Some(refusal) = permitted.as_ref().ok().and_then(ControlPlanePermit::would_refuse) {
+            self.metrics.control_plane_would_refuse.inc();
+            let (reason, text) = (refusal.reason(), refusal.to_string());
+            tracing::warn!(%reason, decision = %record.id(), "mode enforce would refuse a write of Argo CD");
+            record.note_would_refuse(reason, text);
+        }
+    }
+}
+
 /// Finds out what the request writes, if the decision depends on it.
 async fn find_object(
     front: &ControlPlaneFront,
     snapshot: &Snapshot,
-    access: &ControlPlaneAccess<'_>,
+    access: &ControlPlaneAccess,
     content: (ContentFormat, Body),
 ) -> Result<(Option<WrittenObject>, Body), Denial> {
     let applications = snapshot.policies.applications.as_ref();

@@ -21,7 +21,7 @@ use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, Presented
 use tollgate_identity::authenticate::{self, CredentialTransport, Principal, Safety};
 use tollgate_identity::logins::LoginScope;
 use tollgate_identity::sessions::EndReason;
-use tollgate_proxy::forward::{self, Body, LimitPermit};
+use tollgate_proxy::forward::{self, Body, LimitPermit, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
@@ -128,6 +128,11 @@ pub(crate) trait Steps: Front {
     /// The safety of a request, where its target changes what the method implies.
     fn safety(_target: &Self::Target, _method: &Method) -> Safety {
         Safety::ByMethod
+    }
+
+    /// What counts the person's requests at once.
+    fn limiter(services: &Services) -> &Arc<Limiter> {
+        &services.persons
     }
 
     /// Judges what the head alone can judge. Nothing is asked of anybody else, and no content is read.
@@ -329,7 +334,7 @@ pub(crate) async fn serve_steps<F: Steps>(
         record,
         ..
     } = context;
-    let held = services.persons.acquire(principal.limit_key())?;
+    let held = F::limiter(services).acquire(principal.limit_key())?;
     let caller = snapshot.policies.caller(principal);
     let by = DecisionInputs {
         now: &snapshot,

@@ -297,6 +297,7 @@ impl RunningGateway {
             open: Arc::clone(&open_exchanges),
             persons: Limiter::new(&per_person),
             pages: Limiter::new(&per_person),
+            components: Limiter::new(&LimitSpec::default()),
             blocking: BlockingWork::default(),
             signer: Arc::new(signer(&config.extensions)?),
             agents: Arc::clone(&agents),

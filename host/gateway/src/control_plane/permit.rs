@@ -30,7 +30,7 @@ use http::{HeaderMap, HeaderName, Method};
 use jiff::Timestamp;
 
 use crate::control_plane::object::{Belonging, WrittenObject};
-use crate::control_plane::route::ControlPlanePath;
+use crate::control_plane::route::TunnelTarget;
 use crate::object_content::ContentFormat;
 use crate::policies::Policies;
 use crate::policy_input::{ATTRIBUTE_BYTES, attributes_size, json};
@@ -138,14 +138,14 @@ impl RequestedUser {
 }
 
 /// What a component of Argo CD asks for.
-#[derive(Debug)]
-pub(crate) struct ControlPlaneRequest<'a> {
-    pub(crate) path: ControlPlanePath<'a>,
-    pub(crate) method: &'a Method,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ControlPlaneRequest {
+    pub(crate) target: TunnelTarget,
+    pub(crate) method: Method,
     /// The protocol that the connection is to be upgraded to.
     pub(crate) upgrade: Option<Protocol>,
     pub(crate) format: ContentFormat,
-    pub(crate) user: &'a RequestedUser,
+    pub(crate) user: RequestedUser,
 }
 
 /// Proof that a component of Argo CD may send one request to one cluster.
@@ -160,6 +160,9 @@ pub(crate) struct ControlPlaneRequest<'a> {
 #[derive(Debug)]
 pub struct ControlPlanePermit {
     access: Arc<ClusterAccess>,
+    attributes: Arc<Attributes>,
+    /// Where the path below the cluster's server begins.
+    rest: usize,
     identity: Arc<Impersonation>,
     application: Option<Arc<IndexedApplication>>,
     would_refuse: Option<Error>,
@@ -170,6 +173,15 @@ pub struct ControlPlanePermit {
 impl ControlPlanePermit {
     pub(crate) fn access(&self) -> &Arc<ClusterAccess> {
         &self.access
+    }
+
+    pub(crate) fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The part of a request's path that is below the cluster's server.
+    pub(crate) fn rest<'a>(&self, path: &'a str) -> &'a str {
+        path.get(self.rest..).unwrap_or_default()
     }
 
     pub(crate) fn identity(&self) -> &Arc<Impersonation> {
@@ -195,10 +207,10 @@ impl ControlPlanePermit {
 /// Proof that the caller is a component of Argo CD and the cluster is enrolled. Whether the request
 /// is permitted may still depend on its object.
 #[derive(Debug)]
-pub(crate) struct ControlPlaneAccess<'a> {
+pub(crate) struct ControlPlaneAccess {
     access: Arc<ClusterAccess>,
-    /// The path below the cluster's server, encoded as the client sent it.
-    rest: &'a str,
+    /// Where the path below the cluster's server begins.
+    rest: usize,
     /// What that path means there.
     pub(crate) attributes: Arc<Attributes>,
     dry_run: bool,
@@ -218,72 +230,55 @@ enum Actor {
     Nobody,
 }
 
-/// Finds the cluster of a request and who is to act there. The cluster goes into `record`.
-pub(crate) fn access_cluster<'a>(
-    (policies, clusters): (&Policies, &Clusters),
-    principal: &Principal,
-    request: &ControlPlaneRequest<'a>,
-    record: &mut OpenRecord,
-) -> Result<ControlPlaneAccess<'a>, Error> {
-    let (access, rest) = find((policies, clusters), principal, request)?;
-    record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
-    ControlPlaneAccess::new((access, rest), policies, principal, request)
-}
+impl ControlPlaneAccess {
+    /// Finds the cluster of a request, which goes into `record`, and who is to act there.
+    pub(crate) fn find(
+        (policies, clusters): (&Policies, &Clusters),
+        principal: &Principal,
+        request: &ControlPlaneRequest,
+        record: Option<&mut OpenRecord>,
+    ) -> Result<Self, Error> {
+        let target = &request.target;
+        let is_component =
+            |caller: &ControlPlaneCaller| caller.issuer == principal.issuer() && caller.user == principal.username();
+        let settings = policies.config.control_plane.as_ref();
+        let is_known = settings.is_some_and(|settings| settings.callers.iter().any(is_component));
+        let found = clusters
+            .find_enrolled(target.authority.as_str(), target.path())
+            .filter(|_| is_known);
+        let Some((access, rest)) = found else {
+            let attributes = Attributes::read(&request.method, target.path(), target.query(), None);
+            let reason = "this is for Argo CD's own components, and for clusters that they reach through the gateway";
+            return Err(Error::NotVisible(status_message::forbidden(
+                principal.username(),
+                &attributes,
+                reason,
+            )));
+        };
+        if let Some(record) = record {
+            record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+        }
+        Self::new((Arc::clone(access), rest), policies, principal, request)
+    }
 
-/// Same as [`access_cluster`], for a request that another snapshot permitted before.
-pub(crate) fn access_again<'a>(
-    (policies, clusters): (&Policies, &Clusters),
-    principal: &Principal,
-    request: &ControlPlaneRequest<'a>,
-) -> Result<ControlPlaneAccess<'a>, Error> {
-    let found = find((policies, clusters), principal, request)?;
-    ControlPlaneAccess::new(found, policies, principal, request)
-}
-
-fn find<'a>(
-    (policies, clusters): (&Policies, &Clusters),
-    principal: &Principal,
-    request: &ControlPlaneRequest<'a>,
-) -> Result<(Arc<ClusterAccess>, &'a str), Error> {
-    let path = request.path;
-    let is_component =
-        |caller: &ControlPlaneCaller| caller.issuer == principal.issuer() && caller.user == principal.username();
-    let settings = policies.config.control_plane.as_ref();
-    let is_known = settings.is_some_and(|settings| settings.callers.iter().any(is_component));
-    let found = clusters
-        .find_enrolled(path.authority.as_str(), path.path)
-        .filter(|_| is_known);
-    let Some((access, rest)) = found else {
-        let attributes = Attributes::read(request.method, path.path, path.query, None);
-        let reason = "this is for Argo CD's own components, and for clusters that they reach through the gateway";
-        return Err(Error::NotVisible(status_message::forbidden(
-            principal.username(),
-            &attributes,
-            reason,
-        )));
-    };
-    Ok((Arc::clone(access), rest))
-}
-
-impl<'a> ControlPlaneAccess<'a> {
     fn new(
-        (access, rest): (Arc<ClusterAccess>, &'a str),
+        (access, rest): (Arc<ClusterAccess>, &str),
         policies: &Policies,
         principal: &Principal,
-        request: &ControlPlaneRequest<'a>,
+        request: &ControlPlaneRequest,
     ) -> Result<Self, Error> {
-        let attributes = Attributes::read(request.method, rest, request.path.query, request.upgrade);
+        let attributes = Attributes::read(&request.method, rest, request.target.query(), request.upgrade);
         let text = |reason: &str| status_message::forbidden(principal.username(), &attributes, reason);
         let subresource = attributes.subresource.as_deref().unwrap_or_default();
-        let is_terminal = is_exec(&attributes) && *request.user == RequestedUser::Reader;
+        let is_terminal = is_exec(&attributes) && request.user == RequestedUser::Reader;
         let is_refused =
             request.upgrade.is_some() || attributes.is_proxied() || REFUSED_SUBRESOURCES.contains(&subresource);
         if is_refused && !is_terminal {
             let reason = "Argo CD's own components get no tokens of accounts and no tunnels";
             return Err(Error::Subresource(text(reason)));
         }
-        let reads = attributes.is_plain_read(request.method) || is_review(&attributes);
-        let actor = match request.user {
+        let reads = attributes.is_plain_read(&request.method) || is_review(&attributes);
+        let actor = match &request.user {
             RequestedUser::Refused(reason) => return Err(Error::Impersonation(text(reason))),
             RequestedUser::User(user) => {
                 let index = policies.applications.as_ref().map(|front| &front.index);
@@ -308,21 +303,15 @@ impl<'a> ControlPlaneAccess<'a> {
         };
         Ok(Self {
             access,
-            rest,
+            rest: request.target.path().len().saturating_sub(rest.len()),
             attributes: Arc::new(attributes),
-            dry_run: is_dry_run(request.path.query),
+            dry_run: is_dry_run(request.target.query()),
             actor,
         })
     }
 
     pub(crate) fn cluster(&self) -> &Arc<ClusterAccess> {
         &self.access
-    }
-
-    /// The path below the cluster's server, encoded as the client sent it, and what it means there.
-    /// Drops the rest, which is as large as what is known of an account.
-    pub(crate) fn into_request(self) -> (&'a str, Arc<Attributes>) {
-        (self.rest, self.attributes)
     }
 
     /// Whether the decision depends on the object, or the record of mode audit is to name its
@@ -351,11 +340,12 @@ impl<'a> ControlPlaneAccess<'a> {
     pub(crate) fn permit(
         &self,
         (policies, restrictions): (&Policies, &RestrictionsCache),
-        (principal, at): (&Arc<Principal>, Timestamp),
+        (caller, at): (&Arc<Caller>, Timestamp),
         object: Option<&WrittenObject>,
         record: Option<&mut OpenRecord>,
     ) -> Result<ControlPlanePermit, Error> {
-        let text = |reason: &str| status_message::forbidden(principal.username(), &self.attributes, reason);
+        let user = caller.principal.username();
+        let text = |reason: &str| status_message::forbidden(user, &self.attributes, reason);
         let decided = match (&self.actor, object) {
             (Actor::Reads(identity), _) => Ok((Arc::clone(identity), None)),
             // SECURITY: which Application the objects of a collection belong to is not looked up, and a
@@ -383,12 +373,14 @@ impl<'a> ControlPlaneAccess<'a> {
         };
         let mut permit = ControlPlanePermit {
             access: Arc::clone(&self.access),
+            attributes: Arc::clone(&self.attributes),
+            rest: self.rest,
             identity,
             application,
             would_refuse,
             notes: BTreeMap::new(),
         };
-        let question = self.question(policies.caller(principal), at, &permit);
+        let question = self.question(Arc::clone(caller), at, &permit);
         // SECURITY: a front without a bundle is closed.
         let bundle = policies.bundle(Front::ControlPlane).ok_or(rego::Error::Undefined);
         let decision = bundle.and_then(|bundle| bundle.decide(question.input()));
@@ -602,8 +594,8 @@ fn is_dry_run(query: Option<&str>) -> bool {
 }
 
 /// Whether it is an apply that changes nothing, as for a server-side diff.
-fn is_diff(request: &ControlPlaneRequest<'_>, attributes: &Attributes) -> bool {
-    is_dry_run(request.path.query)
+fn is_diff(request: &ControlPlaneRequest, attributes: &Attributes) -> bool {
+    is_dry_run(request.target.query())
         && request.format == ContentFormat::Apply
         && attributes.verb == "patch"
         && !attributes.has_verb_in_path()

@@ -8,21 +8,11 @@ use http::uri::Authority;
 
 use tollgate_proxy::target::{Error, check_cluster_path};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ControlPlanePath<'a> {
-    /// Host and port of the cluster's server, the host in lower case.
-    pub(crate) authority: &'a Authority,
-    /// The whole path, encoded as the client sent it. It begins with the path of the cluster's
-    /// server, if that has one.
-    pub(crate) path: &'a str,
-    /// What follows `?`, as the client sent it.
-    pub(crate) query: Option<&'a str>,
-}
-
 /// A request inside a tunnel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TunnelTarget {
-    authority: Authority,
+    /// Host and port of the cluster's server, the host in lower case.
+    pub(crate) authority: Authority,
     uri: Uri,
 }
 
@@ -35,11 +25,13 @@ impl TunnelTarget {
         })
     }
 
-    pub(crate) fn path(&self) -> ControlPlanePath<'_> {
-        ControlPlanePath {
-            authority: &self.authority,
-            path: self.uri.path(),
-            query: self.uri.query(),
-        }
+    /// The whole path, encoded as the client sent it. It begins with the path of the cluster's server, if that has one.
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    /// What follows `?`, as the client sent it.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.uri.query()
     }
 }

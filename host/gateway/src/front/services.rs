@@ -35,6 +35,8 @@ pub(crate) struct Services {
     pub(crate) persons: Arc<Limiter>,
     /// As `persons`, for pages of the console. What a page asks counts in `persons`.
     pub(crate) pages: Arc<Limiter>,
+    /// As `persons`, for Argo CD's own components: it refuses nothing.
+    pub(crate) components: Arc<Limiter>,
     pub(crate) blocking: BlockingWork,
     /// Signs what backends are told about callers.
     pub(crate) signer: Arc<SigningKeys>,
