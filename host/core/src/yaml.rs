@@ -5,9 +5,11 @@
 
 use std::rc::Rc;
 
+mod deserialize;
 mod json;
 mod parse;
 
+pub use deserialize::deserialize;
 pub use json::{from_json, to_json};
 pub use parse::parse;
 
