@@ -41,13 +41,13 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
 use tollgate_identity::store::Store;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
-use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{self, ArgocdBackend, Body, Limiter};
 use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
 use tollgate_proxy::target;
+use tollgate_rego::Checker;
 use tollgate_state::source::Source;
 
 #[derive(Debug)]

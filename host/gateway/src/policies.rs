@@ -23,7 +23,7 @@ use tollgate_objects::Resources;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{Bundle, Front};
+use tollgate_rego::{Bundle, Front};
 
 /// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
 /// name, so a bound on the number of targets would let them fill the memory with copies of one

@@ -28,8 +28,8 @@ use tollgate_identity::clock::Clock;
 use tollgate_objects::Resources;
 use tollgate_plugin::credential_source::CredentialSourceFactory;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
-use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Counted, Metrics};
+use tollgate_rego::{Bundle, Checker, Front};
 use tollgate_state::source::{self, Source};
 
 mod checked;

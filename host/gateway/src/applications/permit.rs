@@ -38,8 +38,8 @@ use tollgate_policy::application_request::{
 use tollgate_policy::applications::{IndexedApplication, Inheritance};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{ApplicationInput, Bundle, Checker, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
+use tollgate_rego::{ApplicationInput, Bundle, Checker, Front};
 
 mod error;
 mod evaluator;

@@ -34,7 +34,7 @@ use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::Bundle;
+use tollgate_rego::Bundle;
 
 mod comparisons;
 mod statuses;

@@ -9,8 +9,8 @@ use crate::extensions::evaluation::ExtensionEvaluation;
 use crate::policies::Policies;
 use crate::policy_input::{ATTRIBUTE_BYTES, json, json_time};
 use tollgate_core::diagnostic::shortened;
-use tollgate_policy::rego::{ExtensionRequest, Front};
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
+use tollgate_rego::{ExtensionRequest, Front};
 
 /// Most bytes of a path that are kept. Callers choose paths.
 const PATH_BYTES: usize = 1_024;

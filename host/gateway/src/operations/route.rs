@@ -4,7 +4,7 @@ use http::{Method, Uri};
 use uuid::Uuid;
 
 use tollgate_front::path::{self, Answerer, Methods, Part, Path};
-use tollgate_policy::rego::Front;
+use tollgate_rego::Front;
 
 pub(crate) const PATHS: &[Path<Endpoint>] = &[
     Path::new(Methods::Read, &["/api/v1/decisions"], &[], Endpoint::Decisions),

@@ -22,8 +22,8 @@ use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Ope
 use tollgate_applicationset::DeniedResource;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::{Application, ObjectName};
-use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 
 const RESOURCE: &str = "applications";
 /// Stands for every project and every name.
