@@ -51,7 +51,7 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "one bounded return of a connection",
     ),
     ("plugin/src/egress/client.rs", 1, "it lives as long as a connection"),
-    ("plugin/src/provider/memo.rs", 1, "one call, which is awaited"),
+    ("plugin/src/memo.rs", 1, "one call, which is awaited"),
     ("proxy/src/agents.rs", 1, "it lives as long as a connection"),
     (
         "proxy/src/forward/upgrade.rs",

@@ -12,10 +12,12 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, GuestIndices};
+use super::call_state::{CallState, HostServices, MemoUse, Phase, SecretValues};
 use super::compilation_cache::CodeOrigin;
 use super::guest::Guest;
 use super::manifest::Manifest;
-use super::provider::{CallState, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues};
+use super::memo::Memo;
+use super::permissions::ResolvedPermissions;
 use super::sandbox::Sandbox;
 use tollgate_credential::{MintError, MintErrorClass};
 use tollgate_objects::{GeneratorKind, ObjectName};

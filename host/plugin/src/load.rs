@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::budget::Budget;
+use super::call_state::{HostServices, ProviderGrant};
 use super::compilation_cache;
 use super::egress::EgressAllowList;
 use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
-use super::imports::GrantedImports;
-use super::provider::{self, CredentialProvider, HostServices};
+use super::granted_imports::GrantedImports;
+use super::provider::CredentialProvider;
 use super::sandbox::Sandbox;
 use super::{Runtime, manifest, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -322,10 +323,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Resu
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
-fn provider_grant(
-    manifest: &Manifest,
-    grant: &tollgate_config::PluginGrant,
-) -> Result<provider::ProviderGrant, Vec<Diagnostic>> {
+fn provider_grant(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<ProviderGrant, Vec<Diagnostic>> {
     let allow_list = EgressAllowList::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
@@ -335,7 +333,7 @@ fn provider_grant(
     })?;
     let entries: Vec<String> = grant.hosts.iter().map(|entry| format!("{entry:?}")).collect();
     let granted = serde_json::json!([entries, grant.audiences, grant.imports]);
-    Ok(provider::ProviderGrant {
+    Ok(ProviderGrant {
         allow_list,
         audiences: grant.audiences.iter().cloned().collect(),
         digest: compilation_cache::sha256(granted.to_string().as_bytes()),

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroize as _;
 
-use super::call_state::{CallState, HostRefusal};
-use super::secret::{Handle, Secret};
+use super::{CallState, HostRefusal};
 use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::bindings::provider::tollgate::plugin::provider_types as wit;
+use crate::bindings::secret::{Handle, Secret};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_credential::{
     ClientCertificate, Credential, MAX_CODE_BYTES, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER, MintError, MintErrorClass, Token,

@@ -1,90 +1,20 @@
-//! The guest interface to the identities of the gateway's pod. Guests get tokens and keys as
+//! The interface `ambient`: the identities of the gateway's pod. Guests get tokens and keys as
 //! handles.
 //!
 //! Security: an audience must be granted by name.
 
-use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::call_state::{CallState, Phase};
-use super::egress_scope::EgressScope;
-use super::secret::{Handle, Secret};
+use crate::ambient::{Ambient, AmbientError, BearerToken};
 use crate::bindings::provider::tollgate::plugin::ambient as wit;
-use crate::budget::HostState;
-
-/// A source of the pod's identities. The real one reads projected files and asks link-local
-/// addresses; tests replace it.
-pub trait Ambient: Send + Sync + fmt::Debug + 'static {
-    /// A projected ServiceAccount token for `audience`, read again each time.
-    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
-
-    /// Credentials of the EKS Pod Identity agent.
-    fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>>;
-
-    /// An access token of the GCE metadata server.
-    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
-
-    /// An access token of Azure's instance metadata service.
-    fn azure_imds_token(
-        &self,
-        application: String,
-        client_id: Option<String>,
-    ) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
-}
-
-/// A bearer token of the pod.
-#[derive(Debug)]
-pub struct BearerToken {
-    /// The token.
-    pub token: SecretString,
-    /// When it expires, if known.
-    pub expires_at: Option<jiff::Timestamp>,
-}
-
-impl BearerToken {
-    /// The token of an `answer` given at `now`. Its `expires_in` is a number or, at Azure, a text of
-    /// digits.
-    pub(crate) fn expiring(token: SecretString, answer: &Value, now: jiff::Timestamp) -> Self {
-        let seconds = answer.get("expires_in").and_then(|left| match left {
-            Value::String(text) => text.parse().ok(),
-            left => left.as_i64(),
-        });
-        let end = |seconds| now.checked_add(jiff::SignedDuration::from_secs(seconds)).ok();
-        Self {
-            token,
-            expires_at: seconds.and_then(end),
-        }
-    }
-}
-
-/// AWS credentials of the pod.
-#[derive(Debug)]
-pub struct AwsCredentials {
-    /// Not secret.
-    pub access_key_id: String,
-    /// The key.
-    pub secret_access_key: SecretString,
-    /// The session, for temporary credentials.
-    pub session_token: Option<SecretString>,
-    /// When they expire.
-    pub expires_at: Option<jiff::Timestamp>,
-}
-
-/// Why there is no identity.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AmbientError {
-    /// It is not available now, or not in this environment.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Its source refuses.
-    #[error("{0}")]
-    Denied(String),
-}
+use crate::bindings::secret::{Handle, Secret};
+use crate::call_state::{CallState, Phase};
+use crate::clock::milliseconds;
+use crate::egress_scope::EgressScope;
+use crate::host_state::HostState;
 
 impl From<AmbientError> for wit::AmbientError {
     fn from(error: AmbientError) -> Self {
@@ -160,9 +90,4 @@ impl CallState {
         let bytes = Zeroizing::new(secret.expose_secret().as_bytes().to_vec());
         self.insert_secret(Secret::new(bytes, egress_scope)?)
     }
-}
-
-/// Milliseconds since 1970; nothing for a time before.
-pub(crate) fn milliseconds(time: jiff::Timestamp) -> Option<u64> {
-    u64::try_from(time.as_millisecond()).ok()
 }

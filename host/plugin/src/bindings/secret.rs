@@ -12,8 +12,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::egress_scope::EgressScope;
-use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, SecretError};
+use super::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, SecretError};
+use crate::egress_scope::EgressScope;
 
 /// All but the unreserved characters of RFC 3986, section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');

@@ -5,21 +5,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use wasmtime::component::ResourceTable;
 use zeroize::Zeroizing;
 
-use super::ambient::milliseconds;
-use super::egress_scope::EgressScope;
-use super::memo::Memo;
-use super::permissions::ResolvedPermissions;
-use super::redact::Redactor;
-use super::secret::{Handle, MAX_SECRET_BYTES, Secret, encode};
-use super::{EgressLog, ProviderEnvironment, ProviderGrant};
+use crate::ambient::{Ambient, PodIdentities};
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
+use crate::bindings::secret::{Handle, MAX_SECRET_BYTES, Secret, encode};
+use crate::clock::{SystemWallClock, WallClock, milliseconds};
+use crate::egress::{EgressAllowList, EgressClient};
+use crate::egress_scope::EgressScope;
+use crate::memo::Memo;
+use crate::permissions::ResolvedPermissions;
+use crate::redact::Redactor;
+
+mod convert;
 
 /// Maximum secrets of one call. Dropped ones count, because every response is searched for them
 /// until the call ends.
@@ -27,21 +30,6 @@ const MAX_SECRETS: usize = 256;
 /// Bytes of them all.
 const MAX_SECRETS_BYTES: usize = 1 << 20;
 pub(crate) const MAX_REQUESTS: u32 = 8;
-
-/// The clock guests and expiry times see.
-pub trait WallClock: Send + Sync + fmt::Debug + 'static {
-    /// Now.
-    fn now(&self) -> jiff::Timestamp;
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SystemWallClock;
-
-impl WallClock for SystemWallClock {
-    fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-}
 
 /// The export that runs. It decides which functions the guest may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +68,36 @@ impl fmt::Debug for SecretValues {
     }
 }
 
+/// The environment that all providers of a gateway share.
+#[derive(Clone, Debug)]
+pub struct ProviderEnvironment {
+    /// Client of the network.
+    pub egress_client: Arc<EgressClient>,
+    /// The pod's identities.
+    pub ambient: Arc<dyn Ambient>,
+    /// The clock guests and expiry times see.
+    pub clock: Arc<dyn WallClock>,
+}
+
+impl ProviderEnvironment {
+    /// The machine's network and clock, and the identities of this pod.
+    pub fn of_pod(ambient: &tollgate_config::Ambient) -> Self {
+        Self {
+            egress_client: Arc::default(),
+            ambient: Arc::new(PodIdentities::new(ambient)),
+            clock: Arc::new(SystemWallClock),
+        }
+    }
+}
+
+/// What the operator grants a provider beyond imports and budget.
+pub(crate) struct ProviderGrant {
+    pub(crate) allow_list: EgressAllowList,
+    pub(crate) audiences: BTreeSet<String>,
+    /// Digest of everything that is granted, for the keys of caches.
+    pub(crate) digest: String,
+}
+
 /// What the host provides to the guests of one plugin, and what of it they are granted.
 #[derive(Clone)]
 pub(crate) struct HostServices {
@@ -108,6 +126,20 @@ pub struct EgressRecord {
     pub error: Option<String>,
     /// Milliseconds it took.
     pub milliseconds: u64,
+}
+
+/// The requests that one call sent. Available even if the call was cut off.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EgressLog(Arc<Mutex<Vec<EgressRecord>>>);
+
+impl EgressLog {
+    pub(crate) fn records(&self) -> Vec<EgressRecord> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn push(&self, exchange: EgressRecord) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
+    }
 }
 
 /// Concatenated parts, and where they may be sent: anywhere if they contain no secret.

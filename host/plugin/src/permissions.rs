@@ -10,7 +10,7 @@ use http::HeaderName;
 use serde_json::Value;
 use url::Host;
 
-use super::egress_scope::{EgressScope, HostMatcher, HostTemplate, TextTemplate};
+use crate::egress_scope::{EgressScope, HostMatcher, HostTemplate, TextTemplate};
 use tollgate_core::json_path::SingularPath;
 
 #[derive(Clone, Debug, Default)]

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
-use super::ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
+use super::{Ambient, AmbientError, AwsCredentials, BearerToken};
 
 /// Time limit of one response of a service on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);

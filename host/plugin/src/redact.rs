@@ -12,8 +12,8 @@ use memchr::memmem;
 use regex::Regex;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::secret::encode;
 use crate::bindings::provider::tollgate::plugin::secrets::Encoding;
+use crate::bindings::secret::encode;
 use tollgate_core::diagnostic::one_line;
 
 /// Secrets shorter than this are not searched for, because they would match by chance.

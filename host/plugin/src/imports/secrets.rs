@@ -5,11 +5,11 @@
 use secrecy::ExposeSecret;
 use zeroize::Zeroizing;
 
-use super::call_state::Phase;
-use super::secret::{Handle, Provenance, Secret, encode};
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
-use crate::budget::HostState;
+use crate::bindings::secret::{Handle, Provenance, Secret, encode};
+use crate::call_state::Phase;
+use crate::host_state::HostState;
 use tollgate_core::json_path::SingularPath;
 
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;

@@ -10,13 +10,13 @@ use http::Method;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::call_state::{CallState, EgressRecord, HostRefusal, Phase};
 use super::redacted_body::{RedactedBody, VisibleStrings, redact_body};
-use super::secret::{Secret, encode};
 use crate::bindings::provider::tollgate::plugin::egress as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
-use crate::budget::HostState;
+use crate::bindings::secret::{Secret, encode};
+use crate::call_state::{CallState, EgressRecord, HostRefusal, Phase};
 use crate::egress::{Error, Request, Response, Target};
+use crate::host_state::HostState;
 use tollgate_core::json_path::SingularPath;
 
 /// Maximum fields and query parameters that are written at all, and maximum bytes of their values,

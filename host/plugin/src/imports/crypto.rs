@@ -11,11 +11,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zeroize::Zeroizing;
 
-use super::egress_scope::EgressScope;
-use super::secret::{Handle, Secret};
 use crate::bindings::provider::tollgate::plugin::crypto as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
-use crate::budget::HostState;
+use crate::bindings::secret::{Handle, Secret};
+use crate::egress_scope::EgressScope;
+use crate::host_state::HostState;
 
 impl wit::Host for HostState {
     fn sha256(&mut self, data: Vec<Part>) -> wasmtime::Result<Vec<u8>> {
