@@ -28,7 +28,6 @@ mod secret;
 mod text;
 
 pub use agent::configured_agent;
-pub(crate) use cluster::parse_config;
 pub use cluster::{CREDENTIAL_LABEL, CREDENTIAL_TYPE};
 use last_known_good::DecodedInput;
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
