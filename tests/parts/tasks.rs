@@ -8,8 +8,8 @@ use test_support::world::checkout;
 /// Where `tokio::spawn` may stand, how often, and why its end needs no owner.
 const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
     ("agent/src/health.rs", 1, "it lives as long as a probe, at most 5 s"),
+    ("agent/src/peer_listener.rs", 1, "it lives as long as a connection"),
     ("agent/src/peers/link.rs", 1, "it begins again after a panic"),
-    ("agent/src/peers/serve.rs", 1, "it lives as long as a connection"),
     ("agent/src/serve.rs", 1, "it lives as long as an upgraded connection"),
     (
         "applicationset/src/repository/wire.rs",

@@ -25,12 +25,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use uuid::Uuid;
 
-use super::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
 use crate::body::{Content, WithoutEmpty, no_content};
-use crate::connections::unproved::Unproved;
-use crate::connections::{Connections, StreamPermit};
+use crate::connections::Connections;
+use crate::peers::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
 use crate::registry::Expected;
+use crate::request::StreamPermit;
 use crate::serve::{copy_upgraded, server_builder};
+use crate::unproved::Unproved;
 
 /// How long a peer may take for its handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
@@ -225,13 +226,13 @@ mod tests {
     use url::Url;
     use uuid::Uuid;
 
-    use super::super::tls::server_name;
-    use super::super::{Identity, Replica};
     use super::serve;
     use crate::connections::Connections;
-    use crate::connections::unproved::STRANGERS_OF_CLIENT;
+    use crate::peers::tls::server_name;
+    use crate::peers::{Identity, Replica};
     use crate::registry::Registry;
     use crate::tests::Memory;
+    use crate::unproved::STRANGERS_OF_CLIENT;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

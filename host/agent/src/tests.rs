@@ -15,10 +15,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys, RequestBody, RequestError};
+use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys};
 use crate::hello::{Channel, EndsTls};
 use crate::key::SigningKey;
 use crate::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
+use crate::request::{RequestBody, RequestError};
 use crate::{token, websocket};
 use tollgate_core::agent::{AgentKey, ClusterAgent, JoinToken};
 

@@ -11,9 +11,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{AgentStatus, ConnectionError, JoinedKeys, RequestBody};
+use super::{ConnectionError, JoinedKeys};
 use crate::peers::Peers;
 use crate::registry::{AgentIdentity, RegistryError};
+use crate::request::RequestBody;
+use crate::status::AgentStatus;
 use crate::traffic::Traffic;
 use tollgate_core::agent::{AgentKey, ClusterAgent};
 
