@@ -321,14 +321,15 @@ impl Connections {
     /// [`ConnectionError`]: why it ended.
     pub async fn serve<I>(
         &self,
-        (io, ends_tls): (I, EndsTls),
+        io: I,
+        ends_tls: EndsTls,
         address: IpAddr,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_introduced((io, ends_tls), (address, None), closing).await
+        self.serve_introduced(io, ends_tls, address, None, closing).await
     }
 
     /// As [`Connections::serve`].
@@ -339,14 +340,16 @@ impl Connections {
     /// As there.
     pub async fn serve_introduced<I>(
         &self,
-        io: (I, EndsTls),
-        (address, introduced): (IpAddr, Option<AgentKey>),
+        io: I,
+        ends_tls: EndsTls,
+        address: IpAddr,
+        introduced: Option<AgentKey>,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let ended = self.serve_counted(io, (address, introduced), closing).await;
+        let ended = self.serve_counted(io, ends_tls, address, introduced, closing).await;
         if let Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) = &ended {
             self.registry().count_refusal(Expected::Agent, error.reason());
         }
@@ -355,8 +358,10 @@ impl Connections {
 
     async fn serve_counted<I>(
         &self,
-        (io, ends_tls): (I, EndsTls),
-        (address, introduced): (IpAddr, Option<AgentKey>),
+        io: I,
+        ends_tls: EndsTls,
+        address: IpAddr,
+        introduced: Option<AgentKey>,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
@@ -405,7 +410,7 @@ impl Connections {
         };
         let admitted = async {
             self.join(&proof, &identity).await?;
-            let connection = Connection::new(identity.clone(), proof.instance, sender.clone(), (traffic, end));
+            let connection = Connection::new(identity.clone(), proof.instance, sender.clone(), traffic, end);
             self.open(connection)
         };
         let admitted = tokio::select! {
@@ -473,7 +478,7 @@ impl Connections {
         }
         let proof: Proof = read(response).await?;
         let rule = self.binding.get_or_init(BindingRule::default);
-        Ok((proof.verify(&challenge, (rule, ends_tls))?, proof))
+        Ok((proof.verify(&challenge, rule, ends_tls)?, proof))
     }
 
     /// Lets an agent with a token join, unless its key is known.

@@ -66,7 +66,7 @@ pub async fn serve(
                 let (unproved, connections) = (Arc::clone(&unproved), Arc::clone(&connections));
                 serving.spawn(async move {
                     match handshake(tcp, address.ip(), &acceptor, &unproved).await {
-                        Ok(stream) => serve_peer(stream, (address, peers, drain), connections).await,
+                        Ok(stream) => serve_peer(stream, address, peers, drain, connections).await,
                         Err(reason) => {
                             tracing::debug!(peer = %address, reason, "refused at the peers' listener");
                             connections.registry().count_refusal(Expected::Replica, reason);
@@ -111,7 +111,9 @@ async fn handshake(
 
 async fn serve_peer(
     stream: TlsStream<TcpStream>,
-    (peer, mut peers, drain): (SocketAddr, watch::Receiver<HashSet<CertificateHash>>, Duration),
+    peer: SocketAddr,
+    mut peers: watch::Receiver<HashSet<CertificateHash>>,
+    drain: Duration,
     connections: Arc<Connections>,
 ) {
     let (_, tls) = stream.get_ref();

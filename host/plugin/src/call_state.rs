@@ -172,7 +172,8 @@ pub(crate) struct CallState {
 impl CallState {
     pub(crate) fn new(
         phase: Phase,
-        (permissions, secret_values): (Arc<ResolvedPermissions>, Arc<SecretValues>),
+        permissions: Arc<ResolvedPermissions>,
+        secret_values: Arc<SecretValues>,
         memo: Arc<Memo>,
         services: HostServices,
     ) -> Self {

@@ -115,7 +115,8 @@ impl WasiView for HostState {
 pub(super) fn store(
     engine: &Engine,
     budget: Budget,
-    (granted, log): (GrantedImports, &Arc<PluginLog>),
+    granted: GrantedImports,
+    log: &Arc<PluginLog>,
     provider: Option<Box<CallState>>,
 ) -> Store<HostState> {
     let state = HostState {

@@ -116,7 +116,7 @@ impl Runtime {
         old: Option<&LoadedPlugin>,
     ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
         match (&files.component, &files.manifest) {
-            (Some(component), Some(manifest)) => match self.load_plugin(name, (component, manifest), old).await {
+            (Some(component), Some(manifest)) => match self.load_plugin(name, component, manifest, old).await {
                 Ok((entry, warnings)) => (Some(entry), warnings),
                 Err(mut findings) => {
                     findings.extend(old.map(|entry| previous_kept(entry, manifest)));
@@ -141,7 +141,8 @@ impl Runtime {
     async fn load_plugin(
         &self,
         name: &str,
-        (component, manifest): (&Path, &Path),
+        component: &Path,
+        manifest: &Path,
         previous: Option<&LoadedPlugin>,
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, MAX_COMPONENT_BYTES).map_err(|error| vec![error])?;
@@ -224,8 +225,7 @@ impl Runtime {
                 Plugin::CredentialProvider(Arc::new(provider))
             }
             World::Generator => {
-                let settings = (&grant.config, grant.secret);
-                let started = Generator::start(manifest, origin, sandbox, services, settings).await;
+                let started = Generator::start(manifest, origin, sandbox, services, &grant.config, grant.secret).await;
                 let (generator, texts) = started.map_err(|error| refuse(&locations.file, error))?;
                 let warning = |text| Diagnostic::warning(locations.file.clone(), text);
                 warnings.extend(texts.into_iter().map(warning));

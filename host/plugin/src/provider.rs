@@ -213,9 +213,13 @@ impl ProviderMint {
     }
 
     fn call(&self, phase: Phase) -> Box<CallState> {
-        let held = (Arc::clone(&self.permissions), Arc::clone(&self.secret_values));
-        let services = self.provider.world.services.clone();
-        Box::new(CallState::new(phase, held, Arc::clone(&self.memo), services))
+        Box::new(CallState::new(
+            phase,
+            Arc::clone(&self.permissions),
+            Arc::clone(&self.secret_values),
+            Arc::clone(&self.memo),
+            self.provider.world.services.clone(),
+        ))
     }
 }
 

@@ -84,7 +84,7 @@ impl Sandbox {
     ) -> Result<(T, HostState), CallError> {
         let work = async {
             // Dropped at the end of the call, even after a trap.
-            let mut store = host_state::store(&self.host.engine, budget, (self.granted, &self.log), call);
+            let mut store = host_state::store(&self.host.engine, budget, self.granted, &self.log, call);
             let answer = match self.instance.instantiate_async(&mut store).await {
                 Ok(instance) => export(&mut store, instance).await,
                 Err(error) => Err(error),

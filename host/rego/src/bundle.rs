@@ -51,9 +51,11 @@ impl Bundle {
     ///   process has then reported.
     /// - `what`: names what `parse` returns, for the finding that it returned nothing.
     pub fn load_with<T>(
-        (directory, front): (&Path, Front),
+        directory: &Path,
+        front: Front,
         checker: &Checker,
-        (what, parse): (&str, impl FnOnce(&str, &str) -> Option<T>),
+        what: &str,
+        parse: impl FnOnce(&str, &str) -> Option<T>,
     ) -> Loaded<(Self, T)> {
         let Loaded { value, mut diagnostics } = Self::load_source(directory, front, checker);
         let Some((bundle, source)) = value else {

@@ -158,10 +158,10 @@ fn check_schema(front: Front, input: &Json) -> Result<(), String> {
 }
 
 pub(crate) fn run(evaluator: &mut Evaluator<'_>, case: &Case) -> CaseResult {
-    timed((&case.note, &case.location), || verdict(evaluator, case))
+    timed(&case.note, &case.location, || verdict(evaluator, case))
 }
 
-fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), String>) -> CaseResult {
+fn timed(note: &str, location: &Location, run: impl FnOnce() -> Result<(), String>) -> CaseResult {
     let started = Instant::now();
     let outcome = run().map_or_else(CaseOutcome::Fail, |()| CaseOutcome::Pass);
     CaseResult {

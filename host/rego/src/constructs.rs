@@ -303,7 +303,7 @@ impl<'a> Checker<'a> {
                             key.iter().for_each(|pattern| self.pattern(pattern));
                             items
                                 .iter()
-                                .for_each(|item| self.unification((value, item), false, &bound));
+                                .for_each(|item| self.unification(value, item, false, &bound));
                         }
                         other => {
                             let is_exact = key.iter().chain([value]).all(|pattern| can_be_exact(pattern));
@@ -403,7 +403,7 @@ impl<'a> Checker<'a> {
     /// The two sides of `=`. An object matches one that is written out with the same keys.
     ///
     /// - `is_whole`: whether they are all of the statement, in which the operator for exact keys stands.
-    fn unification(&mut self, (one, other): (&'a Expr, &'a Expr), is_whole: bool, bound: &Bound<'a>) {
+    fn unification(&mut self, one: &'a Expr, other: &'a Expr, is_whole: bool, bound: &Bound<'a>) {
         let is_new = |side: &Expr| match side {
             Expr::Var { span, .. } => {
                 let is_bound = bound.get(span.text()).is_some_and(|places| *places > 1);
@@ -417,7 +417,7 @@ impl<'a> Checker<'a> {
         if let Some(parts) = matching_parts(one, other) {
             return parts
                 .into_iter()
-                .for_each(|parts| self.unification(parts, false, bound));
+                .for_each(|(one, other)| self.unification(one, other, false, bound));
         }
         // What binds nothing is compared as a whole, and what has a name is checked for its keys.
         for (side, other) in [(one, other), (other, one)] {
@@ -442,7 +442,7 @@ impl<'a> Checker<'a> {
         match expr {
             Expr::AssignExpr { op, lhs, rhs, .. } => match op {
                 AssignOp::ColEq => self.pattern(lhs),
-                AssignOp::Eq => self.unification((lhs, rhs), true, bound),
+                AssignOp::Eq => self.unification(lhs, rhs, true, bound),
             },
             Expr::Object { fields, .. }
                 if fields.len() > operators::MAX_ENTRIES && operators::has_computed_keys(expr) =>
@@ -458,7 +458,7 @@ impl<'a> Checker<'a> {
             Expr::Membership {
                 key, value, collection, ..
             } => {
-                self.membership((key.as_deref(), value, collection), position, bound);
+                self.membership(key.as_deref(), value, collection, position, bound);
             }
             Expr::RefBrack { .. } | Expr::RefDot { .. } => {
                 self.data_reference(expr, bound);
@@ -613,7 +613,9 @@ impl<'a> Checker<'a> {
     /// two missing values are equal for the engine.
     fn membership(
         &mut self,
-        (key, value, collection): (Option<&'a Expr>, &'a Expr, &'a Expr),
+        key: Option<&'a Expr>,
+        value: &'a Expr,
+        collection: &'a Expr,
         position: Position,
         bound: &Bound<'a>,
     ) {

@@ -79,7 +79,8 @@ pub(crate) fn untrue_conditions(
     source: &BundleSource,
     modules: &[Module],
     coverage: &[FileCoverage],
-    (data, input): (&str, &Value),
+    data: &str,
+    input: &Value,
 ) -> Result<Vec<UntrueCondition>, String> {
     let bodies = tried(modules, coverage);
     let probes = probes(&bodies);

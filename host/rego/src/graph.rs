@@ -132,7 +132,7 @@ impl Graph {
             {
                 self.record_input_path(path, location(&import.span));
             }
-            self.check_import(&package, imports, (&name, &path), location(&import.span));
+            self.check_import(&package, imports, &name, &path, location(&import.span));
         }
         for rule in &module.policy {
             let Some(&node) = self.rules.get(&syntax::rule_path(&package, rule)) else {
@@ -157,7 +157,8 @@ impl Graph {
         &mut self,
         package: &[String],
         imports: &BTreeMap<String, Path>,
-        (name, path): (&String, &Path),
+        name: &String,
+        path: &Path,
         location: Location,
     ) {
         let rule: Path = package.iter().chain([name]).cloned().collect();

@@ -109,7 +109,7 @@ impl Operator {
                 true => value.clone(),
                 false => Value::Undefined,
             }),
-            (Self::Matching, [key, value, collection]) => Ok(matching((key, value), collection)),
+            (Self::Matching, [key, value, collection]) => Ok(matching(key, value, collection)),
             (Self::Compute(_) | Self::Order(_) | Self::Exact | Self::Matching, _) => Err(numbers::NO_NUMBER),
         }
     }
@@ -136,7 +136,7 @@ fn fits(template: &Value, value: &Value) -> bool {
 }
 
 /// The items of a collection that fit, by their keys. What is no collection stays as it is.
-fn matching((key, value): (&Value, &Value), collection: &Value) -> Value {
+fn matching(key: &Value, value: &Value, collection: &Value) -> Value {
     let entries: Vec<(Value, &Value)> = match collection {
         Value::Array(items) => (0_u64..).map(Value::from).zip(items.iter()).collect(),
         Value::Set(items) => items.iter().map(|item| (item.clone(), item)).collect(),
@@ -176,7 +176,6 @@ pub(crate) fn can_be_wrapped(collection: &Expr) -> bool {
     is_reference(collection) || matches!(collection, Expr::Var { .. })
 }
 
-/// Whether a pattern has an object.
 pub(crate) fn has_object(pattern: &Expr) -> bool {
     match pattern {
         Expr::Object { .. } => true,

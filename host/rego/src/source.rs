@@ -96,7 +96,6 @@ impl BundleSource {
         self.front.entry_point()
     }
 
-    /// JSON Schema of the input.
     pub(crate) fn input_schema(&self) -> &'static serde_json::Value {
         #[cfg(any(test, feature = "unchecked"))]
         if self.entry_point.is_some() {

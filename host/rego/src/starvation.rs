@@ -42,12 +42,13 @@ pub(crate) fn retry_if_starved<T, E>(
     most: u32,
     attempt: impl FnMut(Duration) -> Result<T, E>,
 ) -> Result<T, E> {
-    retry_with_clock(ClockReading::read, (limit, most), attempt)
+    retry_with_clock(ClockReading::read, limit, most, attempt)
 }
 
 fn retry_with_clock<T, E>(
     mut now: impl FnMut() -> ClockReading,
-    (limit, most): (Duration, u32),
+    limit: Duration,
+    most: u32,
     mut attempt: impl FnMut(Duration) -> Result<T, E>,
 ) -> Result<T, E> {
     let mut allowed = limit;
@@ -89,7 +90,7 @@ mod tests {
         };
         let mut left = attempts.iter();
         let mut allowed = Vec::new();
-        let result = retry_with_clock(now, (LIMIT, most), |limit| {
+        let result = retry_with_clock(now, LIMIT, most, |limit| {
             allowed.push(limit);
             let (took, used, result) = left.next().expect("no further attempt");
             wall.set(wall.get() + *took);

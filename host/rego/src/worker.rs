@@ -299,7 +299,7 @@ fn explain_denial(source: &BundleSource, compiled: &Compiled, input: &regorus::V
         return;
     }
     let modules = compile::parse(source, &mut report.diagnostics);
-    match untrue_conditions(source, &modules, &report.coverage, (&compiled.data, input)) {
+    match untrue_conditions(source, &modules, &report.coverage, &compiled.data, input) {
         Ok(untrue) => report.untrue = untrue,
         Err(why) => {
             let message = format!(

@@ -42,7 +42,6 @@ pub(super) struct State {
     refreshes: usize,
 }
 
-/// One connection.
 #[derive(derive_more::Debug)]
 pub(super) struct Connection {
     /// Its id, for other replicas.
@@ -243,7 +242,8 @@ impl Connection {
         identity: AgentIdentity,
         instance: Uuid,
         sender: SendRequest<RequestBody>,
-        (traffic, end): (Arc<Traffic>, CancellationToken),
+        traffic: Arc<Traffic>,
+        end: CancellationToken,
     ) -> Self {
         Self {
             session: Uuid::new_v4(),

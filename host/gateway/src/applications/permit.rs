@@ -85,8 +85,14 @@ impl ApplicationsPolicy {
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
     pub(crate) fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
         let parse = |path: &str, text: &str| ImpersonationRules::parse(path, text, semantics).value;
-        let rules = ("the rules of impersonation", parse);
-        Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
+        let loaded = Bundle::load_with(
+            folder,
+            Front::Applications,
+            checker,
+            "the rules of impersonation",
+            parse,
+        );
+        loaded.map(|(bundle, rules)| Self::new(bundle, rules))
     }
 
     pub(crate) fn bundle(&self) -> &Bundle {

@@ -97,7 +97,7 @@ impl KubernetesPolicy {
     /// with the mapping or its cases.
     pub(crate) fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
         let parse = |path: &str, text: &str| ImpersonationMapping::parse(path, text, max_groups).value;
-        let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
+        let loaded = Bundle::load_with(folder, Front::Kubernetes, checker, "the mapping", parse);
         loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
     }
 

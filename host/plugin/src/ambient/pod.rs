@@ -98,7 +98,7 @@ impl PodIdentities {
         })
     }
 
-    async fn get(&self, what: &str, url: &str, (name, value): (&str, &str)) -> Result<Value, AmbientError> {
+    async fn get(&self, what: &str, url: &str, name: &str, value: &str) -> Result<Value, AmbientError> {
         let client = self.http.as_ref();
         let client = client.map_err(|error| AmbientError::Unavailable(error.clone()))?;
         json(what, client.get(url).header(name, value).send().await).await
@@ -110,14 +110,15 @@ impl PodIdentities {
         what: &str,
         url: &str,
         query: &[(&str, &str)],
-        field: (&str, &str),
+        name: &str,
+        value: &str,
     ) -> Result<BearerToken, AmbientError> {
         let before = Timestamp::now();
         let mut url = url::Url::parse(url).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut answer = self.get(what, url.as_str(), field).await?;
+        let mut answer = self.get(what, url.as_str(), name, value).await?;
         let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
         Ok(BearerToken::expiring(token, &answer, before))
     }
@@ -139,8 +140,8 @@ impl Ambient for PodIdentities {
             };
             let token = read(&agent.token_file).await?;
             let what = "the EKS Pod Identity agent";
-            let field = ("authorization", token.expose_secret());
-            let mut answer = self.get(what, &agent.url, field).await?;
+            let authorization = token.expose_secret();
+            let mut answer = self.get(what, &agent.url, "authorization", authorization).await?;
             let missing = || no_token(what);
             let text = |name| answer.get(name).and_then(Value::as_str);
             let (id, end) = (text("AccessKeyId").map(str::to_owned), text("Expiration"));
@@ -161,8 +162,8 @@ impl Ambient for PodIdentities {
                 .map(|_| ("scopes", joined.as_str()))
                 .into_iter()
                 .collect();
-            let field = ("metadata-flavor", "Google");
-            self.bearer("the GCE metadata server", GCE, &query, field).await
+            let what = "the GCE metadata server";
+            self.bearer(what, GCE, &query, "metadata-flavor", "Google").await
         })
     }
 
@@ -174,8 +175,8 @@ impl Ambient for PodIdentities {
         Box::pin(async move {
             let mut query = vec![("api-version", "2018-02-01"), ("resource", application.as_str())];
             query.extend(client_id.as_deref().map(|client| ("client_id", client)));
-            let field = ("metadata", "true");
-            self.bearer("Azure's metadata service", IMDS, &query, field).await
+            let what = "Azure's metadata service";
+            self.bearer(what, IMDS, &query, "metadata", "true").await
         })
     }
 }

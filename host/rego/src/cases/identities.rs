@@ -54,7 +54,7 @@ pub(crate) fn run(source: &BundleSource, cases: &[Case], found: &mut Vec<Diagnos
     };
     let verdicts = |check: &dyn Fn(&Case) -> Result<(), String>| {
         let run = |case: &Case| {
-            timed((&case.note, &case.location), || {
+            timed(&case.note, &case.location, || {
                 check_schema(source.front, &case.input)?;
                 check(case)
             })

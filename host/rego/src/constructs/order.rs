@@ -116,7 +116,7 @@ impl<'a> Mentions<'a, '_> {
                 ..
             } => {
                 self.expr(domain);
-                self.nested(free_in_every((key.as_ref(), value), query));
+                self.nested(free_in_every(key.as_ref(), value, query));
             }
         }
     }
@@ -208,7 +208,7 @@ impl Order<'_> {
         }
         self.assignments(statements, scope);
         if self.found.len() == findings {
-            self.safety(statements, heads, (&mentions, &own));
+            self.safety(statements, heads, &mentions, &own);
         }
 
         let mut inner = scope.clone();
@@ -341,7 +341,8 @@ impl Order<'_> {
         &mut self,
         statements: &'a [LiteralStmt],
         heads: &[&'a Expr],
-        (mentions, own): (&[Mention<'a>], &BTreeSet<&'a str>),
+        mentions: &[Mention<'a>],
+        own: &BTreeSet<&'a str>,
     ) {
         let declared = declared(statements);
         let is_here = |name: &&str| {
@@ -537,7 +538,7 @@ pub(super) fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&
                 ..
             } => {
                 found.extend(free(domain));
-                found.extend(free_in_every((key.as_ref(), value), query));
+                found.extend(free_in_every(key.as_ref(), value, query));
             }
         }
     }
@@ -548,7 +549,7 @@ pub(super) fn free_in_query<'a>(query: &'a Query, heads: Vec<&'a Expr>) -> Vec<&
 }
 
 /// The same of the body of `every`, without its own variables.
-pub(super) fn free_in_every<'a>((key, value): (Option<&Span>, &Span), body: &'a Query) -> Vec<&'a Expr> {
+pub(super) fn free_in_every<'a>(key: Option<&Span>, value: &Span, body: &'a Query) -> Vec<&'a Expr> {
     let is_own = |at: &Expr| {
         key.into_iter()
             .chain([value])

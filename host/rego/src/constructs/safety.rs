@@ -150,7 +150,7 @@ impl<'a> Nodes<'a, '_> {
             Literal::Expr { expr, .. } => match &**expr {
                 Expr::AssignExpr { op, lhs, rhs, .. } => {
                     let mut node = Node::default();
-                    self.equal((lhs, rhs), op, &mut node);
+                    self.equal(lhs, rhs, op, &mut node);
                     self.all.push(node);
                 }
                 other => self.whole(other),
@@ -170,7 +170,7 @@ impl<'a> Nodes<'a, '_> {
                 ..
             } => {
                 self.whole(domain);
-                let uses = self.closure(free_in_every((key.as_ref(), value), query));
+                let uses = self.closure(free_in_every(key.as_ref(), value, query));
                 self.all.push(Node {
                     uses,
                     ..Node::default()
@@ -264,9 +264,11 @@ impl<'a> Nodes<'a, '_> {
     }
 
     /// Adds the two sides of `=` or `:=`.
-    fn equal(&mut self, (one, other): (&'a Expr, &'a Expr), op: &AssignOp, node: &mut Node<'a>) {
+    fn equal(&mut self, one: &'a Expr, other: &'a Expr, op: &AssignOp, node: &mut Node<'a>) {
         if let Some(parts) = matching_parts(one, other) {
-            return parts.into_iter().for_each(|parts| self.equal(parts, op, node));
+            return parts
+                .into_iter()
+                .for_each(|(one, other)| self.equal(one, other, op, node));
         }
         let sides = [(one, true), (other, matches!(op, AssignOp::Eq))].map(|(side, can_take)| {
             let mut part = Node::default();

@@ -77,13 +77,13 @@ impl<'a> Writer<'a> {
             Value::Number(_) if holds_fraction(value) => return None,
             Value::Number(_) => write!(self.text, "{}", value.as_i64().ok()?).ok()?,
             Value::String(text) => self.string(text)?,
-            Value::Array(items) => self.parts(('[', ']'), level, items.iter().map(|item| (None, item)))?,
+            Value::Array(items) => self.parts('[', ']', level, items.iter().map(|item| (None, item)))?,
             // The engine orders a set before an object.
             Value::Set(items) if items.iter().any(holds_set) && items.iter().any(holds_object) => return None,
-            Value::Set(items) => self.parts(('[', ']'), level, items.iter().map(|item| (None, item)))?,
+            Value::Set(items) => self.parts('[', ']', level, items.iter().map(|item| (None, item)))?,
             Value::Object(entries) => {
                 let entries = entries.iter_sorted().map(|(key, value)| (Some(key), value));
-                self.parts(('{', '}'), level, entries)?;
+                self.parts('{', '}', level, entries)?;
             }
             Value::Undefined => return None,
         }
@@ -92,7 +92,8 @@ impl<'a> Writer<'a> {
 
     fn parts<'v>(
         &mut self,
-        (open, close): (char, char),
+        open: char,
+        close: char,
         level: usize,
         parts: impl Iterator<Item = (Option<&'v Value>, &'v Value)>,
     ) -> Option<()> {

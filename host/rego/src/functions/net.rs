@@ -84,7 +84,7 @@ impl Block {
         self.address | host_mask(self.prefix)
     }
 
-    fn contains(&self, (is_ipv4, address): (bool, u128)) -> bool {
+    fn contains(&self, is_ipv4: bool, address: u128) -> bool {
         self.is_ipv4 == is_ipv4 && (self.first()..=self.last()).contains(&address)
     }
 
@@ -121,7 +121,7 @@ pub(super) fn is_valid(arguments: &[Value]) -> Option<Value> {
 pub(super) fn intersects(arguments: &[Value]) -> Option<Value> {
     let [one, other] = arguments else { return None };
     let (one, other) = (Block::of(one)?, Block::of(other)?);
-    let has_start_of = |one: Block, other: Block| one.contains((other.is_ipv4, other.address));
+    let has_start_of = |one: Block, other: Block| one.contains(other.is_ipv4, other.address);
     Some((has_start_of(one, other) || has_start_of(other, one)).into())
 }
 
@@ -133,12 +133,12 @@ pub(super) fn contains(arguments: &[Value]) -> Option<Value> {
 fn block_contains(block: &Value, part: &Value) -> Option<bool> {
     let (block, part) = (Block::of(block)?, text(part)?);
     match address(part) {
-        Ok(address) => return Some(block.contains(address)),
+        Ok((is_ipv4, address)) => return Some(block.contains(is_ipv4, address)),
         Err(Problem::Mapped) => return None,
         Err(Problem::Invalid) => {}
     }
     let part = Block::parse(part).ok()?;
-    let has = |address| block.contains((part.is_ipv4, address));
+    let has = |address| block.contains(part.is_ipv4, address);
     Some(has(part.first()) && has(part.last()))
 }
 

@@ -148,7 +148,6 @@ fn integer(value: &Value) -> Option<BigInt> {
     }
 }
 
-/// Whether a value has a fraction in it.
 pub(super) fn holds_fraction(value: &Value) -> bool {
     match value {
         Value::Number(_) => float(value).is_some(),

@@ -61,11 +61,9 @@ impl<'a> SizeEstimator<'a> {
                 }
                 Size::literal(entries.into_iter())
             }
-            Expr::ArrayCompr { term, query, .. } => self.comprehension(scope, query, (None, term), Some(Size::ONE))?,
-            Expr::SetCompr { term, query, .. } => self.comprehension(scope, query, (None, term), None)?,
-            Expr::ObjectCompr { key, value, query, .. } => {
-                self.comprehension(scope, query, (Some(key), value), None)?
-            }
+            Expr::ArrayCompr { term, query, .. } => self.comprehension(scope, query, None, term, Some(Size::ONE))?,
+            Expr::SetCompr { term, query, .. } => self.comprehension(scope, query, None, term, None)?,
+            Expr::ObjectCompr { key, value, query, .. } => self.comprehension(scope, query, Some(key), value, None)?,
             Expr::Call { fcn, params, .. } => self.call(scope, fcn, params)?,
             Expr::UnaryExpr { expr, .. } => Size::flat(self.expr(scope, expr)?.scalar, 1),
             Expr::BinExpr { lhs, rhs, .. } => self.expr(scope, lhs)?.joined(self.expr(scope, rhs)?),
@@ -88,7 +86,8 @@ impl<'a> SizeEstimator<'a> {
         &mut self,
         scope: &mut Scope<'a>,
         query: &'a Query,
-        (key, value): (Option<&'a Expr>, &'a Expr),
+        key: Option<&'a Expr>,
+        value: &'a Expr,
         index: Option<Size>,
     ) -> SizeResult {
         let mut iterations = self.query(scope, query)?;

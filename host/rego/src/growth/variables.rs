@@ -68,7 +68,7 @@ impl<'a> RuleVariables<'a> {
                 collector.declare_names(argument);
             }
             for (at, argument) in args.iter().enumerate() {
-                collector.pattern(argument, (Source::Argument(at), 0), BindingSite::AtDeclaration);
+                collector.pattern(argument, Source::Argument(at), 0, BindingSite::AtDeclaration);
             }
         }
         for body in bodies {
@@ -141,18 +141,22 @@ impl<'a> VariableCollector<'a, '_> {
     ///
     /// - `by`: whether this is the declaration. If a declaration gives a variable its value, other
     ///   expressions only compare it and are not origins.
-    fn bind(&mut self, name: &'a str, origin: (Source<'a>, usize), by: BindingSite) {
+    fn bind(&mut self, name: &'a str, source: Source<'a>, levels: usize, by: BindingSite) {
         let variable = self.meaning(name);
         if name != "_" && variable.bound == by {
-            self.variables.origins.entry(variable).or_default().push(origin);
+            self.variables
+                .origins
+                .entry(variable)
+                .or_default()
+                .push((source, levels));
         }
     }
 
     /// Binds the variables of a pattern to parts of what it is matched with, starting at that many
     /// levels inside.
-    fn pattern(&mut self, pattern: &'a Expr, (source, levels): (Source<'a>, usize), by: BindingSite) {
+    fn pattern(&mut self, pattern: &'a Expr, source: Source<'a>, levels: usize, by: BindingSite) {
         for (name, inside) in names(pattern) {
-            self.bind(name, (source, levels + inside), by);
+            self.bind(name, source, levels + inside, by);
         }
     }
 
@@ -199,10 +203,10 @@ impl<'a> VariableCollector<'a, '_> {
                     }
                     let by = BindingSite::AtDeclaration;
                     if let Some(key) = key {
-                        self.pattern(key, (Source::Key(collection), 0), by);
+                        self.pattern(key, Source::Key(collection), 0, by);
                         self.expr(key);
                     }
-                    self.pattern(value, (Source::Value(collection), 1), by);
+                    self.pattern(value, Source::Value(collection), 1, by);
                     self.expr(value);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
@@ -221,9 +225,9 @@ impl<'a> VariableCollector<'a, '_> {
                     }
                     let by = BindingSite::Elsewhere;
                     if let Some(key) = key {
-                        self.bind(key.text(), (Source::Key(domain), 0), by);
+                        self.bind(key.text(), Source::Key(domain), 0, by);
                     }
-                    self.bind(value.text(), (Source::Value(domain), 1), by);
+                    self.bind(value.text(), Source::Value(domain), 1, by);
                     self.nested(query, &[]);
                     self.scopes.pop();
                 }
@@ -277,13 +281,13 @@ impl<'a> VariableCollector<'a, '_> {
                     .zip(values)
                     .for_each(|(item, value)| self.unify(item, value, by));
             }
-            _ => self.pattern(pattern, (Source::Value(value), 0), by),
+            _ => self.pattern(pattern, Source::Value(value), 0, by),
         }
     }
 
     /// `collection[index]`: a variable that is not bound yet iterates over all keys.
     fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
-        self.pattern(index, (Source::Key(collection), 0), BindingSite::Elsewhere);
+        self.pattern(index, Source::Key(collection), 0, BindingSite::Elsewhere);
         let is_open = |name| name == "_" || self.meaning(name).bound == BindingSite::Elsewhere;
         if names(index).into_iter().any(|(name, _)| is_open(name)) {
             self.variables.iterating.insert(std::ptr::from_ref(index));
@@ -295,7 +299,7 @@ impl<'a> VariableCollector<'a, '_> {
         if let Some((last, rest)) = parameters.split_last()
             && (self.arity)(function).is_none_or(|arity| arity == rest.len())
         {
-            self.pattern(last, (Source::Value(call), 0), BindingSite::Elsewhere);
+            self.pattern(last, Source::Value(call), 0, BindingSite::Elsewhere);
         }
     }
 }
