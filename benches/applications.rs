@@ -24,8 +24,8 @@ use tollgate_identity::clock::Clock;
 use tollgate_objects::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
-use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_rego::Checker;
 
 const PROJECTS: usize = 500;
 const APPLICATIONS: usize = 10_000;

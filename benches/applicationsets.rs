@@ -29,8 +29,8 @@ use tollgate_gateway::applicationsets::permit::{Operation, ResolvedInputs, SetAu
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::clock::Clock;
-use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
+use tollgate_rego::Checker;
 
 use test_support::token;
 

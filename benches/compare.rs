@@ -12,7 +12,7 @@ use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_objects::Text;
 use tollgate_policy::rbac::{Builtin, MatchMode, PolicySource, Rbac, RbacRequest};
-use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_rego::{Bundle, Checker, Front};
 
 #[path = "support/rows.rs"]
 mod rows;

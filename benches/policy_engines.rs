@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tollgate_policy::cel::{Expression, Variables};
-use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_rego::{Bundle, Checker, Front};
 
 use test_support::policy_input::{ROW, input, prepared, principal, verdicts};
 

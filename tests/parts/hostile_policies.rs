@@ -9,7 +9,7 @@ use regorus::Value;
 use serde_json::json;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_policy::cel::{self, Expression};
-use tollgate_policy::rego::{
+use tollgate_rego::{
     Bundle, Checker, DECISION_TIME_LIMIT, Error, Front, MAX_CALL_DEPTH, MAX_STACK_BYTES, WorkerLimits,
 };
 

@@ -6,7 +6,7 @@ use regorus::Value;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{Bundle, BundleSource, Error};
+use tollgate_rego::{Bundle, BundleSource, Error};
 
 /// What OPA gives for each input of a policy.
 #[derive(Clone, Debug, Deserialize)]

@@ -11,7 +11,7 @@ use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::decode;
 use tollgate_objects::extensions;
-use tollgate_policy::rego::Front;
+use tollgate_rego::Front;
 
 /// A key that no mapping knows.
 const PROBE: &str = "probeOfTheTest";

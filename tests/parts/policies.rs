@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tollgate_policy::rego::Checker;
+use tollgate_rego::Checker;
 
 mod applications;
 mod applicationsets;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_rego::{Bundle, Checker, Front};
 
 const CASES: &str = r#"
 base:

@@ -12,7 +12,7 @@ use regorus::Value;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use test_support::judge::Judge;
-use tollgate_policy::rego::{Bundle, Error};
+use tollgate_rego::{Bundle, Error};
 
 use crate::opa::{Answers, Ours, is_same, load};
 

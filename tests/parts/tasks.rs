@@ -8,8 +8,8 @@ use test_support::world::checkout;
 /// Where `tokio::spawn` may stand, how often, and why its end needs no owner.
 const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
     ("agent/src/health.rs", 1, "it lives as long as a probe, at most 5 s"),
+    ("agent/src/peer_listener.rs", 1, "it lives as long as a connection"),
     ("agent/src/peers/link.rs", 1, "it begins again after a panic"),
-    ("agent/src/peers/serve.rs", 1, "it lives as long as a connection"),
     ("agent/src/serve.rs", 1, "it lives as long as an upgraded connection"),
     (
         "applicationset/src/repository/wire.rs",
@@ -51,7 +51,7 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "one bounded return of a connection",
     ),
     ("plugin/src/egress/client.rs", 1, "it lives as long as a connection"),
-    ("plugin/src/provider/memo.rs", 1, "one call, which is awaited"),
+    ("plugin/src/memo.rs", 1, "one call, which is awaited"),
     ("proxy/src/agents.rs", 1, "it lives as long as a connection"),
     (
         "proxy/src/forward/upgrade.rs",

@@ -12,27 +12,27 @@ use anyhow::{Context, Result, ensure};
 /// Copies of these files and folders, by their path in the checkout.
 const COPIED: [(&str, &str); 11] = [
     (
-        "host/policy/src/rego/extension_input.schema.json",
+        "host/rego/src/input/extensions.schema.json",
         "policy-inputs/extensions.schema.json",
     ),
     (
-        "host/policy/src/rego/input/applications.schema.json",
+        "host/rego/src/input/applications.schema.json",
         "policy-inputs/applications.schema.json",
     ),
     (
-        "host/policy/src/rego/input/applicationsets.schema.json",
+        "host/rego/src/input/applicationsets.schema.json",
         "policy-inputs/applicationsets.schema.json",
     ),
     (
-        "host/policy/src/rego/input/argocd.schema.json",
+        "host/rego/src/input/argocd.schema.json",
         "policy-inputs/argocd.schema.json",
     ),
     (
-        "host/policy/src/rego/input/controlplane.schema.json",
+        "host/rego/src/input/controlplane.schema.json",
         "policy-inputs/controlplane.schema.json",
     ),
     (
-        "host/policy/src/rego/input/kubernetes.schema.json",
+        "host/rego/src/input/kubernetes.schema.json",
         "policy-inputs/kubernetes.schema.json",
     ),
     (

@@ -108,10 +108,10 @@ impl AllowList {
         match account {
             Some((namespace, name)) => {
                 let name = format!("{namespace}:{name}");
-                listed(&self.service_accounts, ("service account", &name, "serviceAccounts"))?;
+                listed(&self.service_accounts, "service account", &name, "serviceAccounts")?;
             }
             None if user.is_empty() => return Err(Refusal::Malformed),
-            None => plain(&self.users, ("user", user, "users"))?,
+            None => plain(&self.users, "user", user, "users")?,
         }
         for group in fields.get_all(GROUP) {
             let group = text(group)?;
@@ -119,7 +119,7 @@ impl AllowList {
                 group == ACCOUNTS || group.strip_prefix(ACCOUNTS) == Some(&*format!(":{namespace}"))
             });
             if group != AUTHENTICATED && !is_of_account {
-                plain(&self.groups, ("group", group, "groups"))?;
+                plain(&self.groups, "group", group, "groups")?;
             }
         }
         self.check_attributes(account.is_some(), fields)
@@ -136,9 +136,9 @@ impl AllowList {
                 Some(key) => {
                     let key = percent_decode_str(key).decode_utf8().map_err(|_| Refusal::Malformed)?;
                     let key = key.to_lowercase();
-                    listed(of_user(&self.extras), ("the extra key", &key, "extras"))?;
+                    listed(of_user(&self.extras), "the extra key", &key, "extras")?;
                 }
-                None if *name == UID => listed(of_user(&self.uids), ("the uid", text(value)?, "uids"))?,
+                None if *name == UID => listed(of_user(&self.uids), "the uid", text(value)?, "uids")?,
                 None if *name == USER || *name == GROUP => {}
                 None => return Err(Refusal::Malformed),
             }
@@ -151,17 +151,16 @@ fn text(value: &HeaderValue) -> Result<&str, Refusal> {
     std::str::from_utf8(value.as_bytes()).map_err(|_| Refusal::Malformed)
 }
 
-fn plain(patterns: &[Pattern], named: (&'static str, &str, &'static str)) -> Result<(), Refusal> {
-    let (what, name, _) = named;
+fn plain(patterns: &[Pattern], what: &'static str, name: &str, key: &'static str) -> Result<(), Refusal> {
     // The API server may ignore white space around a name.
     if name.trim_start().starts_with(SYSTEM) {
         let name = name.to_owned();
         return Err(Refusal::System { what, name });
     }
-    listed(patterns, named)
+    listed(patterns, what, name, key)
 }
 
-fn listed(patterns: &[Pattern], (what, name, key): (&'static str, &str, &'static str)) -> Result<(), Refusal> {
+fn listed(patterns: &[Pattern], what: &'static str, name: &str, key: &'static str) -> Result<(), Refusal> {
     match patterns.iter().any(|pattern| pattern.matches(name)) {
         true => Ok(()),
         false => Err(Refusal::NotListed {

@@ -13,11 +13,10 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,20 +31,18 @@ use crate::hello::{
 };
 use crate::peers::{Peers, RemoteAgent};
 use crate::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, NoRegistry, Registry, RegistryError};
+use crate::request::{RequestBody, client_builder};
+use crate::status::AgentStatus;
 use crate::traffic::Counted;
-use crate::{limits, token, websocket, wire};
+use crate::unproved::Unproved;
+use crate::{token, websocket, wire};
 use tollgate_core::agent::{AgentKey, ClusterAgent};
 
 mod client;
 mod state;
-pub(crate) mod unproved;
 
-pub use client::{AgentClient, AgentSender, RequestError, StreamPermit};
+pub use client::{AgentClient, AgentSender};
 use state::{Connection, State};
-use unproved::Unproved;
-
-/// Content of a request.
-pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How long an agent may take to prove its key, and to answer what the gateway asks it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -148,46 +145,6 @@ impl ConnectionError {
             }),
         }
     }
-}
-
-/// One agent that is connected, for people and programs.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AgentStatus {
-    /// The public half of its key.
-    #[serde(serialize_with = "as_text")]
-    pub key: AgentKey,
-    /// The server of its cluster.
-    pub server: Arc<str>,
-    /// The cluster's name, as the agent's settings have it.
-    pub cluster: String,
-    /// The agent's version.
-    pub version: String,
-    /// The address that it came from.
-    pub address: IpAddr,
-    /// The replica of the gateway that it is connected to.
-    pub replica: Uuid,
-    /// Since when.
-    pub connected_since: Timestamp,
-    /// When anything last came from it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seen: Option<Timestamp>,
-    /// How long it took to answer, when it was last asked, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency_ms: Option<f64>,
-    /// Open requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub streams: Option<usize>,
-    /// Bytes that came from it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub received_bytes: Option<u64>,
-    /// Bytes that went to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sent_bytes: Option<u64>,
-}
-
-fn as_text<S: serde::Serializer>(key: &AgentKey, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(key)
 }
 
 /// The keys of agents that joined, as the registry has them.
@@ -364,14 +321,15 @@ impl Connections {
     /// [`ConnectionError`]: why it ended.
     pub async fn serve<I>(
         &self,
-        (io, ends_tls): (I, EndsTls),
+        io: I,
+        ends_tls: EndsTls,
         address: IpAddr,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_introduced((io, ends_tls), (address, None), closing).await
+        self.serve_introduced(io, ends_tls, address, None, closing).await
     }
 
     /// As [`Connections::serve`].
@@ -382,14 +340,16 @@ impl Connections {
     /// As there.
     pub async fn serve_introduced<I>(
         &self,
-        io: (I, EndsTls),
-        (address, introduced): (IpAddr, Option<AgentKey>),
+        io: I,
+        ends_tls: EndsTls,
+        address: IpAddr,
+        introduced: Option<AgentKey>,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let ended = self.serve_counted(io, (address, introduced), closing).await;
+        let ended = self.serve_counted(io, ends_tls, address, introduced, closing).await;
         if let Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) = &ended {
             self.registry().count_refusal(Expected::Agent, error.reason());
         }
@@ -398,8 +358,10 @@ impl Connections {
 
     async fn serve_counted<I>(
         &self,
-        (io, ends_tls): (I, EndsTls),
-        (address, introduced): (IpAddr, Option<AgentKey>),
+        io: I,
+        ends_tls: EndsTls,
+        address: IpAddr,
+        introduced: Option<AgentKey>,
         closing: impl Future<Output = ()>,
     ) -> Result<(), ConnectionError>
     where
@@ -448,7 +410,7 @@ impl Connections {
         };
         let admitted = async {
             self.join(&proof, &identity).await?;
-            let connection = Connection::new(identity.clone(), proof.instance, sender.clone(), (traffic, end));
+            let connection = Connection::new(identity.clone(), proof.instance, sender.clone(), traffic, end);
             self.open(connection)
         };
         let admitted = tokio::select! {
@@ -516,7 +478,7 @@ impl Connections {
         }
         let proof: Proof = read(response).await?;
         let rule = self.binding.get_or_init(BindingRule::default);
-        Ok((proof.verify(&challenge, (rule, ends_tls))?, proof))
+        Ok((proof.verify(&challenge, rule, ends_tls)?, proof))
     }
 
     /// Lets an agent with a token join, unless its key is known.
@@ -616,24 +578,6 @@ impl Connections {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The gateway's end of HTTP/2, to agents and to other replicas.
-pub(crate) fn client_builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .adaptive_window(false)
-        .initial_stream_window_size(limits::STREAM_WINDOW)
-        .initial_connection_window_size(limits::CONNECTION_WINDOW)
-        .max_frame_size(limits::FRAME_BYTES)
-        .max_header_list_size(limits::HEAD_BYTES)
-        .max_send_buf_size(limits::SEND_BUFFER)
-        .max_concurrent_reset_streams(limits::PENDING_RESETS)
-        .keep_alive_interval(limits::PING_EVERY)
-        .keep_alive_timeout(limits::PING_WITHIN)
-        .keep_alive_while_idle(true);
-    builder
 }
 
 /// A connection that requests may use, until it is dropped.

@@ -108,7 +108,7 @@ fn gateway_end(data: &[u8]) {
     runtime.block_on(async {
         let (near, far) = duplex(1 << 16);
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let serving = timeout(PATIENCE, CONNECTIONS.serve((far, EndsTls::No), address, pending()));
+        let serving = timeout(PATIENCE, CONNECTIONS.serve(far, EndsTls::No, address, pending()));
         let speaking = async {
             if is_message {
                 let mut stream = websocket::bytes(websocket::wrap(near, Role::Client).await);
@@ -142,7 +142,7 @@ fn agent_end(data: &[u8]) {
             value: None,
         };
         let stop = CancellationToken::new();
-        let serving = timeout(PATIENCE, agent.serve((far, channel), 0, (&stop, Duration::ZERO)));
+        let serving = timeout(PATIENCE, agent.serve(far, channel, 0, &stop, Duration::ZERO));
         let (served, ()) = tokio::join!(serving, speak(near, data));
         assert!(served.is_ok(), "the agent goes on with a connection that is closed");
     });
@@ -167,9 +167,7 @@ fn proof(data: &[u8]) {
     };
     if let Ok(proof) = serde_json::from_slice::<Proof>(data) {
         assert!(
-            proof
-                .verify(&challenge, (&BindingRule::default(), EndsTls::No))
-                .is_err(),
+            proof.verify(&challenge, &BindingRule::default(), EndsTls::No).is_err(),
             "a guessed proof is good"
         );
     }

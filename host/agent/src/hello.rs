@@ -306,7 +306,8 @@ impl Proof {
         challenge: &Challenge,
         key: &SigningKey,
         channel: &Channel,
-        (cluster, instance): (&str, Uuid),
+        cluster: &str,
+        instance: Uuid,
     ) -> Self {
         Self {
             key: key.public().to_string(),
@@ -328,7 +329,8 @@ impl Proof {
     pub(crate) fn verify(
         &self,
         challenge: &Challenge,
-        (rule, ends_tls): (&BindingRule, EndsTls),
+        rule: &BindingRule,
+        ends_tls: EndsTls,
     ) -> Result<AgentKey, ProofError> {
         let is_text = |text: &str| text.len() <= TEXT_BYTES && !text.chars().any(char::is_control);
         let token = self.join_token.as_ref().map_or(0, |token| token.expose_secret().len());
@@ -461,7 +463,7 @@ mod tests {
             (&here, &none, before, false),
             (&plain, &none, before, false),
         ] {
-            let proof = Proof::new(&challenge, &own, channel, ("prod", Uuid::nil()));
+            let proof = Proof::new(&challenge, &own, channel, "prod", Uuid::nil());
             let expected = match is_permitted {
                 true => Ok(own.public()),
                 false => Err(ProofError::OtherConnection {
@@ -469,18 +471,18 @@ mod tests {
                 }),
             };
             assert_eq!(
-                proof.verify(&challenge, (rule, ends_tls)),
+                proof.verify(&challenge, rule, ends_tls),
                 expected,
                 "{channel:?} {rule:?} {ends_tls:?}"
             );
         }
         // Nobody says another connection than the one that was signed.
-        let mut claimed = Proof::new(&challenge, &own, &gate, ("prod", Uuid::nil()));
+        let mut claimed = Proof::new(&challenge, &own, &gate, "prod", Uuid::nil());
         let mut bound = claimed.bound.take().unwrap();
         bound.channel = Some(STANDARD.encode([1; 32]));
         claimed.bound = Some(bound);
         assert_eq!(
-            claimed.verify(&challenge, (&none, ENDED_HERE)),
+            claimed.verify(&challenge, &none, ENDED_HERE),
             Err(ProofError::Signature)
         );
     }
@@ -489,14 +491,14 @@ mod tests {
     fn an_agent_of_an_earlier_version_is_told_so() {
         let own = key();
         let challenge = challenge();
-        let mut proof = Proof::new(&challenge, &own, &channel("x", Some(1)), ("prod", Uuid::nil()));
+        let mut proof = Proof::new(&challenge, &own, &channel("x", Some(1)), "prod", Uuid::nil());
         proof.bound = None;
         let mut rule = BindingRule::default();
-        assert_eq!(proof.verify(&challenge, (&rule, ENDED_HERE)), Err(ProofError::Unbound));
+        assert_eq!(proof.verify(&challenge, &rule, ENDED_HERE), Err(ProofError::Unbound));
         rule.accepts_unbound = true;
-        assert_eq!(proof.verify(&challenge, (&rule, ENDED_HERE)), Ok(own.public()));
+        assert_eq!(proof.verify(&challenge, &rule, ENDED_HERE), Ok(own.public()));
         assert_eq!(
-            proof.verify(&self::challenge(), (&rule, ENDED_HERE)),
+            proof.verify(&self::challenge(), &rule, ENDED_HERE),
             Err(ProofError::Signature)
         );
     }
@@ -505,25 +507,31 @@ mod tests {
     fn a_proof_is_for_one_challenge_and_one_key() {
         let (own, other) = (key(), key());
         let challenge = challenge();
-        let proof = Proof::new(&challenge, &own, &channel("x", Some(1)), ("prod", Uuid::nil()));
-        let rule = (&BindingRule::default(), ENDED_HERE);
-        assert_eq!(proof.verify(&challenge, rule), Ok(own.public()));
-        assert_eq!(proof.verify(&self::challenge(), rule), Err(ProofError::Signature));
+        let proof = Proof::new(&challenge, &own, &channel("x", Some(1)), "prod", Uuid::nil());
+        let rule = BindingRule::default();
+        assert_eq!(proof.verify(&challenge, &rule, ENDED_HERE), Ok(own.public()));
+        assert_eq!(
+            proof.verify(&self::challenge(), &rule, ENDED_HERE),
+            Err(ProofError::Signature)
+        );
         let claimed = Proof {
             key: other.public().to_string(),
             ..proof.clone()
         };
-        assert_eq!(claimed.verify(&challenge, rule), Err(ProofError::Signature));
+        assert_eq!(
+            claimed.verify(&challenge, &rule, ENDED_HERE),
+            Err(ProofError::Signature)
+        );
         let broken = Proof {
             signature: "?".to_owned(),
             ..proof.clone()
         };
-        assert_eq!(broken.verify(&challenge, rule), Err(ProofError::Malformed));
+        assert_eq!(broken.verify(&challenge, &rule, ENDED_HERE), Err(ProofError::Malformed));
         let loud = Proof {
             cluster: "a\nb".to_owned(),
             ..proof
         };
-        assert_eq!(loud.verify(&challenge, rule), Err(ProofError::Malformed));
+        assert_eq!(loud.verify(&challenge, &rule, ENDED_HERE), Err(ProofError::Malformed));
     }
 
     #[test]

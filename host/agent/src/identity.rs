@@ -152,13 +152,13 @@ impl Identity {
 
     /// Answers the gateway's challenge. `None` if no key was read.
     pub(crate) async fn proof(&self, challenge: &Challenge, channel: &Channel) -> Option<Proof> {
-        let who = (self.cluster.as_str(), self.instance);
+        let (cluster, instance) = (self.cluster.as_str(), self.instance);
         match &self.source {
-            Source::Fixed(key) => Some(Proof::new(challenge, key, channel, who)),
+            Source::Fixed(key) => Some(Proof::new(challenge, key, channel, cluster, instance)),
             Source::Secret { keys, .. } => {
                 let keys = keys.lock().await;
                 let keys = keys.as_ref()?;
-                let mut proof = Proof::new(challenge, &keys.key, channel, who);
+                let mut proof = Proof::new(challenge, &keys.key, channel, cluster, instance);
                 proof.join_token.clone_from(&keys.join_token);
                 Some(proof)
             }
@@ -179,7 +179,7 @@ impl Identity {
         let Some(known) = keys.take() else {
             return StatusAnswer::default();
         };
-        match follow(api, name, (*known, *rotate_every), status).await {
+        match follow(api, name, *known, *rotate_every, status).await {
             Ok((known, answer)) => {
                 *keys = Some(Box::new(known));
                 answer
@@ -197,7 +197,8 @@ impl Identity {
 async fn follow(
     api: &ApiServer,
     name: &SecretName,
-    (mut keys, rotate_every): (Keys, Duration),
+    mut keys: Keys,
+    rotate_every: Duration,
     status: &Status,
 ) -> Result<(Keys, StatusAnswer), Error> {
     let is_next = |next: &SigningKey| next.public().to_string() == status.key;

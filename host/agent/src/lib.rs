@@ -22,13 +22,17 @@ mod health;
 pub mod hello;
 mod identity;
 pub mod key;
+pub mod peer_listener;
 pub mod peers;
 pub mod registry;
+pub mod request;
 mod secret;
 mod serve;
 pub mod settings;
+pub mod status;
 pub mod token;
 mod traffic;
+mod unproved;
 mod websocket;
 pub mod wire;
 

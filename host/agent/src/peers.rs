@@ -18,25 +18,24 @@ use tokio::sync::watch;
 use url::Url;
 use uuid::Uuid;
 
-use crate::connections::{AgentStatus, RequestBody, RequestError, StreamPermit};
+use crate::request::{RequestBody, RequestError, StreamPermit};
+use crate::status::AgentStatus;
 use tollgate_core::agent::AgentKey;
 
 mod link;
-mod serve;
-mod tls;
+pub(crate) mod tls;
 
 use link::Link;
-pub use serve::serve;
 pub use tls::{CertificateHash, Identity, IdentityError};
 
 /// Names the connection at the replica that has it.
-const SESSION: HeaderName = HeaderName::from_static("tollgate-session");
+pub(crate) const SESSION: HeaderName = HeaderName::from_static("tollgate-session");
 
 /// Why a replica has no answer of an agent: `absent`, `busy` or `broken`.
-const NO_ANSWER: HeaderName = HeaderName::from_static("tollgate-no-answer");
+pub(crate) const NO_ANSWER: HeaderName = HeaderName::from_static("tollgate-no-answer");
 
 /// Requests between two replicas at a time.
-const STREAMS: u32 = 16_384;
+pub(crate) const STREAMS: u32 = 16_384;
 
 /// Another replica.
 #[derive(Clone, Debug, PartialEq, Eq)]

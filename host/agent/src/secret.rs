@@ -21,11 +21,9 @@ pub(crate) enum Error {
     /// It answers something else.
     #[error("Secret `{secret}` cannot be {verb}: the API server answers {status}: {message}")]
     Refused {
-        /// Which.
         secret: SecretName,
         /// `read` or `changed`.
         verb: &'static str,
-        /// The status.
         status: StatusCode,
         /// What the API server says.
         message: String,
@@ -35,9 +33,8 @@ pub(crate) enum Error {
     Conflict(SecretName),
 }
 
-/// Reads the Secret.
 pub(crate) async fn read(api: &ApiServer, secret: &SecretName) -> Result<Value, Error> {
-    send(api, secret, (Method::GET, "read"), None).await
+    send(api, secret, Method::GET, "read", None).await
 }
 
 /// Changes members of the Secret, if it has still this `resourceVersion`. Returns the whole.
@@ -50,13 +47,14 @@ pub(crate) async fn patch(
     data: Value,
 ) -> Result<Value, Error> {
     let patch = json!({"metadata": {"resourceVersion": resource_version}, "data": data});
-    send(api, secret, (Method::PATCH, "changed"), Some(patch)).await
+    send(api, secret, Method::PATCH, "changed", Some(patch)).await
 }
 
 async fn send(
     api: &ApiServer,
     secret: &SecretName,
-    (method, verb): (Method, &'static str),
+    method: Method,
+    verb: &'static str,
     patch: Option<Value>,
 ) -> Result<Value, Error> {
     let SecretName { namespace, name } = secret;

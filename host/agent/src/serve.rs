@@ -192,7 +192,7 @@ impl Agent {
                 None => std::future::pending().await,
             }
         };
-        let connections = join_all((0..CONNECTIONS).map(|number| self.keep_connected(number, (&stop, drain))));
+        let connections = join_all((0..CONNECTIONS).map(|number| self.keep_connected(number, &stop, drain)));
         tokio::select! {
             _ = connections => Ok(()),
             never = probes => match never {},
@@ -200,7 +200,7 @@ impl Agent {
     }
 
     /// Keeps one connection. Those after the first are for further replicas.
-    async fn keep_connected(self: &Arc<Self>, number: usize, (stop, drain): (&CancellationToken, Duration)) {
+    async fn keep_connected(self: &Arc<Self>, number: usize, stop: &CancellationToken, drain: Duration) {
         let mut pause = PAUSES.0;
         let mut replicas = self.replicas.subscribe();
         loop {
@@ -216,7 +216,7 @@ impl Agent {
                 connected = self.connect() => match connected {
                     Ok((io, channel)) => {
                         self.progress.is_idle(number);
-                        outcome = self.serve_once((io, channel), number, (stop, drain)).await;
+                        outcome = self.serve_once(io, channel, number, stop, drain).await;
                     }
                     Err(error) => tracing::warn!(gateway = %self.gateway, %error, "the gateway cannot be reached"),
                 },
@@ -258,14 +258,16 @@ impl Agent {
     /// Serves one connection until it ends, and says in the log why.
     async fn serve_once<I>(
         self: &Arc<Self>,
-        (io, channel): (I, Channel),
+        io: I,
+        channel: Channel,
         number: usize,
-        stop: (&CancellationToken, Duration),
+        stop: &CancellationToken,
+        drain: Duration,
     ) -> ConnectionOutcome
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let ended = self.serve((io, channel), number, stop).await;
+        let ended = self.serve(io, channel, number, stop, drain).await;
         // What follows may ask the API server.
         self.progress.connects(number);
         let mut state = ConnectionState::default();
@@ -303,9 +305,11 @@ impl Agent {
     /// Serves one connection until it ends.
     pub(crate) async fn serve<I>(
         self: &Arc<Self>,
-        (io, channel): (I, Channel),
+        io: I,
+        channel: Channel,
         number: usize,
-        (stop, drain): (&CancellationToken, Duration),
+        stop: &CancellationToken,
+        drain: Duration,
     ) -> Result<(), hyper::Error>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -313,7 +317,7 @@ impl Agent {
         let channel = Arc::new(channel);
         let service = service_fn(|request| {
             let (agent, channel) = (Arc::clone(self), Arc::clone(&channel));
-            async move { Ok::<_, Infallible>(agent.answer(request, (number, &channel)).await) }
+            async move { Ok::<_, Infallible>(agent.answer(request, number, &channel).await) }
         });
         let builder = server_builder();
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
@@ -324,19 +328,19 @@ impl Agent {
         timeout(drain, connection).await.unwrap_or(Ok(()))
     }
 
-    async fn answer(&self, request: Request<Incoming>, connection: (usize, &Channel)) -> Response<Content> {
+    async fn answer(&self, request: Request<Incoming>, number: usize, channel: &Channel) -> Response<Content> {
         if request
             .uri()
             .authority()
             .is_some_and(|authority| authority == wire::AGENT)
         {
-            return self.answer_gateway(request, connection).await;
+            return self.answer_gateway(request, number, channel).await;
         }
         self.forward(request).await
     }
 
     /// Proves the key, unless another connection has reached the same replica.
-    async fn hello(&self, challenge: &Challenge, (number, channel): (usize, &Channel)) -> Response<Content> {
+    async fn hello(&self, challenge: &Challenge, number: usize, channel: &Channel) -> Response<Content> {
         tracing::debug!(version = challenge.version, replica = %challenge.replica, "the gateway asks who this is");
         let mut is_duplicate = false;
         // Both connections may ask at once, and one of them is the first.
@@ -360,8 +364,7 @@ impl Agent {
     }
 
     /// Answers the gateway's own requests.
-    async fn answer_gateway(&self, request: Request<Incoming>, connection: (usize, &Channel)) -> Response<Content> {
-        let (number, _) = connection;
+    async fn answer_gateway(&self, request: Request<Incoming>, number: usize, channel: &Channel) -> Response<Content> {
         let path = request.uri().path().to_owned();
         let Ok(content) = Limited::new(request.into_body(), MESSAGE_BYTES).collect().await else {
             return status_only(StatusCode::BAD_REQUEST);
@@ -369,7 +372,7 @@ impl Agent {
         let content = content.to_bytes();
         match path.as_str() {
             "/hello" => match serde_json::from_slice::<Challenge>(&content) {
-                Ok(challenge) => self.hello(&challenge, connection).await,
+                Ok(challenge) => self.hello(&challenge, number, channel).await,
                 Err(_) => status_only(StatusCode::BAD_REQUEST),
             },
             "/status" => {
@@ -413,7 +416,7 @@ impl Agent {
             false => WithoutEmpty(body).boxed_unsync(),
         };
         match self.api_server.send(Request::from_parts(head, body)).await {
-            Ok(response) => pass_back(response, (asked, gateway_side)),
+            Ok(response) => pass_back(response, asked, gateway_side),
             Err(error) => {
                 tracing::error!(%error, "a request failed");
                 failure(StatusCode::BAD_GATEWAY, "InternalError", &error.to_string(), asked)
@@ -442,10 +445,7 @@ pub(crate) fn server_builder() -> hyper::server::conn::http2::Builder<TokioExecu
 }
 
 /// Passes an answer of the API server on, and connects both sides if it switches protocols.
-fn pass_back(
-    mut response: Response<Incoming>,
-    (asked, gateway_side): (Option<Protocol>, OnUpgrade),
-) -> Response<Content> {
+fn pass_back(mut response: Response<Incoming>, asked: Option<Protocol>, gateway_side: OnUpgrade) -> Response<Content> {
     let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switch {
         let api_side = hyper::upgrade::on(&mut response);

@@ -15,10 +15,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys, RequestBody, RequestError};
+use crate::connections::{AgentClient, ConnectionError, Connections, JoinedKeys};
 use crate::hello::{Channel, EndsTls};
 use crate::key::SigningKey;
 use crate::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
+use crate::request::{RequestBody, RequestError};
 use crate::{token, websocket};
 use tollgate_core::agent::{AgentKey, ClusterAgent, JoinToken};
 
@@ -51,7 +52,7 @@ async fn garbage_ends_only_its_own_connection() {
         &[0; 64],
     ] {
         let (mut agent, gateway) = tokio::io::duplex(64 * 1024);
-        let serving = connections.serve((gateway, EndsTls::No), ADDRESS, pending());
+        let serving = connections.serve(gateway, EndsTls::No, ADDRESS, pending());
         let speaking = async {
             let _ = agent.write_all(garbage).await;
             let mut rest = Vec::new();
@@ -103,7 +104,7 @@ async fn serve_proofs(
             let answer = match serde_json::from_slice::<Challenge>(&content) {
                 Ok(challenge) => {
                     let instance = uuid::Uuid::from_u128(speaker.instance);
-                    let mut proof = Proof::new(&challenge, &speaker.key, &channel(), ("prod", instance));
+                    let mut proof = Proof::new(&challenge, &speaker.key, &channel(), "prod", instance);
                     proof.join_token.clone_from(&speaker.join_token);
                     serde_json::to_vec(&proof).unwrap()
                 }
@@ -141,7 +142,7 @@ async fn connect_as(
     let public = speaker.key.public();
     tokio::spawn(serve_proofs(agent, speaker));
     let all = Arc::clone(connections);
-    let serving = tokio::spawn(async move { all.serve((gateway, ENDED_HERE), ADDRESS, pending()).await });
+    let serving = tokio::spawn(async move { all.serve(gateway, ENDED_HERE, ADDRESS, pending()).await });
     for _ in 0..500 {
         let is_open = connections.statuses(None).iter().any(|status| status.key == public);
         if serving.is_finished() || is_open {
@@ -225,7 +226,7 @@ async fn an_agent_that_proves_nothing_is_given_up() {
     let (io, _) = listener.accept().await.unwrap();
     let served = tokio::time::timeout(
         Duration::from_secs(20),
-        connections.serve((io, ENDED_HERE), ADDRESS, pending()),
+        connections.serve(io, ENDED_HERE, ADDRESS, pending()),
     )
     .await;
     assert!(matches!(served, Ok(Err(ConnectionError::Slow))), "{served:?}");

@@ -20,8 +20,9 @@ use super::serve::WORKER_STACK_BYTES;
 use strum::VariantArray;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::yaml;
 use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
-use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
+use tollgate_rego::{self as rego, BundleSource, Checker, Coverage, Front};
 
 mod print;
 
@@ -376,7 +377,7 @@ fn read_file(path: &Path) -> Result<serde_json::Value, Diagnostic> {
     let here = |message: String| Diagnostic::error(Location::new(place.as_str(), 0), message);
     let text = read_file_or_stdin(path, INPUT_BYTES);
     let text = text.map_err(|error| here(format!("the input cannot be read: {error}")))?;
-    rego::parse_yaml(&place, &text)
+    yaml::deserialize(&place, &text)
 }
 
 fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {

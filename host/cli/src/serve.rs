@@ -18,8 +18,8 @@ use tollgate_console::Console;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
-use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::measure_threads;
+use tollgate_rego::Checker;
 use tollgate_runtime::signals::shutdown_signal;
 
 /// Stack size of each worker thread, many times what a decision needs at most. The memory is only

@@ -175,7 +175,7 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
     let raw: RawConfig = match typed::read(text) {
         Ok(raw) => raw,
         Err(errors) => {
-            let findings = errors.iter().map(|error| syntax::finding((file, text), error));
+            let findings = errors.iter().map(|error| syntax::finding(file, text, error));
             return Loaded::refused(findings.collect());
         }
     };

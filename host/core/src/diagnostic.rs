@@ -180,6 +180,12 @@ pub fn one_line(text: &str, most: usize) -> String {
     line
 }
 
+/// The first line of a text, at most 300 characters, without control characters.
+pub fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
 /// An error with its causes: `what: why: why`.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(error), |&error| error.source());

@@ -18,6 +18,7 @@ pub mod path_pattern;
 pub mod plugin;
 pub mod principal;
 pub mod query_parameters;
+pub mod re2;
 pub mod session;
 pub mod subprotocol;
 pub mod upgrade;

@@ -5,9 +5,11 @@
 
 use std::rc::Rc;
 
+mod deserialize;
 mod json;
 mod parse;
 
+pub use deserialize::deserialize;
 pub use json::{from_json, to_json};
 pub use parse::parse;
 
@@ -29,6 +31,13 @@ pub struct Problem {
     pub column: u32,
     /// What is wrong; never a value.
     pub message: String,
+}
+
+/// Where a value starts, from 1; 0 for a value that stands in no text.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    line: u32,
+    column: u32,
 }
 
 /// A value and its position.
@@ -220,17 +229,24 @@ impl Node {
     pub fn empty_mapping() -> Self {
         Self {
             depth: 1,
-            ..Self::new(Content::Mapping(Vec::new()), (1, 1))
+            ..Self::new(Content::Mapping(Vec::new()), Position { line: 1, column: 1 })
+        }
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            line: self.line,
+            column: self.column,
         }
     }
 
     /// A scalar whose text begins where it does, unless the caller says otherwise.
-    fn new(content: Content, (line, column): (u32, u32)) -> Self {
+    fn new(content: Content, at: Position) -> Self {
         Self {
             content,
-            line,
-            column,
-            text_line: line,
+            line: at.line,
+            column: at.column,
+            text_line: at.line,
             node_count: 1,
             depth: 0,
         }

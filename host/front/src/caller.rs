@@ -7,8 +7,9 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
-use tollgate_policy::{rbac, rego};
+use tollgate_policy::rbac;
 use tollgate_proxy::headers;
+use tollgate_rego as rego;
 
 /// Capacity of the cache in KiB, approximately. Claims can be long, and each new verification of a
 /// token adds a caller.

@@ -2,8 +2,8 @@
 
 use crate::caller::Caller;
 use tollgate_policy::rbac::{self, RbacRequest, Verdict, VerdictReason};
-use tollgate_policy::rego::{RbacCheck, RbacVerdict};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{RbacCheck, RbacVerdict};
 
 /// A permission and RBAC's verdict.
 #[derive(Debug)]

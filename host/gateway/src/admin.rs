@@ -36,11 +36,11 @@ use tollgate_credential::cache::health::Health;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_objects::ClusterAuth;
-use tollgate_policy::rego;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{CertificateUse, Metrics};
 use tollgate_proxy::record::{PolicyInputError, Recorder};
 use tollgate_proxy::server::{Certificates, Client, Handler};
+use tollgate_rego as rego;
 use tollgate_runtime::followed;
 use tollgate_state::source::Source;
 

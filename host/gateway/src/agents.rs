@@ -23,9 +23,11 @@ use uuid::Uuid;
 use crate::front::{Front, RequestContext, Services};
 
 use tollgate_agent::Connections;
-use tollgate_agent::connections::{AgentStatus, JoinedKeys};
-use tollgate_agent::peers::{self, CertificateHash, Identity, RemoteAgent, Replica};
+use tollgate_agent::connections::JoinedKeys;
+use tollgate_agent::peer_listener;
+use tollgate_agent::peers::{CertificateHash, Identity, RemoteAgent, Replica};
 use tollgate_agent::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
+use tollgate_agent::status::AgentStatus;
 use tollgate_config::{Config, PeerSettings};
 use tollgate_core::agent::AgentKey;
 use tollgate_front::Denial;
@@ -350,7 +352,7 @@ async fn listen(
         certificate: identity.certificate().0,
     };
     tracing::info!(listen = %address, %url, replica = %replica.id, "listening for other replicas");
-    let serving = peers::serve(listener, identity, Arc::clone(connections), drain);
+    let serving = peer_listener::serve(listener, identity, Arc::clone(connections), drain);
     helpers.spawn(async move {
         let Err(error) = serving.await;
         tracing::error!(%error, "other replicas cannot be served");

@@ -34,12 +34,12 @@ use tollgate_identity::authenticate::Safety;
 use tollgate_identity::sessions::EndReason;
 use tollgate_objects::ObjectName;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::rego;
 use tollgate_proxy::forward::{Body, Limiter};
 use tollgate_proxy::headers::{self, CleanedRequest};
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{KubernetesNote, OpenRecord, Stage};
 use tollgate_proxy::target;
+use tollgate_rego as rego;
 
 mod object;
 pub mod permit;

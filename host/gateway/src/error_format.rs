@@ -121,8 +121,8 @@ mod tests {
 
     use super::{Denial, ErrorFormat, Uuid, response};
     use crate::extensions::permit;
-    use tollgate_policy::rego;
     use tollgate_proxy::record::Outcome;
+    use tollgate_rego as rego;
 
     #[test]
     fn an_abandoned_policy_denies_with_its_own_reason() {

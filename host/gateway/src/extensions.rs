@@ -17,7 +17,6 @@ use tollgate_identity::authenticate::Safety;
 use tollgate_plugin::CallError;
 use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_plugin::PluginSet;
-use tollgate_policy::rego;
 use tollgate_proxy::assertion::{AssertionClaims, SigningKeys};
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, ClientFields, GroupEncoding, HostHeaders, Outbound};
@@ -25,6 +24,7 @@ use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
+use tollgate_rego as rego;
 
 pub(crate) mod assertion_keys;
 pub mod call;

@@ -35,12 +35,12 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::rego;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::Stage;
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
+use tollgate_rego as rego;
 
 pub(crate) mod permit;
 pub(crate) mod route;

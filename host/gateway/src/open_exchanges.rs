@@ -30,10 +30,10 @@ use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::revoked_tokens::{RevocationStatus, RevokedTokens};
 use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard, SessionRegistry};
-use tollgate_policy::rego::Front;
 use tollgate_proxy::forward;
 use tollgate_proxy::metrics::{Counted, Metrics};
 use tollgate_proxy::record::Recorder;
+use tollgate_rego::Front;
 
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
 const SHARDS: usize = 32;

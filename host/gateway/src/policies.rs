@@ -20,7 +20,7 @@ use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::impersonate::{Impersonation, ImpersonationMapping};
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{Bundle, Front};
+use tollgate_rego::{Bundle, Front};
 
 /// Everything by which the permits of the fronts decide, and what they cache of their decisions.
 ///

@@ -45,7 +45,7 @@ mod tests {
     use tollgate_policy::application_request::{ActingIdentity, ObjectOperation, ReadOrWrite};
     use tollgate_policy::impersonate::service_account::AccountSource;
     use tollgate_policy::rbac::Effect;
-    use tollgate_policy::rego::{ApplicationSetStage, Front};
+    use tollgate_rego::{ApplicationSetStage, Front};
 
     fn texts<T: VariantArray>(text: impl Fn(&'static T) -> &'static str) -> Vec<&'static str> {
         let mut texts: Vec<&str> = T::VARIANTS.iter().map(text).collect();

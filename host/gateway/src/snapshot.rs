@@ -29,8 +29,8 @@ use tollgate_plugin::credential_source::CredentialSourceFactory;
 use tollgate_policy::applications::{ApplicationIndex, Projects};
 use tollgate_policy::impersonate::ImpersonationMapping;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
-use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Counted, Metrics};
+use tollgate_rego::{Bundle, Checker, Front};
 use tollgate_state::source::{self, Source};
 
 mod checked;
@@ -542,12 +542,11 @@ impl Loader {
         let mut is_whole = true;
         for front in Front::VARIANTS {
             let folder = self.config.policies_directory.join(front.as_ref());
-            let from = (&*folder, *front);
             let loaded = match front {
                 Front::Kubernetes => self.config.kubernetes.as_ref().map(|settings| {
                     let parse =
                         |path: &str, text: &str| ImpersonationMapping::parse(path, text, settings.max_groups).value;
-                    let loaded = Bundle::load_with(from, &self.checker, ("the mapping", parse));
+                    let loaded = Bundle::load_with(&folder, *front, &self.checker, "the mapping", parse);
                     loaded.map(|(bundle, mapping)| {
                         bundles.mapping = Some(Arc::new(mapping));
                         bundle
@@ -556,7 +555,7 @@ impl Loader {
                 Front::Applications => self.config.applications.as_ref().map(|settings| {
                     let parse =
                         |path: &str, text: &str| ImpersonationRules::parse(path, text, settings.semantics).value;
-                    let loaded = Bundle::load_with(from, &self.checker, ("the rules of impersonation", parse));
+                    let loaded = Bundle::load_with(&folder, *front, &self.checker, "the rules of impersonation", parse);
                     loaded.map(|(bundle, rules)| {
                         bundles.rules = Some(Arc::new(rules));
                         bundle

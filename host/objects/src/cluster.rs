@@ -44,13 +44,6 @@ pub struct ClusterConfig {
     pub has_own_secret: bool,
 }
 
-impl ClusterConfig {
-    /// Reads `config` of a cluster Secret: only authentication, TLS and whether it is enrolled.
-    pub fn parse(config: &str) -> Self {
-        crate::decode::parse_config(config)
-    }
-}
-
 /// How the gateway authenticates. A cluster has exactly one authentication.
 #[derive(Clone, Default, strum::AsRefStr, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]

@@ -28,7 +28,6 @@ mod secret;
 mod text;
 
 pub use agent::configured_agent;
-pub(crate) use cluster::parse_config;
 pub use cluster::{CREDENTIAL_LABEL, CREDENTIAL_TYPE};
 use last_known_good::DecodedInput;
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
@@ -94,7 +93,8 @@ struct EnrolledCluster {
 fn join_credentials(
     configs: &mut BTreeMap<String, Arc<ClusterConfig>>,
     credentials: &[(String, Arc<ClusterConfig>)],
-    (memo, findings): (&mut BTreeMap<String, EnrolledCluster>, &mut Vec<Diagnostic>),
+    memo: &mut BTreeMap<String, EnrolledCluster>,
+    findings: &mut Vec<Diagnostic>,
 ) {
     let mut before = std::mem::take(memo);
     let mut by_server = HashMap::<&str, (&Arc<ClusterConfig>, Option<&Arc<ClusterConfig>>)>::new();
@@ -369,7 +369,7 @@ impl<'p> Collector<'p> {
         let configs = &mut self.resources.cluster_configs;
         let servers: HashSet<&str> = self.resources.clusters.iter().map(|known| &*known.server).collect();
         configs.retain(|server, _| servers.contains(server.as_str()));
-        join_credentials(configs, &self.credentials, (&mut memo.enrolled, &mut self.findings));
+        join_credentials(configs, &self.credentials, &mut memo.enrolled, &mut self.findings);
         let in_cluster = memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()));
         for known in &self.resources.clusters {
             let config = configs.entry(known.server.clone());

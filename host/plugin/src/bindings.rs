@@ -3,62 +3,13 @@
 //! Imports may trap. Exports are called with `await`, so that a guest yields its worker thread at
 //! every tick.
 
+pub(super) mod generator;
+pub(super) mod provider;
+pub(super) mod secret;
+
 wasmtime::component::bindgen!({
     path: "../../wit",
     world: "header-filter",
     imports: { default: trappable },
     exports: { default: async },
 });
-
-/// The world `credential-provider`. It reuses the types that it shares with the other world.
-///
-/// A host function returns the errors of its interface as `wasmtime::Error`, and `convert_*` takes
-/// them out again. Any other error traps.
-pub(super) mod provider {
-    wasmtime::component::bindgen!({
-        path: "../../wit",
-        world: "credential-provider",
-        imports: {
-            "tollgate:plugin/egress.send": async | trappable,
-            "tollgate:plugin/ambient.service-account-token": async | trappable,
-            "tollgate:plugin/ambient.eks-pod-identity": async | trappable,
-            "tollgate:plugin/ambient.gce-metadata-token": async | trappable,
-            "tollgate:plugin/ambient.azure-imds-token": async | trappable,
-            default: trappable,
-        },
-        exports: { default: async },
-        trappable_error_type: {
-            "tollgate:plugin/secrets.secret-error" => wasmtime::Error,
-            "tollgate:plugin/egress.egress-error" => wasmtime::Error,
-            "tollgate:plugin/ambient.ambient-error" => wasmtime::Error,
-        },
-        with: {
-            "tollgate:plugin/log": super::tollgate::plugin::log,
-            "tollgate:plugin/clock": super::tollgate::plugin::clock,
-            "tollgate:plugin/random": super::tollgate::plugin::random,
-            "tollgate:plugin/secrets.secret": crate::provider::secret::Secret,
-        },
-    });
-}
-
-/// The world `generator`. Its imports are those of providers.
-pub(super) mod generator {
-    wasmtime::component::bindgen!({
-        path: "../../wit",
-        world: "generator",
-        imports: { default: trappable },
-        exports: { default: async },
-        with: {
-            "tollgate:plugin/log": super::tollgate::plugin::log,
-            "tollgate:plugin/clock": super::tollgate::plugin::clock,
-            "tollgate:plugin/random": super::tollgate::plugin::random,
-            "tollgate:plugin/provider-types": super::provider::tollgate::plugin::provider_types,
-            "tollgate:plugin/secrets": super::provider::tollgate::plugin::secrets,
-            "tollgate:plugin/egress": super::provider::tollgate::plugin::egress,
-            "tollgate:plugin/json-path": super::provider::tollgate::plugin::json_path,
-            "tollgate:plugin/crypto": super::provider::tollgate::plugin::crypto,
-            "tollgate:plugin/ambient": super::provider::tollgate::plugin::ambient,
-            "tollgate:plugin/memo": super::provider::tollgate::plugin::memo,
-        },
-    });
-}

@@ -96,7 +96,7 @@ impl CredentialSourceFactory<'_> {
                 name,
                 config: settings,
                 public,
-            } => return self.resolve_provider(cluster, (name, settings, public), config),
+            } => return self.resolve_provider(cluster, name, settings, public, config),
             ClusterAuth::Unusable { reason } => unusable_source("config.cluster", reason),
         };
         SourceResolution::Resolved(source)
@@ -143,7 +143,9 @@ impl CredentialSourceFactory<'_> {
     fn resolve_provider(
         &self,
         cluster: &Cluster,
-        (name, settings, public): (&str, &Value, &BTreeSet<String>),
+        name: &str,
+        settings: &Value,
+        public: &BTreeSet<String>,
         config: &ClusterConfig,
     ) -> SourceResolution {
         let Some(provider) = self.plugins.provider(name) else {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use super::budget::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLE_ELEMENTS, MAX_TABLES};
 use super::error::Error;
 
 pub(super) const MAX_PLUGINS: usize = 32;
@@ -24,6 +23,14 @@ const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 const KEEP_TABLE_BYTES: usize = 16 << 10;
 /// Memory any guest may have, whatever its grant says.
 pub(super) const MAX_MEMORY_BYTES: usize = 1 << 30;
+/// Maximum elements of one table. Guests of languages with a runtime need a few tens of thousands.
+pub(super) const MAX_TABLE_ELEMENTS: usize = 100_000;
+/// Core instances of one component.
+pub(super) const MAX_INSTANCES: usize = 64;
+/// Tables of one component.
+pub(super) const MAX_TABLES: usize = 16;
+/// Memories of one component.
+pub(super) const MAX_MEMORIES: usize = 4;
 const WASM_STACK_BYTES: usize = 512 << 10;
 /// Address space that the pool reserves per slot. Next to none of it is ever backed by memory.
 const SLOT_ADDRESS_SPACE_BYTES: u64 = 5 << 30;

@@ -6,6 +6,8 @@
 
 use http::{HeaderName, StatusCode};
 
+use tollgate_credential::{MintError, MintErrorClass};
+
 /// Why the runtime cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -135,4 +137,21 @@ pub enum InvalidOutput {
     /// A prefix so short that it matches nearly every field.
     #[error("a prefix of less than `{0}` bytes")]
     ShortPrefix(usize),
+}
+
+/// Of a call of a provider or generator.
+impl From<&CallError> for MintError {
+    fn from(error: &CallError) -> Self {
+        let (class, code) = match error {
+            CallError::Busy { .. } => (MintErrorClass::Retryable, "plugin.busy"),
+            CallError::Timeout { .. } | CallError::Memory { .. } => (MintErrorClass::Permanent, "plugin.budget"),
+            CallError::Trap {
+                cause: TrapCause::HostCalls | TrapCause::HostData,
+                ..
+            } => (MintErrorClass::Permanent, "plugin.budget"),
+            CallError::Trap { .. } => (MintErrorClass::Permanent, "plugin.trap"),
+            CallError::Refused { .. } | CallError::InvalidOutput { .. } => (MintErrorClass::Permanent, "plugin.lie"),
+        };
+        Self::new(class, code, &error.to_string())
+    }
 }

@@ -12,10 +12,12 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, GuestIndices};
+use super::call_state::{CallState, HostServices, MemoUse, Phase, SecretValues};
 use super::compilation_cache::CodeOrigin;
 use super::guest::Guest;
 use super::manifest::Manifest;
-use super::provider::{CallState, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues};
+use super::memo::Memo;
+use super::permissions::ResolvedPermissions;
 use super::sandbox::Sandbox;
 use tollgate_credential::{MintError, MintErrorClass};
 use tollgate_objects::{GeneratorKind, ObjectName};
@@ -44,7 +46,8 @@ impl Generator {
         origin: CodeOrigin,
         sandbox: Sandbox,
         services: HostServices,
-        (config, secret): (&Value, Option<String>),
+        config: &Value,
+        secret: Option<String>,
     ) -> Result<(Self, Vec<String>), String> {
         let parts = GeneratorParts {
             exports: sandbox.exports(GuestIndices::new)?,
@@ -91,10 +94,12 @@ impl Generator {
     /// Cancel safe: the instance and its secrets are dropped with the future.
     pub async fn generate(
         &self,
-        (kind, settings): (GeneratorKind, &Value),
+        kind: GeneratorKind,
+        settings: &Value,
         set: &ObjectName,
         secret_values: SecretValues,
-        (max_sets, time): (u64, Duration),
+        max_sets: u64,
+        time: Duration,
     ) -> Result<Vec<Map<String, Value>>, MintError> {
         let budget = self.sandbox.budget().within(time);
         let input = GenerateInput {
@@ -121,9 +126,13 @@ impl Generator {
 
     fn call(&self, phase: Phase, secret_values: SecretValues) -> Box<CallState> {
         let parts = &self.world;
-        let held = (Arc::clone(&parts.permissions), Arc::new(secret_values));
-        let (memo, services) = (Arc::clone(&parts.memo), parts.services.clone());
-        Box::new(CallState::new(phase, held, memo, services))
+        Box::new(CallState::new(
+            phase,
+            Arc::clone(&parts.permissions),
+            Arc::new(secret_values),
+            Arc::clone(&parts.memo),
+            parts.services.clone(),
+        ))
     }
 }
 

@@ -3,60 +3,26 @@
 //! Security: an import that is not granted is absent, and a guest's text enters the log without
 //! line breaks.
 
-use std::collections::BTreeSet;
-use std::num::NonZeroU32;
-use std::sync::Arc;
-
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use wasmtime::component::{HasSelf, Linker};
 
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
-use super::budget::HostState;
+use super::granted_imports::GrantedImports;
+use super::host_state::HostState;
 use strum::VariantArray;
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::plugin::{Import, World};
 
-/// Lines a plugin may log per second, over all its calls.
-const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+mod ambient;
+mod crypto;
+mod egress;
+mod memo;
+mod redacted_body;
+mod secrets;
+
 /// Random bytes of one call.
 const MAX_RANDOM_BYTES: u32 = 4096;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct GrantedImports(u8);
-
-impl GrantedImports {
-    pub(super) fn new(imports: &BTreeSet<Import>) -> Self {
-        Self(imports.iter().fold(0, |bits, import| bits | 1 << (*import as u8)))
-    }
-
-    pub(super) fn has(self, import: Import) -> bool {
-        self.0 & 1 << (import as u8) != 0
-    }
-}
-
-/// Writes a plugin's log lines, at a limited rate.
-#[derive(Debug)]
-pub(super) struct PluginLog {
-    pub(super) plugin: String,
-    rate: DefaultDirectRateLimiter,
-}
-
-impl PluginLog {
-    pub(super) fn new(plugin: &str) -> Arc<Self> {
-        let rate = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND));
-        Arc::new(Self {
-            plugin: plugin.to_owned(),
-            rate,
-        })
-    }
-
-    /// Whether the rate permits one more line.
-    pub(super) fn admits_line(&self) -> bool {
-        self.rate.check().is_ok()
-    }
-}
 
 impl log::Host for HostState {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {

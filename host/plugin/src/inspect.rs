@@ -9,8 +9,8 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
 
 use super::compilation_cache;
+use super::egress_scope::HostTemplate;
 use super::load::MAX_COMPONENT_BYTES;
-use super::provider::HostTemplate;
 use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::{Import, World};

@@ -14,30 +14,43 @@ use std::sync::Arc;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::{Import, World};
 
+mod ambient;
 mod bindings;
 mod budget;
+mod call_state;
+mod clock;
 mod compilation_cache;
 pub mod credential_source;
 mod edits;
 pub mod egress;
+mod egress_scope;
 mod engine;
 mod error;
 mod filter;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod generator;
+mod granted_imports;
 mod guest;
+mod host_state;
 mod imports;
 mod inspect;
 mod load;
 mod manifest;
+mod memo;
+mod permissions;
 mod plan;
-pub(crate) mod provider;
+mod plugin_log;
+mod provider;
+mod redact;
 pub mod replay;
 mod sandbox;
 mod wasi;
 mod yaml;
 
+pub use ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
+pub use call_state::{EgressRecord, ProviderEnvironment, SecretValues};
+pub use clock::WallClock;
 pub use compilation_cache::CodeOrigin;
 pub use engine::Allocation;
 pub use error::{CallError, Error, InvalidOutput, TrapCause};
@@ -47,10 +60,7 @@ pub use guest::Guest;
 pub use inspect::{EgressScopeSummary, Inspection, ManifestSummary, ProviderSummary, inspect};
 pub use manifest::{ContextPart, Direction};
 pub use plan::HeaderPlan;
-pub use provider::{
-    Ambient, AmbientError, AwsCredentials, BearerToken, CredentialProvider, EgressRecord, ProviderCluster,
-    ProviderEnvironment, ProviderMint, SecretValues, WallClock, webapi_public_values,
-};
+pub use provider::{CredentialProvider, ProviderCluster, ProviderMint, webapi_public_values};
 
 /// The wasmtime engine, the compilation cache and the settings of plugins.
 #[derive(Debug)]

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::budget::Budget;
+use super::call_state::{HostServices, ProviderGrant};
 use super::compilation_cache;
 use super::egress::EgressAllowList;
 use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
-use super::imports::GrantedImports;
-use super::provider::{self, CredentialProvider, HostServices};
+use super::granted_imports::GrantedImports;
+use super::provider::CredentialProvider;
 use super::sandbox::Sandbox;
 use super::{Runtime, manifest, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -115,7 +116,7 @@ impl Runtime {
         old: Option<&LoadedPlugin>,
     ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
         match (&files.component, &files.manifest) {
-            (Some(component), Some(manifest)) => match self.load_plugin(name, (component, manifest), old).await {
+            (Some(component), Some(manifest)) => match self.load_plugin(name, component, manifest, old).await {
                 Ok((entry, warnings)) => (Some(entry), warnings),
                 Err(mut findings) => {
                     findings.extend(old.map(|entry| previous_kept(entry, manifest)));
@@ -140,7 +141,8 @@ impl Runtime {
     async fn load_plugin(
         &self,
         name: &str,
-        (component, manifest): (&Path, &Path),
+        component: &Path,
+        manifest: &Path,
         previous: Option<&LoadedPlugin>,
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, MAX_COMPONENT_BYTES).map_err(|error| vec![error])?;
@@ -223,8 +225,7 @@ impl Runtime {
                 Plugin::CredentialProvider(Arc::new(provider))
             }
             World::Generator => {
-                let settings = (&grant.config, grant.secret);
-                let started = Generator::start(manifest, origin, sandbox, services, settings).await;
+                let started = Generator::start(manifest, origin, sandbox, services, &grant.config, grant.secret).await;
                 let (generator, texts) = started.map_err(|error| refuse(&locations.file, error))?;
                 let warning = |text| Diagnostic::warning(locations.file.clone(), text);
                 warnings.extend(texts.into_iter().map(warning));
@@ -322,10 +323,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Resu
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
-fn provider_grant(
-    manifest: &Manifest,
-    grant: &tollgate_config::PluginGrant,
-) -> Result<provider::ProviderGrant, Vec<Diagnostic>> {
+fn provider_grant(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<ProviderGrant, Vec<Diagnostic>> {
     let allow_list = EgressAllowList::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
@@ -335,7 +333,7 @@ fn provider_grant(
     })?;
     let entries: Vec<String> = grant.hosts.iter().map(|entry| format!("{entry:?}")).collect();
     let granted = serde_json::json!([entries, grant.audiences, grant.imports]);
-    Ok(provider::ProviderGrant {
+    Ok(ProviderGrant {
         allow_list,
         audiences: grant.audiences.iter().cloned().collect(),
         digest: compilation_cache::sha256(granted.to_string().as_bytes()),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 use serde_saphyr::Spanned;
 
-use super::provider::ProviderPermissions;
+use super::permissions::ProviderPermissions;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::plugin::Import;

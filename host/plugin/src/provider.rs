@@ -4,8 +4,7 @@
 //! Security: no secret enters guest memory, unless the manifest asks for `reveal` and the operator
 //! grants it.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -13,74 +12,23 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-mod ambient;
-mod call_state;
-mod convert;
-mod crypto;
-mod egress_scope;
-mod memo;
-mod outgoing;
-mod permissions;
-mod pod;
 mod public;
-mod redact;
-mod redacted_body;
-pub(crate) mod secret;
-mod secrets;
 
-pub use ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
-use call_state::SystemWallClock;
-pub(super) use call_state::{CallState, HostServices, MemoUse, Phase};
-pub use call_state::{EgressRecord, SecretValues, WallClock};
-pub(crate) use egress_scope::{HostTemplate, TextTemplate};
-pub(crate) use permissions::{AudiencePermission, CapturePermission, ProviderPermissions, SecretPermission};
-use pod::PodIdentities;
-pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
-pub(crate) use redact::Redactor;
 
-pub(super) use memo::Memo;
-pub(super) use permissions::ResolvedPermissions;
-
-use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
-use super::bindings::provider::tollgate::plugin::provider_types as wit;
-use super::compilation_cache::CodeOrigin;
-use super::egress::{EgressAllowList, EgressClient};
-use super::error::{CallError, TrapCause};
-use super::guest::Guest;
-use super::manifest::Manifest;
-use super::sandbox::Sandbox;
+use crate::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
+use crate::bindings::provider::tollgate::plugin::provider_types as wit;
+use crate::bindings::secret::Secret;
+use crate::call_state::{CallState, EgressLog, EgressRecord, HostServices, MemoUse, Phase, SecretValues};
+use crate::clock::milliseconds;
+use crate::compilation_cache::CodeOrigin;
+use crate::egress_scope::EgressScope;
+use crate::guest::Guest;
+use crate::manifest::Manifest;
+use crate::memo::Memo;
+use crate::permissions::ResolvedPermissions;
+use crate::sandbox::Sandbox;
 use tollgate_credential::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest};
-
-/// The environment that all providers of a gateway share.
-#[derive(Clone, Debug)]
-pub struct ProviderEnvironment {
-    /// Client of the network.
-    pub egress_client: Arc<EgressClient>,
-    /// The pod's identities.
-    pub ambient: Arc<dyn Ambient>,
-    /// The clock guests and expiry times see.
-    pub clock: Arc<dyn WallClock>,
-}
-
-impl ProviderEnvironment {
-    /// The machine's network and clock, and the identities of this pod.
-    pub fn of_pod(ambient: &tollgate_config::Ambient) -> Self {
-        Self {
-            egress_client: Arc::default(),
-            ambient: Arc::new(PodIdentities::new(ambient)),
-            clock: Arc::new(SystemWallClock),
-        }
-    }
-}
-
-/// What the operator grants a provider beyond imports and budget.
-pub(crate) struct ProviderGrant {
-    pub(crate) allow_list: EgressAllowList,
-    pub(crate) audiences: BTreeSet<String>,
-    /// Digest of everything that is granted, for the keys of caches.
-    pub(crate) digest: String,
-}
 
 /// A cluster, as providers see it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -192,7 +140,7 @@ impl ProviderMint {
     pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<EgressRecord>) {
         let egress_log = EgressLog::default();
         let minted = self.mint_now(request, &egress_log).await;
-        let records = egress_log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let records = egress_log.records();
         (minted, records)
     }
 
@@ -218,7 +166,7 @@ impl ProviderMint {
                 MintReason::Refresh => wit::Reason::Refresh,
                 MintReason::Unauthorized => wit::Reason::Unauthorized,
             },
-            previous_expiry: request.previous_expiry.and_then(ambient::milliseconds),
+            previous_expiry: request.previous_expiry.and_then(milliseconds),
             budget_ms: budget.time_ms(),
         };
         let mut call = self.call(Phase::Mint(memo_use));
@@ -241,11 +189,11 @@ impl ProviderMint {
         // A value without a stored scope may be sent nowhere.
         let (egress_scope, value) = kept
             .split_once('\n')
-            .and_then(|(egress_scope, value)| Some((egress_scope::EgressScope::parse_line(egress_scope)?, value)))
-            .unwrap_or_else(|| (egress_scope::EgressScope::none(), kept));
+            .and_then(|(egress_scope, value)| Some((EgressScope::parse_line(egress_scope)?, value)))
+            .unwrap_or_else(|| (EgressScope::none(), kept));
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
         let too_large = || MintError::new(MintErrorClass::Permanent, "plugin.revocation", "too large");
-        let secret = secret::Secret::new(bytes, egress_scope).map_err(|_| too_large())?;
+        let secret = Secret::new(bytes, egress_scope).map_err(|_| too_large())?;
         let handle = call.insert_secret(secret).map_err(|_| too_large())?;
         let Guest { sandbox, world, .. } = &*self.provider;
         let budget = sandbox.budget().within(Duration::from_secs(5));
@@ -265,9 +213,13 @@ impl ProviderMint {
     }
 
     fn call(&self, phase: Phase) -> Box<CallState> {
-        let held = (Arc::clone(&self.permissions), Arc::clone(&self.secret_values));
-        let services = self.provider.world.services.clone();
-        Box::new(CallState::new(phase, held, Arc::clone(&self.memo), services))
+        Box::new(CallState::new(
+            phase,
+            Arc::clone(&self.permissions),
+            Arc::clone(&self.secret_values),
+            Arc::clone(&self.memo),
+            self.provider.world.services.clone(),
+        ))
     }
 }
 
@@ -281,28 +233,4 @@ impl Mint for ProviderMint {
         let source = self.clone();
         Box::pin(async move { source.revoke_now(&revocation).await })
     }
-}
-
-/// The requests that one call sent. Available even if the call was cut off.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EgressLog(Arc<Mutex<Vec<EgressRecord>>>);
-
-impl EgressLog {
-    fn push(&self, exchange: EgressRecord) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
-    }
-}
-
-pub(super) fn plugin_failed(error: &CallError) -> MintError {
-    let (class, code) = match error {
-        CallError::Busy { .. } => (MintErrorClass::Retryable, "plugin.busy"),
-        CallError::Timeout { .. } | CallError::Memory { .. } => (MintErrorClass::Permanent, "plugin.budget"),
-        CallError::Trap {
-            cause: TrapCause::HostCalls | TrapCause::HostData,
-            ..
-        } => (MintErrorClass::Permanent, "plugin.budget"),
-        CallError::Trap { .. } => (MintErrorClass::Permanent, "plugin.trap"),
-        CallError::Refused { .. } | CallError::InvalidOutput { .. } => (MintErrorClass::Permanent, "plugin.lie"),
-    };
-    MintError::new(class, code, &error.to_string())
 }

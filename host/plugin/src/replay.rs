@@ -26,8 +26,9 @@ mod outcome;
 pub use case::{Case, parse};
 pub use outcome::ReplayOutcome;
 
+use super::call_state::{EgressRecord, ProviderEnvironment};
 use super::egress::{EgressClient, address_of};
-use super::provider::{CredentialProvider, EgressRecord, ProviderEnvironment, webapi_public_values};
+use super::provider::{CredentialProvider, webapi_public_values};
 use super::{Allocation, Ambient, Runtime, SecretValues, WallClock};
 use super::{manifest, manifest::Manifest};
 use fakes::CaseEnvironment;

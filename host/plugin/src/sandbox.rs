@@ -11,12 +11,15 @@ use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
-use super::budget::{self, Budget, ExceededLimit, HostState};
+use super::budget::{Budget, ExceededLimit};
+use super::call_state::CallState;
 use super::engine::PluginEngine;
 use super::error::{CallError, TrapCause};
+use super::granted_imports::GrantedImports;
+use super::host_state::{self, HostState};
+use super::imports;
 use super::manifest::Manifest;
-use super::provider::{CallState, plugin_failed};
-use super::{imports, imports::GrantedImports, imports::PluginLog};
+use super::plugin_log::PluginLog;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::{Import, World};
 use tollgate_credential::MintError;
@@ -81,7 +84,7 @@ impl Sandbox {
     ) -> Result<(T, HostState), CallError> {
         let work = async {
             // Dropped at the end of the call, even after a trap.
-            let mut store = budget::store(&self.host.engine, budget, (self.granted, &self.log), call);
+            let mut store = host_state::store(&self.host.engine, budget, self.granted, &self.log, call);
             let answer = match self.instance.instantiate_async(&mut store).await {
                 Ok(instance) => export(&mut store, instance).await,
                 Err(error) => Err(error),
@@ -100,10 +103,10 @@ impl Sandbox {
         export: impl AsyncFnOnce(&mut Store<HostState>, Instance) -> wasmtime::Result<Result<T, wit::MintError>>,
     ) -> Result<(T, Box<CallState>), MintError> {
         let called = self.call(budget, Some(call), export).await;
-        let (answer, state) = called.map_err(|error| plugin_failed(&error))?;
+        let (answer, state) = called.map_err(|error| MintError::from(&error))?;
         let call = state.provider.ok_or_else(|| {
             let (plugin, cause) = (self.log.plugin.clone(), TrapCause::Guest);
-            plugin_failed(&CallError::Trap { plugin, cause })
+            MintError::from(&CallError::Trap { plugin, cause })
         })?;
         match answer {
             Ok(answer) => Ok((answer, call)),

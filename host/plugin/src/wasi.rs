@@ -17,10 +17,9 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError};
 use wasmtime_wasi::random::Deterministic;
-use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView};
 
-use super::budget::HostState;
-use super::imports::GrantedImports;
+use super::granted_imports::GrantedImports;
 use tollgate_core::plugin::Import;
 
 const MAX_RANDOM_BYTES: u64 = 4096;
@@ -58,6 +57,13 @@ impl Wasi {
             context: builder.build(),
             table,
             standard_error,
+        }
+    }
+
+    pub(super) fn view(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.context,
+            table: &mut self.table,
         }
     }
 
@@ -139,16 +145,6 @@ impl AsyncWrite for StandardError {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-impl WasiView for HostState {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self.wasi();
-        WasiCtxView {
-            ctx: &mut wasi.context,
-            table: &mut wasi.table,
-        }
     }
 }
 

@@ -289,7 +289,7 @@ impl Expression {
 
 /// The parts of a conjunction, in order, without brackets around it: of `a && (b || c)`, `a` and
 /// `(b || c)`. An expression that is no conjunction is its only part.
-pub(crate) fn conjuncts(source: &str) -> Vec<&str> {
+pub fn conjuncts(source: &str) -> Vec<&str> {
     limits::conjuncts(source)
 }
 

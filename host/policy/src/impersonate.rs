@@ -13,7 +13,6 @@ use std::path::Path;
 use serde_saphyr::Spanned;
 
 use crate::cel::{self, Expression};
-use crate::rego::IMPERSONATION_FILE;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::user::Identity;
 
@@ -28,6 +27,10 @@ pub use access_input::AccessInput;
 pub use checks::{MAX_VALUE_BYTES, MAX_VALUES};
 pub use mapping::{ImpersonationMapping, PossibleNames};
 
+/// Name of the impersonation file. For Kubernetes it says which names people and jobs have in
+/// clusters. For Applications it says who acts where no entry names an account, and which values
+/// about the caller are sent to the cluster.
+pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The identity to impersonate, or deliberately none.

@@ -32,7 +32,6 @@ mod matcher;
 mod names;
 mod prefix;
 mod project;
-pub(crate) mod re2;
 mod read;
 #[cfg(test)]
 mod tests;

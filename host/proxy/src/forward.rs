@@ -17,7 +17,7 @@ use hyper_util::client::legacy;
 use tokio::time::{Instant, sleep_until};
 
 use crate::headers::{Outbound, clean_response};
-use tollgate_agent::connections::RequestError;
+use tollgate_agent::request::RequestError;
 use tollgate_identity::sessions::{ClosableConnection, EndReason};
 
 mod argocd;

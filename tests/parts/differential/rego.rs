@@ -11,7 +11,7 @@ use regorus::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use test_support::judge::Judge;
-use tollgate_policy::rego::Error;
+use tollgate_rego::Error;
 
 use crate::differential::harness::{Kind, Outcome, Verdict, ask, run};
 use crate::differential::random::Random;

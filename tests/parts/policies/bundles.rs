@@ -1,7 +1,7 @@
 //! Which bundles are accepted, and how their decisions are read.
 
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{Bundle, Error, ExtensionFacts, Front, PrincipalFacts};
+use tollgate_rego::{Bundle, Error, ExtensionFacts, Front, PrincipalFacts};
 
 use crate::policies::checker;
 use test_support::policy_input::{input, principal, verdicts};

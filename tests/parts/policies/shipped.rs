@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate_policy::rego::{Bundle, BundleSource, CaseOutcome, Coverage, Error, Front};
+use tollgate_rego::{Bundle, BundleSource, CaseOutcome, Coverage, Error, Front};
 
 use crate::policies::checker;
 use test_support::policy_input::{ROW, input, prepared, principal, verdicts};
@@ -87,7 +87,7 @@ fn many_threads_decide_at_once_on_small_stacks() {
                         .allow
                 })
             };
-            let stack = tollgate_policy::rego::MAX_STACK_BYTES;
+            let stack = tollgate_rego::MAX_STACK_BYTES;
             let thread = std::thread::Builder::new()
                 .stack_size(stack)
                 .spawn_scoped(scope, work)

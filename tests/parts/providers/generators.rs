@@ -88,9 +88,15 @@ impl Fixture {
             namespace: "argocd".to_owned(),
             name: "teams".to_owned(),
         };
-        let bounds = (2, Duration::from_secs(5));
         self.generator
-            .generate((GeneratorKind::Plugin, settings), &set, secret_values, bounds)
+            .generate(
+                GeneratorKind::Plugin,
+                settings,
+                &set,
+                secret_values,
+                2,
+                Duration::from_secs(5),
+            )
             .await
     }
 }

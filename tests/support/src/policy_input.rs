@@ -1,7 +1,7 @@
 //! The input of a policy for one request. The benches use it too.
 
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::rego::{
+use tollgate_rego::{
     ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, PrincipalFacts, RbacFacts, RbacRow,
     RbacVerdict,
 };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tollgate_config::raw;
 use tollgate_console::Console;
 use tollgate_gateway::running::RunningGateway;
-use tollgate_policy::rego::Checker;
+use tollgate_rego::Checker;
 
 use super::record::assert_record;
 use super::token;

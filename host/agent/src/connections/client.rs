@@ -1,7 +1,6 @@
 //! Requests through whichever agent of a cluster is connected, here or at another replica.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -9,30 +8,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use uuid::Uuid;
 
-use super::{Connections, RequestBody};
+use super::Connections;
 use crate::limits;
 use crate::peers;
-use crate::wire::{self, WireError};
-
-/// Why a request got no answer through an agent.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// No agent of the cluster is connected. (503)
-    #[error("the cluster's agent is not connected")]
-    Absent,
-    /// As many requests as may be are open. (503)
-    #[error("the cluster's agent has {allowed} requests open, as many as it may have", allowed = limits::STREAMS)]
-    Busy,
-    /// The connection broke. (502)
-    #[error("the connection to the cluster's agent broke")]
-    Broken(#[source] hyper::Error),
-    /// The same at the replica that has the connection. (502)
-    #[error("the connection to the cluster's agent broke at another replica of the gateway")]
-    BrokenElsewhere,
-    /// The agent's answer is none. (502)
-    #[error("the agent's answer cannot be used")]
-    Wire(#[from] WireError),
-}
+use crate::request::{RequestBody, RequestError, StreamPermit};
+use crate::wire;
 
 /// Sends requests to the API server of one cluster.
 #[derive(Clone, Debug)]
@@ -48,27 +28,6 @@ pub struct AgentSender {
     sender: SendRequest<RequestBody>,
     /// The connection at another replica.
     remote: Option<peers::Session>,
-}
-
-/// Counts a request of a connection, until it is dropped.
-#[derive(Debug)]
-pub struct StreamPermit(Arc<AtomicUsize>);
-
-impl StreamPermit {
-    /// Counts one more, unless there are `most`.
-    pub(crate) fn take(streams: &Arc<AtomicUsize>, most: u32) -> Result<Self, RequestError> {
-        let permit = Self(Arc::clone(streams));
-        match streams.fetch_add(1, Ordering::Relaxed) {
-            others if others >= most as usize => Err(RequestError::Busy),
-            _ => Ok(permit),
-        }
-    }
-}
-
-impl Drop for StreamPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl AgentClient {

@@ -11,9 +11,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{AgentStatus, ConnectionError, JoinedKeys, RequestBody};
+use super::{ConnectionError, JoinedKeys};
 use crate::peers::Peers;
 use crate::registry::{AgentIdentity, RegistryError};
+use crate::request::RequestBody;
+use crate::status::AgentStatus;
 use crate::traffic::Traffic;
 use tollgate_core::agent::{AgentKey, ClusterAgent};
 
@@ -40,7 +42,6 @@ pub(super) struct State {
     refreshes: usize,
 }
 
-/// One connection.
 #[derive(derive_more::Debug)]
 pub(super) struct Connection {
     /// Its id, for other replicas.
@@ -241,7 +242,8 @@ impl Connection {
         identity: AgentIdentity,
         instance: Uuid,
         sender: SendRequest<RequestBody>,
-        (traffic, end): (Arc<Traffic>, CancellationToken),
+        traffic: Arc<Traffic>,
+        end: CancellationToken,
     ) -> Self {
         Self {
             session: Uuid::new_v4(),

@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Identity, Replica, tls};
-use crate::connections::{RequestBody, client_builder};
 use crate::dial::{BoxError, connect_tcp};
+use crate::request::{RequestBody, client_builder};
 
 /// Longest wait for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);

@@ -22,7 +22,7 @@ const NAME: &str = "replica.tollgate.invalid";
 pub struct CertificateHash(pub [u8; 32]);
 
 impl CertificateHash {
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 }
@@ -67,7 +67,7 @@ impl Identity {
     }
 
     /// For connections to a peer.
-    pub(super) fn client_config(&self, peer: CertificateHash) -> Result<ClientConfig, Error> {
+    pub(crate) fn client_config(&self, peer: CertificateHash) -> Result<ClientConfig, Error> {
         let allowed = watch::channel(HashSet::from([peer])).1;
         let chain = vec![self.certificate.clone()];
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -80,7 +80,7 @@ impl Identity {
     }
 
     /// For connections of peers.
-    pub(super) fn server_config(
+    pub(crate) fn server_config(
         &self,
         peers: watch::Receiver<HashSet<CertificateHash>>,
     ) -> Result<ServerConfig, Error> {
@@ -100,7 +100,7 @@ impl Identity {
 }
 
 /// Name of any peer in a handshake.
-pub(super) fn server_name() -> Option<ServerName<'static>> {
+pub(crate) fn server_name() -> Option<ServerName<'static>> {
     ServerName::try_from(NAME).ok()
 }
 

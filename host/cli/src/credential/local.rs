@@ -18,8 +18,8 @@ use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
-use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
+use tollgate_rego::Checker;
 
 pub(super) struct LocalClusters {
     pub(super) clusters: Arc<Clusters>,

@@ -9,7 +9,7 @@ use super::{CheckedBundle, Format};
 use crate::exit_code;
 use crate::list_output::render;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage, UntrueCondition};
+use tollgate_rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage, UntrueCondition};
 
 fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)

@@ -219,9 +219,9 @@ impl RawIssuerEntry {
                 findings.error_in(&format!("{key}.allowedReservedNames[{index}]"), message);
             }
         }
-        let about = (&*self.issuer.url, &*self.issuer.audiences);
+        let (url, audiences) = (&self.issuer.url, &self.issuer.audiences);
         let client = self.client;
-        let client = client.and_then(|raw| raw.check(&format!("{key}.client"), about, findings));
+        let client = client.and_then(|raw| raw.check(&format!("{key}.client"), url, audiences, findings));
         let rules = self.user_validation_rules.into_iter();
         let user_validation = rules.map(|rule| (rule.expression, rule.message.unwrap_or_default()));
         if findings.findings.len() > before {

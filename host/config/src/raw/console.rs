@@ -78,8 +78,9 @@ impl RawConsole {
             validator.error_in("console.contact", message);
             return None;
         }
-        let mut duration =
-            |key: &str, text, bounds| bounded_duration(&format!("console.{key}"), text, bounds, validator);
+        let mut duration = |key: &str, text, default, bounds| {
+            bounded_duration(&format!("console.{key}"), text, default, bounds, validator)
+        };
         Some(Console {
             url,
             host: match self.shares_argocd_host {
@@ -87,13 +88,9 @@ impl RawConsole {
                 false => ConsoleHost::Own,
             },
             contact,
-            idle: duration("idle", self.idle, (HOUR, 5 * MINUTE, DAY)),
-            lifetime: duration("lifetime", self.lifetime, (12 * HOUR, 5 * MINUTE, 7 * DAY)),
-            login_lifetime: duration(
-                "login.lifetime",
-                self.login.lifetime,
-                (12 * HOUR, 15 * MINUTE, 30 * DAY),
-            ),
+            idle: duration("idle", self.idle, HOUR, 5 * MINUTE..=DAY),
+            lifetime: duration("lifetime", self.lifetime, 12 * HOUR, 5 * MINUTE..=7 * DAY),
+            login_lifetime: duration("login.lifetime", self.login.lifetime, 12 * HOUR, 15 * MINUTE..=30 * DAY),
             device_login: match self.login.device {
                 Some(false) => DeviceLogin::Refused,
                 Some(true) | None => DeviceLogin::Allowed,
@@ -107,7 +104,8 @@ impl RawClient {
     pub(super) fn check(
         self,
         key: &str,
-        (issuer, audiences): (&str, &[String]),
+        issuer: &str,
+        audiences: &[String],
         validator: &mut SettingsValidator<'_>,
     ) -> Option<OidcClient> {
         if !audiences.contains(&self.id) {

@@ -4,6 +4,7 @@
 //!
 //! Security: no secret is sent over plain HTTP except on loopback.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -181,7 +182,7 @@ pub(super) struct RawStore {
 impl RawStore {
     /// The store is `tollgate.db` beside the settings by default.
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> StoreConfig {
-        let grace_period = bounded_duration("store.gracePeriod", self.grace_period, (10, 2, 300), validator);
+        let grace_period = bounded_duration("store.gracePeriod", self.grace_period, 10, 2..=300, validator);
         let url = store_url(self.url, self.url_file, validator.base).unwrap_or_else(|message| {
             validator.error("store", message);
             StoreUrl::Text(SecretString::from(""))
@@ -232,8 +233,9 @@ impl RawKubernetes {
         let max_groups = validator.bounded("kubernetes.maxGroups", self.max_groups, 200, 1..=2_000);
         let platform_secret = self.platform_secret_file.map(|file| validator.base.join(file));
         let audit_export = self.audit.export.and_then(|export| export.check(validator));
-        let mut duration =
-            |key: &str, text, bounds| bounded_duration(&format!("kubernetes.{key}"), text, bounds, validator);
+        let mut duration = |key: &str, text, default, bounds| {
+            bounded_duration(&format!("kubernetes.{key}"), text, default, bounds, validator)
+        };
         Kubernetes {
             authorizer,
             platform_secret,
@@ -243,14 +245,14 @@ impl RawKubernetes {
             users,
             memberships,
             public_url,
-            cookie_lifetime: duration("cookie.lifetime", self.cookie.lifetime, (DAY, 60, 30 * DAY)),
+            cookie_lifetime: duration("cookie.lifetime", self.cookie.lifetime, DAY, 60..=30 * DAY),
             same_site: self.cookie.same_site.unwrap_or_default(),
-            success_ttl: duration("cache.success", self.cache.success, (60, 1, 300)),
-            refusal_ttl: duration("cache.refusal", self.cache.refusal, (10, 1, 60)),
-            longest_token: duration("longestToken", self.longest_token, (YEAR, 60, YEAR)),
+            success_ttl: duration("cache.success", self.cache.success, 60, 1..=300),
+            refusal_ttl: duration("cache.refusal", self.cache.refusal, 10, 1..=60),
+            longest_token: duration("longestToken", self.longest_token, YEAR, 60..=YEAR),
             max_groups,
-            audit_bucket: duration("audit.bucket", self.audit.bucket, (60, 1, 3600)),
-            audit_keep: duration("audit.keep", self.audit.keep, (90 * DAY, DAY, 10 * YEAR)),
+            audit_bucket: duration("audit.bucket", self.audit.bucket, 60, 1..=3600),
+            audit_keep: duration("audit.keep", self.audit.keep, 90 * DAY, DAY..=10 * YEAR),
             audit_export,
         }
     }
@@ -276,7 +278,7 @@ impl RawAuthorizer {
             return Authorizer::Embedded;
         };
         let key = "kubernetes.authorizer.remote.streamLifetime";
-        let stream_lifetime = bounded_duration(key, stream_lifetime, (600, 60, 3600), validator);
+        let stream_lifetime = bounded_duration(key, stream_lifetime, 600, 60..=3600, validator);
         Authorizer::Remote {
             url,
             secret: validator.base.join(secret_file),
@@ -311,14 +313,16 @@ fn public_url(text: &str, validator: &mut SettingsValidator<'_>) -> Option<Url> 
     url
 }
 
-/// A duration, in seconds: default, least, most.
+/// A duration; default and bounds are in seconds.
 pub(super) fn bounded_duration(
     key: &str,
     text: Option<String>,
-    (default, least, most): (u64, u64, u64),
+    default: u64,
+    bounds: RangeInclusive<u64>,
     validator: &mut SettingsValidator<'_>,
 ) -> Duration {
     let default = Duration::from_secs(default);
+    let (least, most) = bounds.into_inner();
     let bounds = Duration::from_secs(least)..=Duration::from_secs(most);
     text.map_or(default, |text| {
         let found = duration::parse_with_days(&text)

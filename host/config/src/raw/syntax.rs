@@ -18,7 +18,7 @@ const SIMILAR: f64 = 0.8;
 /// The finding about one error of the reader.
 ///
 /// - `text`: the whole file.
-pub(super) fn finding((file, text): (&str, &str), error: &Error) -> Diagnostic {
+pub(super) fn finding(file: &str, text: &str, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let mut location = Location::new(file, 0);
     if let Some(at) = error.location() {

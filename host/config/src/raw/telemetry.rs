@@ -46,7 +46,8 @@ impl RawTelemetry {
         let metrics_interval = bounded_duration(
             "telemetry.metricsInterval",
             self.metrics_interval,
-            (60, 1, 60 * 60),
+            60,
+            1..=60 * 60,
             validator,
         );
         Some(Telemetry {

@@ -21,7 +21,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
     };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // How often each position failed.
-    let mut wrong: BTreeMap<(usize, usize), u8> = BTreeMap::new();
+    let mut wrong: BTreeMap<Position, u8> = BTreeMap::new();
     let mut errors = Vec::new();
     loop {
         let Some(at) = position(&error) else {
@@ -32,9 +32,9 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
         *times += 1;
         let times = *times;
         let is_out = match times {
-            1 => blank_value(&mut lines, at) || blank_section(&mut lines, at.0),
+            1 => blank_value(&mut lines, at) || blank_section(&mut lines, at.line),
             // `null` is invalid there as well.
-            2 => blank_section(&mut lines, at.0),
+            2 => blank_section(&mut lines, at.line),
             _ => false,
         };
         if times == 1 {
@@ -54,16 +54,27 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
 }
 
 /// Line and column, counted from 0.
-fn position(error: &Error) -> Option<(usize, usize)> {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    line: usize,
+    column: usize,
+}
+
+fn position(error: &Error) -> Option<Position> {
     let at = error.location()?;
     let number = |number: u64| usize::try_from(number).ok()?.checked_sub(1);
-    Some((number(at.line())?, number(at.column())?))
+    Some(Position {
+        line: number(at.line())?,
+        column: number(at.column())?,
+    })
 }
 
 /// Replaces a scalar on one line, or a list or mapping in brackets, by `~`.
-fn blank_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
-    let Some(text) = lines.get_mut(line) else { return false };
-    let Some((start, _)) = text.char_indices().nth(column) else {
+fn blank_value(lines: &mut [String], at: Position) -> bool {
+    let Some(text) = lines.get_mut(at.line) else {
+        return false;
+    };
+    let Some((start, _)) = text.char_indices().nth(at.column) else {
         return false;
     };
     let Some((before, value)) = text.split_at_checked(start) else {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde_json::{Number, Value};
 
-use super::{Content, Entry, Node, Scalar, ScalarType, Style};
+use super::{Content, Entry, Node, Position, Scalar, ScalarType, Style};
 
 /// The value as a tree. Its depth is bounded by the JSON parser's.
 pub fn from_json(value: &Value) -> Rc<Node> {
@@ -31,7 +31,7 @@ pub fn from_json(value: &Value) -> Rc<Node> {
     // Counts and depths bound aliases, which JSON does not have.
     Rc::new(Node {
         text_line,
-        ..Node::new(content, (0, 0))
+        ..Node::new(content, Position::default())
     })
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag, options};
 
-use super::{Content, Entry, Node, Parsed, Problem, Style};
+use super::{Content, Entry, Node, Parsed, Position, Problem, Style};
 
 /// Most nodes that a document may gain through aliases. Real documents use a handful; ten nested
 /// "billion laughs" levels would need ten thousand million.
@@ -55,15 +55,18 @@ pub fn parse(text: &str) -> Parsed {
     builder.parsed
 }
 
-fn position(marker: &Marker) -> (u32, u32) {
+fn position(marker: &Marker) -> Position {
     let line = u32::try_from(marker.line()).unwrap_or(u32::MAX);
     let column = u32::try_from(marker.col()).unwrap_or(u32::MAX);
-    (line, column.saturating_add(1))
+    Position {
+        line,
+        column: column.saturating_add(1),
+    }
 }
 
 /// A collection whose end has not been read yet.
 struct OpenCollection {
-    at: (u32, u32),
+    at: Position,
     anchor: usize,
     kind: OpenKind,
 }
@@ -79,7 +82,7 @@ enum OpenKind {
 
 struct Key {
     text: Rc<str>,
-    at: (u32, u32),
+    at: Position,
     merge: bool,
 }
 
@@ -92,10 +95,10 @@ struct Builder {
 }
 
 impl Builder {
-    fn fail(&mut self, at: (u32, u32), message: impl Into<String>) {
+    fn fail(&mut self, at: Position, message: impl Into<String>) {
         self.parsed.problems.push(Problem {
-            line: at.0,
-            column: at.1,
+            line: at.line,
+            column: at.column,
             message: message.into(),
         });
     }
@@ -137,7 +140,7 @@ impl Builder {
         }
     }
 
-    fn alias(&mut self, id: usize, at: (u32, u32)) {
+    fn alias(&mut self, id: usize, at: Position) {
         let node = self.aliased_node(id).unwrap_or_else(|problem| {
             self.fail(at, problem);
             Rc::new(Node::new(Content::scalar("", Style::Plain), at))
@@ -186,7 +189,7 @@ impl Builder {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
-        let at = (node.line, node.column);
+        let at = node.position();
         let Some(OpenCollection { kind, .. }) = self.open.last_mut() else {
             if !node.is_null() {
                 self.parsed.documents.push(node);
@@ -228,7 +231,7 @@ fn text_node_count(text: &str) -> u64 {
 }
 
 fn read_key(node: &Node) -> (Key, Option<String>) {
-    let at = (node.line, node.column);
+    let at = node.position();
     let key = |text, merge| Key { text, at, merge };
     let Some(scalar) = node.scalar() else {
         let problem = format!("a key must be text, found {}", node.kind());
@@ -243,7 +246,7 @@ fn insert(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, key: &Key,
     if key.merge {
         return merge(entries, seen, &value);
     }
-    let (line, column) = key.at;
+    let Position { line, column } = key.at;
     let entry = Entry {
         key: key.text.clone(),
         line,
@@ -290,16 +293,16 @@ fn merge(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, value: &Rc<
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node {
-    let (line, column) = position(&span.start);
+    let at = position(&span.start);
     let (written, text_line) = match style {
-        ScalarStyle::Plain => (Style::Plain, line),
-        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => (Style::Quoted, line),
+        ScalarStyle::Plain => (Style::Plain, at.line),
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => (Style::Quoted, at.line),
         // The parser gives the first line that is not blank; the blank ones
         // above it are part of the text.
         ScalarStyle::Literal | ScalarStyle::Folded => {
             let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
             let blank = u32::try_from(blank).unwrap_or(u32::MAX);
-            (Style::Block, line.saturating_sub(blank).max(1))
+            (Style::Block, at.line.saturating_sub(blank).max(1))
         }
     };
     let as_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || tag.is_custom());
@@ -308,6 +311,6 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
     Node {
         text_line,
         node_count: text_node_count(text).saturating_add(1),
-        ..Node::new(Content::scalar(text, style), (line, column))
+        ..Node::new(Content::scalar(text, style), at)
     }
 }

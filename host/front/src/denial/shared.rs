@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use super::Denial;
 use tollgate_agent::NotAnAgent;
-use tollgate_agent::connections::RequestError;
+use tollgate_agent::request::RequestError;
 use tollgate_cluster::discovery;
 use tollgate_identity::authenticate::{self, k8s_proxy};
 use tollgate_identity::sessions::EndReason;

@@ -35,8 +35,8 @@ use tollgate_policy::application_request::{
 };
 use tollgate_policy::applications::{IndexedApplication, Inheritance};
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{ApplicationInput, Bundle, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
+use tollgate_rego::{ApplicationInput, Bundle, Front};
 
 mod error;
 mod evaluator;

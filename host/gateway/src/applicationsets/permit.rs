@@ -28,8 +28,8 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::{ApplicationSetFacts, Bundle, Front};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationSetFacts, Bundle, Front};
 
 mod application;
 mod argocd;

@@ -49,8 +49,8 @@ impl PluginGenerators for WasmGenerators<'_> {
             public: BTreeSet::new(),
         };
         let time = budget.deadline().saturating_duration_since(Instant::now());
-        let bounds = (budget.limits().parameters, time);
-        let generated = generator.generate((kind, settings), self.set, secret_values, bounds);
+        let max_sets = budget.limits().parameters;
+        let generated = generator.generate(kind, settings, self.set, secret_values, max_sets, time);
         let generated = budget.release_while(|| self.runtime.block_on(generated));
         let generated = generated.map_err(|exceeded| plugin_error(exceeded.to_string()))?;
         generated.map_err(|error| plugin_error(error.to_string()))

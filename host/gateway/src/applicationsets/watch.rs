@@ -35,7 +35,7 @@ use tollgate_front::Denial;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{ApplicationSetStatus, ApplicationSetStatuses, ObjectName};
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego;
+use tollgate_rego as rego;
 
 mod comparisons;
 mod statuses;

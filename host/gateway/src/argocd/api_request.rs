@@ -17,8 +17,8 @@ use super::message::{
 use super::methods::{ApiMethod, FieldPath, MethodIndex, ResourceChangeFields, ResourceFields, RestBody};
 use super::route::{ArgocdRoute, is_below, read_path};
 use tollgate_front::grpc::Transport;
-use tollgate_policy::rego::ArgocdRequest;
 use tollgate_proxy::forward::{self, Body};
+use tollgate_rego::ArgocdRequest;
 
 mod server_side_diff;
 mod terminal;

@@ -23,9 +23,9 @@ use tollgate_front::Denial;
 use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{Application, ObjectName};
-use tollgate_policy::rego::{self, ArgocdInput, ArgocdRequest, Decision, Front, PrincipalFacts};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
+use tollgate_rego::{self as rego, ArgocdInput, ArgocdRequest, Decision, Front, PrincipalFacts};
 
 /// Field in which a caller says why.
 const REASON: &str = "tollgate-reason";

@@ -48,8 +48,8 @@ use tollgate_objects::Cluster;
 use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
 use tollgate_policy::applications::{ActingAccount, IndexedApplication};
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::rego::{self, ControlPlaneInput, Front};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
+use tollgate_rego::{self as rego, ControlPlaneInput, Front};
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 

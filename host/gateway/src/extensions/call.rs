@@ -14,7 +14,7 @@ use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_front::Denial;
 use tollgate_objects::ObjectName;
 use tollgate_objects::extensions::Scope;
-use tollgate_policy::rego::ExtensionRequest;
+use tollgate_rego::ExtensionRequest;
 
 /// One call of an extension, as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

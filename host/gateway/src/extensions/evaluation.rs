@@ -14,8 +14,8 @@ use crate::extensions::facts::Facts;
 use crate::policies::Policies;
 use tollgate_front::caller::Caller;
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
-use tollgate_policy::rego::{self, Bundle, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
+use tollgate_rego::{self as rego, Bundle, Decision, RequestParts};
 
 /// Size of the cache in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;

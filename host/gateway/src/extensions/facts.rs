@@ -16,11 +16,11 @@ use tollgate_front::caller::Caller;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::{Application, Cluster, Destination, ObjectName, Project, destination};
 use tollgate_policy::rbac::object_name;
-use tollgate_policy::rego::{
-    Bundle, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacFacts, RbacRow,
-};
 use tollgate_proxy::headers;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{
+    Bundle, ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacFacts, RbacRow,
+};
 
 /// The objects that a call names, as far as they exist. Built once per snapshot.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use crate::policies::{Policies, time_if_read};
 use tollgate_front::Denial;
 use tollgate_front::caller::Caller;
 use tollgate_objects::Cluster;
-use tollgate_policy::rego;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::OpenRecord;
+use tollgate_rego as rego;
 
 /// Proof that the policy allowed one call.
 ///

@@ -8,8 +8,8 @@ use crate::extensions::call::Call;
 use crate::extensions::evaluation::ExtensionEvaluation;
 use crate::policy_input::{ATTRIBUTE_BYTES, json, json_time};
 use tollgate_core::diagnostic::shortened;
-use tollgate_policy::rego::{Bundle, ExtensionRequest, Front};
 use tollgate_proxy::record::{LeftOut, OpenRecord, PolicyInputSource};
+use tollgate_rego::{Bundle, ExtensionRequest, Front};
 
 /// Most bytes of a path that are kept. Callers choose paths.
 const PATH_BYTES: usize = 1_024;

@@ -15,8 +15,8 @@ use tollgate_core::attributes::Attributes;
 use tollgate_front::{Denial, status_message};
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
-use tollgate_policy::rego::{self, Front, KubernetesFacts, KubernetesInput};
 use tollgate_proxy::record::{OpenRecord, PolicyInputSource};
+use tollgate_rego::{self as rego, Front, KubernetesFacts, KubernetesInput};
 
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {

@@ -20,9 +20,9 @@ use tollgate_front::api::Error;
 use tollgate_front::api::answer;
 use tollgate_front::api::content::{buffer, read};
 use tollgate_front::permission::{EVALUATE_POLICIES, GET_POLICIES};
-use tollgate_policy::rego::{Bundle, BundleSource, CheckReport, Checker, Coverage, Front, WorkerLimits};
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::record::PolicyInput;
+use tollgate_rego::{Bundle, BundleSource, CheckReport, Checker, Coverage, Front, WorkerLimits};
 
 /// Longest content, in bytes: an input and the files of a scratch copy.
 const CONTENT_BYTES: u64 = 2 * 1024 * 1024;

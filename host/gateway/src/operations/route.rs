@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use tollgate_front::path::{Captures, Methods, Part, Path};
-use tollgate_policy::rego::Front;
+use tollgate_rego::Front;
 
 /// What a row asks for. `None` if a name in the path is none.
 pub(crate) type Read = fn(&Captures<'_>) -> Option<OperationsRoute>;

@@ -200,8 +200,7 @@ impl Preview {
             let message = "impersonation is off: nobody acts as these accounts yet";
             findings.push(Diagnostic::warning(None, message));
         }
-        let about = (&*policies.resources, &*front.rules);
-        let then = index.with_entries(about, project, entries);
+        let then = index.with_entries(&policies.resources, &front.rules, project, entries);
         let then = then.ok_or_else(|| Error::UnknownProject(project.to_owned()))?;
         let all: Vec<_> = then.iter().collect();
         let of_all = all.iter().map(|indexed| &*indexed.application);

@@ -120,23 +120,24 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
     }
 }
 
-/// What `config` of a cluster Secret says about authentication and TLS. Nothing else of the result is
-/// set.
-pub(crate) fn parse_config(text: &str) -> ClusterConfig {
-    let mistakes = Mistakes::default();
-    let Settings { auth, tls, is_enrolled } = settings(text, None, &mistakes);
-    let mistakes = mistakes.take();
-    let auth = match mistakes.is_empty() {
-        true => auth,
-        false => ClusterAuth::Unusable {
-            reason: mistakes.join("; "),
-        },
-    };
-    ClusterConfig {
-        auth,
-        tls,
-        is_enrolled,
-        ..ClusterConfig::default()
+impl ClusterConfig {
+    /// Reads `config` of a cluster Secret: only authentication, TLS and whether it is enrolled.
+    pub fn parse(config: &str) -> Self {
+        let mistakes = Mistakes::default();
+        let Settings { auth, tls, is_enrolled } = settings(config, None, &mistakes);
+        let mistakes = mistakes.take();
+        let auth = match mistakes.is_empty() {
+            true => auth,
+            false => ClusterAuth::Unusable {
+                reason: mistakes.join("; "),
+            },
+        };
+        Self {
+            auth,
+            tls,
+            is_enrolled,
+            ..Self::default()
+        }
     }
 }
 

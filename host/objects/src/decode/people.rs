@@ -95,15 +95,15 @@ impl Unresolved {
         let mut seen = SeenValues::new();
         for (person, location) in &self.people {
             let number = person.user.id.to_string();
-            check_unique(&mut seen, ("user number", number), location, findings);
+            check_unique(&mut seen, "user number", number, location, findings);
             // GitLab's names are unique regardless of case.
             let username = person.user.username.to_lowercase();
-            check_unique(&mut seen, ("username", username), location, findings);
+            check_unique(&mut seen, "username", username, location, findings);
         }
         for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
             for space in spaces {
-                check_unique(&mut seen, (kind, space.id.to_string()), &space.location, findings);
-                check_unique(&mut seen, ("path", space.path.to_string()), &space.location, findings);
+                check_unique(&mut seen, kind, space.id.to_string(), &space.location, findings);
+                check_unique(&mut seen, "path", space.path.to_string(), &space.location, findings);
             }
         }
         let numbered = |(person, _): &(Person, Location)| (person.user.username.clone(), person.user.id);
@@ -129,7 +129,7 @@ impl UnresolvedNamespace {
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            check_unique(&mut seen, ("member", username), &location, findings);
+            check_unique(&mut seen, "member", username, &location, findings);
             members.insert(*id, role);
         }
         GitLabNamespace {
@@ -145,7 +145,8 @@ type SeenValues = BTreeMap<(&'static str, String), Location>;
 
 fn check_unique(
     seen: &mut SeenValues,
-    (what, value): (&'static str, String),
+    what: &'static str,
+    value: String,
     location: &Location,
     findings: &mut Vec<Diagnostic>,
 ) {

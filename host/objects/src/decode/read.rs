@@ -240,37 +240,37 @@ impl<'n> ObjectDecoder<'n> {
             return;
         };
         match kind.strip_suffix("List") {
-            Some(inner) if fields.node("items").is_some() => self.list(&fields, (inner, &version)),
-            Some(_) | None => self.object(&fields, (&kind, &version)),
+            Some(inner) if fields.node("items").is_some() => self.list(&fields, inner, &version),
+            Some(_) | None => self.object(&fields, &kind, &version),
         }
     }
 
     /// Decodes a list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose items have
     /// no kind of their own) gives it.
-    fn list(&self, list: &Fields<'_>, inner: (&str, &str)) {
+    fn list(&self, list: &Fields<'_>, inner_kind: &str, version: &str) {
         for fields in list.children("items") {
             let kind = match fields.node("kind") {
                 Some(_) => fields.text("kind"),
-                None if inner.0.is_empty() => fields.required("kind"),
-                None => Some(inner.0.to_owned()),
+                None if inner_kind.is_empty() => fields.required("kind"),
+                None => Some(inner_kind.to_owned()),
             };
             let version = match fields.node("apiVersion") {
                 Some(_) => fields.text("apiVersion"),
-                None => Some(inner.1.to_owned()),
+                None => Some(version.to_owned()),
             };
             if let (Some(kind), Some(version)) = (kind, version) {
-                self.object(&fields, (&kind, &version));
+                self.object(&fields, &kind, &version);
             }
         }
     }
 
-    fn object(&self, fields: &Fields<'_>, (kind, version): (&str, &str)) {
+    fn object(&self, fields: &Fields<'_>, kind: &str, version: &str) {
         let mut all = ObjectKind::ALL.into_iter();
         if let Some(kind) = all.find(|known| known.as_str() == kind && known.version() == version) {
             return self.decode_object(fields, kind, None);
         }
         let mut all = ObjectKind::ALL.into_iter();
-        if let Some(meant) = all.find(|known| is_misspelled(*known, (kind, version))) {
+        if let Some(meant) = all.find(|known| is_misspelled(*known, kind, version)) {
             let message = format!("`{kind}` of `{version}` is not read");
             let hint = format!("`{}` of `{}` is", meant.as_str(), meant.version());
             self.report(Diagnostic::warning(fields.location(), message).with_hint(hint));
@@ -463,7 +463,7 @@ pub fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
 
 /// Whether an object was probably meant to be of a known kind: its kind differs by one letter, or
 /// its version is another one of the same group.
-fn is_misspelled(known: ObjectKind, (kind, version): (&str, &str)) -> bool {
+fn is_misspelled(known: ObjectKind, kind: &str, version: &str) -> bool {
     fn group(version: &str) -> &str {
         version.split_once('/').map_or("", |(group, _)| group)
     }
@@ -549,7 +549,7 @@ fn secret(object: &Object<'_>) -> ObjectContent {
     let name = &object.name.name;
     let secret_type = object.labels.get(secret::TYPE_LABEL).map_or("", String::as_str);
     let repository = repository::kind(secret_type)
-        .and_then(|kind| repository::repository(&secret, (name, kind), object))
+        .and_then(|kind| repository::repository(&secret, name, kind, object))
         .map(Arc::new);
     let mut cluster = None;
     if secret_type == "cluster" && expand_kubeconfig(&mut secret, object) {

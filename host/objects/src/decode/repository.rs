@@ -31,11 +31,7 @@ pub(super) fn kind(secret_type: &str) -> Option<RepositoryKind> {
 /// Reads the Secret `name`; `None` if it is not for git or cannot be used at all.
 ///
 /// Source: Argo CD's `type`, `git` when empty; generators cannot use Helm and OCI registries.
-pub(super) fn repository(
-    secret: &Secret,
-    (name, kind): (&str, RepositoryKind),
-    object: &Object<'_>,
-) -> Option<Repository> {
+pub(super) fn repository(secret: &Secret, name: &str, kind: RepositoryKind, object: &Object<'_>) -> Option<Repository> {
     if !matches!(secret.text("type"), "" | "git") {
         return None;
     }

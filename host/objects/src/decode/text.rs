@@ -17,14 +17,14 @@ use tollgate_core::yaml::{self, Content, Node, Style};
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
     let input = DecodedInput {
         file: None,
-        items: read_file(text, (Arc::from(name), name), namespace).into(),
+        items: read_file(text, Arc::from(name), name, namespace).into(),
     };
     let (resources, findings) = collect(&[input], namespace, &mut LoadMemo::default());
     Loaded::new(resources, findings)
 }
 
 /// Decodes one file; `inside` is its path in the folder.
-pub fn read_file(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<DecodedItem> {
+pub fn read_file(text: &str, name: Arc<str>, inside: &str, namespace: &str) -> Vec<DecodedItem> {
     let source = SourceMap::file(name);
     let parsed = yaml::parse(text);
     if let Some(items) = configuration(inside, &parsed, &source) {

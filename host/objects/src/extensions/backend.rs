@@ -63,7 +63,7 @@ pub(super) fn connection(backend: Setting<'_>) -> ConnectionSpec {
     let connect = duration("connectionTimeout", &CONNECT);
     let keep_alive = duration("keepAlive", &CONNECTION);
     let idle = duration("idleConnectionTimeout", &CONNECTION);
-    let most = parent_of("maxIdleConnections").count("maxIdleConnections", (0, 10_000));
+    let most = parent_of("maxIdleConnections").count("maxIdleConnections", 0, 10_000);
     let most = most.and_then(|most| usize::try_from(most).ok().filter(|most| *most > 0));
     ConnectionSpec {
         connect_timeout: connect.unwrap_or(default.connect_timeout),

@@ -202,7 +202,7 @@ impl<'a> Setting<'a> {
         found
     }
 
-    pub(super) fn count(self, key: &str, (least, most): (u32, u32)) -> Option<u32> {
+    pub(super) fn count(self, key: &str, least: u32, most: u32) -> Option<u32> {
         let found = self.get(key)?;
         let number = self.string(key)?.parse().ok();
         let number = number.filter(|number| (least..=most).contains(number));
@@ -214,7 +214,7 @@ impl<'a> Setting<'a> {
     }
 
     pub(super) fn limit(self, key: &str) -> Option<NonZeroU32> {
-        self.count(key, (1, 1_000_000)).and_then(NonZeroU32::new)
+        self.count(key, 1, 1_000_000).and_then(NonZeroU32::new)
     }
 
     pub(super) fn boolean(self, key: &str, default: bool) -> bool {

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::provider::read_token;
+use crate::ambient::read_token;
 use tollgate_credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 
 #[derive(Debug)]

@@ -8,9 +8,8 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{ManifestChecker, RawManifest, Words};
-use crate::provider::{
-    AudiencePermission, CapturePermission, HostTemplate, ProviderPermissions, SecretPermission, TextTemplate,
-};
+use crate::egress_scope::{HostTemplate, TextTemplate};
+use crate::permissions::{AudiencePermission, CapturePermission, ProviderPermissions, SecretPermission};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::json_path::SingularPath;
 use tollgate_core::plugin::World;

@@ -16,8 +16,9 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::case::{CannedResponse, Case, TransportFailure};
+use crate::ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
+use crate::clock::WallClock;
 use crate::egress::{Error, RecordedAnswers};
-use crate::provider::{Ambient, AmbientError, AwsCredentials, BearerToken, WallClock};
 
 /// The address of every name. It is public, because private ones need a setting in the grant.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));

@@ -11,7 +11,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::case::Case;
-use crate::provider::Redactor;
+use crate::redact::Redactor;
 
 /// Values shorter than this are found only where they stand alone.
 const SHORT_BYTES: usize = 4;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::rego::parse_yaml;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::yaml;
 use tollgate_objects::{ConfigMap, Project, Resources};
 
 const KEY: &str = "globalProjects";
@@ -70,7 +70,7 @@ impl GlobalProjects {
         let Some(setting) = argocd_cm.data.get(KEY).filter(|text| !text.value.trim().is_empty()) else {
             return none(Vec::new());
         };
-        let entries: Option<Vec<Global>> = match parse_yaml(&setting.location.file, &setting.value) {
+        let entries: Option<Vec<Global>> = match yaml::deserialize(&setting.location.file, &setting.value) {
             Ok(entries) => entries,
             Err(finding) => return none(vec![relocate(&setting.location, finding)]),
         };

@@ -13,7 +13,8 @@ impl ApplicationIndex {
     /// Takes time in proportion to the Applications of the state.
     pub fn with_entries(
         &self,
-        (resources, rules): (&Resources, &ImpersonationRules),
+        resources: &Resources,
+        rules: &ImpersonationRules,
         project: &str,
         entries: Vec<DestinationServiceAccount>,
     ) -> Option<Self> {

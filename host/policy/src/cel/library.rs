@@ -14,7 +14,7 @@ use cel::{Env, ExecutionError, ParseError, extensions};
 use regex::{Regex, RegexBuilder};
 
 use super::strict;
-use crate::rbac::re2;
+use tollgate_core::re2;
 
 const MAX_PATTERN_BYTES: usize = 512;
 const MAX_PATTERNS: usize = 16;

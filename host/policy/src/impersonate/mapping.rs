@@ -14,10 +14,10 @@ use serde_saphyr::Spanned;
 use super::checks::{self, AllowedSystemNames, SYSTEM};
 use super::{AccessInput, Error, Impersonation, compile, failed, load_file};
 use crate::cel::{Expression, ResultLiteral, Variables};
-use crate::rego::parse_yaml;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::user::{AccessAs, Identity};
+use tollgate_core::yaml;
 
 const VARIABLES: [&str; 6] = ["agent", "user", "access", "job", "project_roles", "group_roles"];
 /// Maximum number of expressions that give groups, or keys of `extra`, for one kind of access.
@@ -98,7 +98,7 @@ impl ImpersonationMapping {
     ///
     /// - `max_groups`: groups one identity may have.
     pub fn parse(path: &str, text: &str, max_groups: usize) -> Loaded<Self> {
-        let raw: RawMapping = match parse_yaml(path, text) {
+        let raw: RawMapping = match yaml::deserialize(path, text) {
             Ok(raw) => raw,
             Err(finding) => return Loaded::refused(vec![finding]),
         };
@@ -137,7 +137,7 @@ impl ImpersonationMapping {
     }
 
     /// The identity for the input of a test case; `None` if no rule of the file applies.
-    pub(crate) fn apply_case(&self, input: &AccessInput) -> Option<Result<Identity, Error>> {
+    pub fn apply_case(&self, input: &AccessInput) -> Option<Result<Identity, Error>> {
         let rules = match input.access_as()? {
             "user" => &self.user,
             "ci_job" => &self.ci_job,

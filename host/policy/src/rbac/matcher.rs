@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::re2;
 use tollgate_core::glob::{self, Pattern};
+use tollgate_core::re2;
 
 /// The syntax of the patterns of one policy text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -27,7 +27,7 @@ impl Rbac {
         };
         let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
         let mut allows = allows.filter(fits);
-        allows.any(|rule| self.rule_may_allow(who, rule, ([resource, action], &prefix_pattern)))
+        allows.any(|rule| self.rule_may_allow(who, rule, resource, action, &prefix_pattern))
     }
 
     /// Rows that allow one of `actions` on some object of `resource`, except built-in ones.
@@ -45,7 +45,9 @@ impl Rbac {
         &self,
         who: &RbacIdentity,
         rule: &Rule,
-        ([resource, action], prefix_pattern): ([&str; 2], &Pattern),
+        resource: &str,
+        action: &str,
+        prefix_pattern: &Pattern,
     ) -> bool {
         let [_, _, of_object] = rule.patterns;
         match self.pool.matcher(of_object) {
@@ -68,7 +70,7 @@ impl Rbac {
                     // Another object may be allowed, unless all of them are denied.
                     VerdictReason::DeniedByRule | VerdictReason::EvaluationError => {
                         self.applies_to(who, rule)
-                            && !self.is_denied_all((who, rule), ([resource, action], [pattern, prefix_pattern]))
+                            && !self.is_denied_all(who, rule, resource, action, [pattern, prefix_pattern])
                     }
                 }
             }
@@ -79,8 +81,11 @@ impl Rbac {
     /// row counts.
     fn is_denied_all(
         &self,
-        (who, allowing): (&RbacIdentity, &Rule),
-        ([resource, action], both): ([&str; 2], [&Pattern; 2]),
+        who: &RbacIdentity,
+        allowing: &Rule,
+        resource: &str,
+        action: &str,
+        both: [&Pattern; 2],
     ) -> bool {
         let covers = |rule: &Rule| {
             let [of_resource, of_action, of_object] = rule.patterns;

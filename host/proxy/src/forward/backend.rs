@@ -25,7 +25,8 @@ use super::http2_pool::Http2Pool;
 use super::resolver::Resolver;
 use super::{Body, tls};
 use crate::headers::{HeldValue, RequestHeader, Responder, Upstream};
-use tollgate_agent::connections::{AgentClient, AgentSender, RequestError};
+use tollgate_agent::connections::{AgentClient, AgentSender};
+use tollgate_agent::request::RequestError;
 use tollgate_objects::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
 use tollgate_runtime::certificates;
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Recorder;
-use tollgate_policy::rego::Front;
+use tollgate_rego::Front;
 
 /// Most inputs that are kept.
 pub const MAX_INPUTS: usize = 1_000;

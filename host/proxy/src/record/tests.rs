@@ -12,7 +12,7 @@ use super::{LeftOut, MAX_INPUT_BYTES, MAX_INPUTS, Outcome, PolicyInputError, Pol
 use crate::metrics::Metrics;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_objects::Cluster;
-use tollgate_policy::rego::Front;
+use tollgate_rego::Front;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
     Recorder::start(keep, None, Arc::new(Metrics::default()), None).unwrap()

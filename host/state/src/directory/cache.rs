@@ -112,7 +112,7 @@ impl FolderCache {
             let name = Arc::from(path.display().to_string());
             decoded.push(DecodedInput {
                 file: Some(Arc::from(*path)),
-                items: read_file(text, (name, &inside), namespace).into(),
+                items: read_file(text, name, &inside, namespace).into(),
             });
         }
         self.files = files;
@@ -153,7 +153,7 @@ fn file(
             ..old.clone()
         });
     }
-    let mut items = read_file(&text, (name, &inside), namespace);
+    let mut items = read_file(&text, name, &inside, namespace);
     if let Some(old) = &old {
         reuse_equal(&mut items, &old.decoded.items);
     }

@@ -38,7 +38,7 @@ struct Address {
 
 impl RawRedis {
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<ArgocdRedis> {
-        let grace_period = bounded_duration("argocd.redis.gracePeriod", self.grace_period, (10, 2, 300), validator);
+        let grace_period = bounded_duration("argocd.redis.gracePeriod", self.grace_period, 10, 2..=300, validator);
         let address = match address(&self.server) {
             Ok(address) => address,
             Err(why) => {

@@ -7,7 +7,7 @@ use tollgate_front::Denial;
 use tollgate_objects::destination;
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account;
-use tollgate_policy::rego;
+use tollgate_rego as rego;
 
 const GATEWAY_REFUSED: &str = "no service account acts for the application, and the gateway does not act in its own \
                                name (`applications.gatewayIdentity`)";

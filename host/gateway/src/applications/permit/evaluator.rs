@@ -21,9 +21,9 @@ use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account::{self, ImpersonationRules, PrincipalInfo};
 use tollgate_policy::rbac::{Rbac, RbacRequest, object_name};
-use tollgate_policy::rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
 use tollgate_policy::sync_windows::ApplicableWindows;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
 
 /// Size of the cache in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;

@@ -23,7 +23,7 @@ use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_policy::rego::{Bundle, BundleSource, Front};
+use tollgate_rego::{Bundle, BundleSource, Front};
 
 mod decide;
 mod enters;

@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use tollgate_applicationset::Denial;
 use tollgate_objects::ObjectName;
-use tollgate_policy::rego;
+use tollgate_rego as rego;
 
 /// Most refusals that one response lists.
 pub(crate) const MAX_REFUSALS: usize = 100;

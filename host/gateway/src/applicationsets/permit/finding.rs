@@ -15,8 +15,8 @@ use strum::VariantArray;
 use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
 use tollgate_core::diagnostic::one_line;
 use tollgate_objects::ObjectName;
-use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
 
 /// Longest reason in bytes. The caller chooses names in it, and the policy repeats it.
 const REASON_BYTES: usize = 480;

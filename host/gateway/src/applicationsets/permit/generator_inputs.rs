@@ -18,7 +18,7 @@ use tollgate_config::ApplicationSetChecks;
 use tollgate_core::glob::redact_credentials;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_policy::rbac::url_object_name;
-use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
+use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
 
 const MAX_MEMOIZED: usize = 10_000;
 /// The setting that refuses if the gateway may not query a repository.

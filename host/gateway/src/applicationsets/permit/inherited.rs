@@ -22,8 +22,8 @@ use crate::set_list::{OwnedApplication, is_templated, or_default, project_text};
 use tollgate_applicationset::DeniedResource;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::ObjectName;
-use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 
 const RESOURCE: &str = "applications";
 /// Stands for every project and every name.

@@ -17,8 +17,8 @@ use crate::set_list::{OwnedApplication, is_templated, or_default, project_of, pr
 use tollgate_applicationset::{Denial, DeniedResource, InputAuthorizer};
 use tollgate_config::ApplicationSetPermissions;
 use tollgate_policy::rbac::object_name;
-use tollgate_policy::rego::ApplicationSetFacts;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::ApplicationSetFacts;
 
 /// A placeholder: `CallerInputAuthorizer` replaces it with the kind.
 const PLUGIN: &str = "plugin";

@@ -22,8 +22,8 @@ use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions};
 use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::ObjectName;
 use tollgate_policy::rbac::object_name;
-use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
 
 /// The text for a caller who uses the name of a stored set they may not see.
 pub(super) const HIDDEN_SET: &str = "there is an applicationset of this name that you may not see";

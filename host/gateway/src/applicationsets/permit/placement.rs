@@ -14,7 +14,7 @@ use tollgate_core::glob::{redact_credentials, source_permitted};
 use tollgate_objects::destination::{self, CompiledDestinations};
 use tollgate_objects::{Cluster, Destination, Project, Resources};
 use tollgate_policy::applications::{Projects, is_app_namespace_permitted};
-use tollgate_policy::rego::{CheckedFact, PlacementChecks};
+use tollgate_rego::{CheckedFact, PlacementChecks};
 
 /// A fact for the policy, and the finding that refuses, if any.
 #[derive(Clone, Debug)]

@@ -25,8 +25,8 @@ use tollgate_applicationset::DeniedResource;
 use tollgate_applicationset::plan::{Owner, Plan, PlanProblem};
 use tollgate_config::{ApplicationSetChecks, ApplicationSetPermissions};
 use tollgate_policy::rbac::RuleId;
-use tollgate_policy::rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
 
 mod change_check;
 

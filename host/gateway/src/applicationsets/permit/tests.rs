@@ -19,7 +19,7 @@ use tollgate_objects::decode;
 use tollgate_objects::{ObjectName, Resources};
 use tollgate_policy::applications::Projects;
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_policy::rego::{Bundle, BundleSource, Front};
+use tollgate_rego::{Bundle, BundleSource, Front};
 use tollgate_state::write::batch::Propagation;
 
 mod argocd;

@@ -12,7 +12,7 @@ use tollgate_core::upgrade::Protocol;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role, User};
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
-use tollgate_policy::rego::{Bundle, BundleSource, Front, KubernetesFacts, KubernetesInput};
+use tollgate_rego::{Bundle, BundleSource, Front, KubernetesFacts, KubernetesInput};
 
 const MAX_GROUPS: usize = 8;
 

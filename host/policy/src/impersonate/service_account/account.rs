@@ -45,7 +45,6 @@ pub(super) enum AccountName {
     Unqualified(String),
     /// An account with its namespace.
     Qualified(ServiceAccountName),
-    /// Not an account.
     Invalid,
 }
 

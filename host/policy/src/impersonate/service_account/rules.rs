@@ -15,9 +15,9 @@ use serde_saphyr::Spanned;
 use super::Fallback;
 use crate::cel::{Expression, Variables};
 use crate::impersonate::{Error, checks, compile, failed, load_file, location_of};
-use crate::rego::parse_yaml;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::yaml;
 use tollgate_objects::Application;
 
 const VARIABLES: [&str; 2] = ["principal", "application"];
@@ -78,7 +78,7 @@ impl ImpersonationRules {
 
     /// Reads and compiles the text of the file at `path`. Every mistake is reported.
     pub fn parse(path: &str, text: &str, semantics: ServiceAccountSemantics) -> Loaded<Self> {
-        let RawRules { fallback, extra } = match parse_yaml(path, text) {
+        let RawRules { fallback, extra } = match yaml::deserialize(path, text) {
             Ok(raw) => raw,
             Err(finding) => return Loaded::refused(vec![finding]),
         };

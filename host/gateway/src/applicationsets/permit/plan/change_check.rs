@@ -16,8 +16,8 @@ use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
 use tollgate_core::dns::is_subdomain;
 use tollgate_front::rbac::why;
 use tollgate_policy::rbac::{RuleId, Verdict};
-use tollgate_policy::rego::{RbacCheck, RbacVerdict};
 use tollgate_proxy::record::CheckRecord;
+use tollgate_rego::{RbacCheck, RbacVerdict};
 
 pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use tollgate_applicationset::{GeneratorKind, InputAuthorizer};
-use tollgate_policy::rego::{
+use tollgate_rego::{
     ApplicationChange, ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage,
     CheckedFact, PlacementChecks, RbacCheck, RbacVerdict,
 };
