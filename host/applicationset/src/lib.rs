@@ -20,7 +20,6 @@ mod json;
 mod keys;
 pub mod patch;
 pub mod plan;
-pub mod repository;
 pub mod schema;
 pub mod selector;
 pub mod template;

@@ -30,7 +30,6 @@ mod value;
 mod versions;
 
 pub(crate) use print::general as go_float;
-pub(crate) use versions::{highest, is_range};
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +38,7 @@ pub use applications::ApplicationTemplate;
 pub use determinism::{Nondeterminism, nondeterminism};
 pub use generators::render_generator;
 pub(super) use value::{ParamsOrigin, params_origin};
+pub use versions::{highest, is_range};
 
 /// Maximum length of a template in an error, in bytes.
 const EXCERPT_BYTES: usize = 120;

@@ -19,12 +19,12 @@ use uuid::Uuid;
 use crate::access::secret::{self, KUBECTL_TOKEN_PREFIX, LOGIN_PREFIX, RandomError};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
-use crate::store::{
-    self, Actor, CredentialFilter, Login, LoginKind, LoginToken, Page, SecretHash, SessionOwner, Store,
-};
 use tollgate_config::Console;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{Identity, User};
+use tollgate_store::{
+    self as store, Actor, CredentialFilter, Login, LoginKind, LoginToken, Page, SecretHash, SessionOwner, Store,
+};
 
 /// How long a login that was found is remembered.
 const CACHE_TTL: Duration = Duration::from_mins(1);

@@ -19,13 +19,15 @@ use crate::access::{AccessGrant, Agents};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::person::PersonNames;
-use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_runtime::tasks::Tasks;
+use tollgate_store::{
+    self as store, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store,
+};
 
 mod list;
 mod signal;

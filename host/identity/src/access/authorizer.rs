@@ -15,7 +15,7 @@ use super::secret::is_malformed_token;
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
-use crate::store::Store;
+use tollgate_store::Store;
 
 /// Decides whether a person may use an agent. There is one per process; it outlives reloads.
 #[derive(Debug)]

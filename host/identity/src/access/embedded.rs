@@ -23,13 +23,13 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::person::PersonNames;
-use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::AgentId;
 use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity};
+use tollgate_store::{SecretHash, Store, Token};
 
 const SCOPE: &str = "k8s_proxy";
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);

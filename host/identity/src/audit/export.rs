@@ -25,11 +25,11 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::http_client::{self, Authority, Versions};
 use crate::metrics::Metrics;
-use crate::store::{self, AuditEvent, Store};
 use tollgate_config::AuditExport;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_runtime::followed::AuthorityFile;
+use tollgate_store::{self as store, AuditEvent, Store};
 
 mod ocsf;
 

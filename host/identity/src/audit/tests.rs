@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::sessions::table::OpenExchange;
 use crate::sessions::{EndReason, EndTrigger, ExchangeKind};
-use crate::store::AuditFilter;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
+use tollgate_store::AuditFilter;
 
 const MINUTE: Duration = Duration::from_mins(1);
 const ID: Uuid = Uuid::from_u128(7);

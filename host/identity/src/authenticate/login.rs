@@ -19,9 +19,9 @@ use super::verified_tokens::sha256;
 use super::{Authenticator, Safety, argocd_token, origin};
 use crate::logins::{self, ActiveLogin, Logins};
 use crate::person::PersonNames;
-use crate::store::{self, Login};
 use tollgate_config::Console;
 use tollgate_core::principal::Kind;
+use tollgate_store::{self as store, Login};
 
 /// Name of the console's cookie: browsers take it over https only, for this host alone and from no
 /// other.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{ACTIVE_WINDOW, SessionRegistry, before};
 use crate::clock::Clock;
-use crate::store;
+use tollgate_store as store;
 
 const POLL: Duration = Duration::from_millis(300);
 
@@ -164,7 +164,7 @@ impl StoreHealth {
             Ok(()) | Err(_) => {}
         }
         if result.is_err() {
-            sessions.metrics.store_failed(operation);
+            sessions.metrics.store.failed(operation);
         }
         self.good = result.is_ok();
     }

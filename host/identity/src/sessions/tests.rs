@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::{BrowserSession, SecretHash, Token};
+use tollgate_store::{BrowserSession, SecretHash, Token};
 
 mod active;
 

@@ -7,8 +7,8 @@ use sqlx::Connection as _;
 use crate::access::secret::generate_token;
 use crate::access::tests::fixture::{Fixture, Pat, agent, mapped, people_and, refusal, shared_as};
 use crate::access::{AccessDenyReason, Agents, Error};
-use crate::store::{Actor, SessionOwner};
 use tollgate_core::user::AccessAs;
+use tollgate_store::{Actor, SessionOwner};
 
 fn admin() -> Actor {
     Actor {

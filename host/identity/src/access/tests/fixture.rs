@@ -13,13 +13,13 @@ use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Agent
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
 use tollgate_config::{SameSite, UserClaimMapping, UserLookupKey};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
 use tollgate_objects::Resources;
 use tollgate_objects::decode::load_text;
+use tollgate_store::{Actor, BrowserSession, SecretHash, Store, Token};
 
 pub(crate) const ISSUER: &str = "https://gitlab.example.com";
 

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::store::AuditEvent;
+use tollgate_store::AuditEvent;
 
 const SCHEMA: &str = "1.4.0";
 

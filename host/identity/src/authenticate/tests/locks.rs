@@ -10,7 +10,7 @@ use crate::authenticate::{Arc, Authenticator, CredentialTransport, Error, Princi
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Actor, Store};
+use tollgate_store::{Actor, Store};
 
 struct Fixture {
     _folder: tempfile::TempDir,

@@ -16,9 +16,9 @@ use crate::authenticate::sign_in::LogoutTokenError;
 use crate::logins::{Logins, NewLogin};
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Login, LoginKind, Store};
 use tollgate_config::{Console, ConsoleHost, DeviceLogin};
 use tollgate_core::user::User;
+use tollgate_store::{Login, LoginKind, Store};
 
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
