@@ -26,8 +26,8 @@ use tollgate_agent::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest,
 use tollgate_config::{Config, PeerSettings};
 use tollgate_core::agent::AgentKey;
 use tollgate_identity::clock::Clock;
-use tollgate_identity::store::{self, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
 use tollgate_proxy::metrics::Metrics;
+use tollgate_store::{self as store, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
 
 /// How often the store is asked whether anything changed.
 const POLL: Duration = Duration::from_millis(500);

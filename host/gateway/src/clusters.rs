@@ -29,12 +29,12 @@ use tollgate_front::Denial;
 use tollgate_front::api::json;
 use tollgate_front::path::{Captures, Path, Rest};
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_identity::store::{Actor, Store};
 use tollgate_objects::ClusterAuth;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::target;
+use tollgate_store::{Actor, Store};
 
 pub mod exec;
 pub mod permit;

@@ -24,7 +24,6 @@ use tollgate_front::path::{self, Answerer, Captures, Path};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
-use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::{Body, LimitPermit};
 use tollgate_proxy::metrics::Metrics;
@@ -32,6 +31,7 @@ use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 use tollgate_state::source::Source;
+use tollgate_store::Store;
 
 mod kind;
 

@@ -32,12 +32,12 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
-use tollgate_identity::store::{self, Store};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Client;
+use tollgate_store::{self as store, Store};
 
 pub(crate) mod permit;
 pub(crate) mod route;

@@ -39,7 +39,6 @@ use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndReason;
-use tollgate_identity::store::Store;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::agents;
@@ -49,6 +48,7 @@ use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
 use tollgate_proxy::target;
 use tollgate_state::source::Source;
+use tollgate_store::Store;
 
 #[derive(Debug)]
 pub(crate) struct Gateway {

@@ -44,7 +44,6 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::logins::Logins;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
-use tollgate_identity::store::{self, Store};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Listener, Metrics};
 use tollgate_proxy::record::Recorder;
@@ -52,6 +51,7 @@ use tollgate_proxy::server::{Certificates, Limits, Server};
 use tollgate_runtime::followed;
 use tollgate_runtime::tasks::Tasks;
 use tollgate_state::watch::{FileEvents, Timing, watch};
+use tollgate_store::{self as store, Store};
 
 use pace::Pace;
 use retired::RetiredSnapshots;
@@ -517,7 +517,7 @@ async fn open_store(config: &Config, metrics: &Metrics, admin: &AdminListener) -
     }
     let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
     let store = retry(admin, || Store::open(&url)).await?;
-    store.measure_with(Arc::clone(&metrics.identity));
+    store.measure_with(Arc::clone(&metrics.identity.store));
     Ok(Some(Arc::new(store)))
 }
 

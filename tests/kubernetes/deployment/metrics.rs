@@ -105,8 +105,8 @@ fn filled() -> Arc<Metrics> {
         .identity
         .configurations([(agent, ConfigurationStatus::Good)].into_iter());
     metrics.identity.stream_closed("revoked");
-    metrics.identity.store_failed("audit");
-    metrics.identity.observe_store("read", Duration::ZERO);
+    metrics.identity.store.failed("audit");
+    metrics.identity.store.observe("read", Duration::ZERO);
     metrics.connections(Listener::Public);
     metrics.load.observe_sizes("argocd", (Some(1), Some(1)));
     metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);

@@ -1,7 +1,7 @@
 //! The bounds of texts from outside: the greatest length is accepted, and one byte more is refused.
 
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{
+use tollgate_store::{
     ActiveSession, AuditFilter, BrowserSession, CredentialFilter, Error, Page, SessionOwner, Store, Token, bounds,
 };
 use uuid::Uuid;
@@ -99,7 +99,7 @@ async fn browser_sessions_are_bounded(backend: Backend) {
 }
 
 async fn events_are_bounded(backend: Backend) {
-    type Change = fn(&mut tollgate_identity::store::AuditEvent, usize);
+    type Change = fn(&mut tollgate_store::AuditEvent, usize);
     let store = backend.open().await;
     let fields: [(&str, usize, Change); 4] = [
         ("action", bounds::ACTION, |event, length| {

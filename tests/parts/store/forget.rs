@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{ActiveSession, AuditFilter, CredentialFilter, Page, SessionOwner};
+use tollgate_store::{ActiveSession, AuditFilter, CredentialFilter, Page, SessionOwner};
 use uuid::Uuid;
 
 use crate::store::support::{

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate_identity::store::{AuditEvent, AuditFilter, CredentialFilter, Page, SessionOwner, Store, Token};
+use tollgate_store::{AuditEvent, AuditFilter, CredentialFilter, Page, SessionOwner, Store, Token};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, event, hash, session_of, token, user};

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde_json::json;
 use tollgate_core::user::Identity;
-use tollgate_identity::store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
+use tollgate_store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, hash, on_both, user};

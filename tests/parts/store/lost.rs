@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
+use tollgate_store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
 
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, token, user};
 use test_support::relay::{Mode, Relay};

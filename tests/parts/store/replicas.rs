@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, SessionOwner, Store};
+use tollgate_store::{AuditFilter, SessionOwner, Store};
 
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
 

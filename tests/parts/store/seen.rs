@@ -1,6 +1,6 @@
 //! Active sessions, as several replicas report them.
 
-use tollgate_identity::store::{ActiveSession, CredentialFilter, Page, Store};
+use tollgate_store::{ActiveSession, CredentialFilter, Page, Store};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, agent, at, on_both, user};

@@ -27,9 +27,9 @@ use tollgate_front::permission::{self, LOCK_PEOPLE};
 use tollgate_identity::access::{Member, secret};
 use tollgate_identity::authenticate::{ARGOCD_ISSUER, Principal};
 use tollgate_identity::logins::{ActiveLogin, LoginScope, NewLogin};
-use tollgate_identity::store::{Actor, Login, LoginKind, LoginRequest, LoginRequestState, SecretHash};
 use tollgate_objects::agent::AccessMode;
 use tollgate_proxy::forward::Body;
+use tollgate_store::{Actor, Login, LoginKind, LoginRequest, LoginRequestState, SecretHash};
 
 /// How long a code of a device waits.
 const DEVICE_LIFETIME: std::time::Duration = std::time::Duration::from_mins(10);

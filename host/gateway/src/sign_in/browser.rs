@@ -18,8 +18,8 @@ use tollgate_front::api::content::buffer;
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
 use tollgate_identity::logins::Logins;
-use tollgate_identity::store::Actor;
 use tollgate_proxy::forward::Body;
+use tollgate_store::Actor;
 
 /// Longest content of a form, in bytes.
 pub(super) const FORM_BYTES: u64 = 16 * 1024;

@@ -11,13 +11,13 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::SetAuthorizer;
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::permissions::is_templated;
-use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_core::glob::redact_credentials;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_policy::rbac::url_object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
+use tollgate_repository::allowed_repository;
 
 const MAX_MEMOIZED: usize = 10_000;
 /// The setting that refuses if the gateway may not query a repository.
