@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::access::{ClusterAccess, ClusterLookup, Clusters, after};
 use tollgate_config::Config;
-use tollgate_core::agent::AgentId;
-use tollgate_identity::access::{Agents, ConfigurationStatus};
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
+use tollgate_identity::access::Agents;
 use tollgate_objects::Resources;
 use tollgate_proxy::metrics::Metrics;
 

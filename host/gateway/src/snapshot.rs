@@ -264,7 +264,7 @@ impl Loader {
         let sessions = self.state.registries.sessions.as_ref();
         let front = snapshot.policies.kubernetes.as_ref();
         if let (Some(sessions), Some(front), Some(settings)) = (sessions, front, &self.config.kubernetes) {
-            sessions.set_directory(Arc::clone(&front.agents), &settings.users);
+            sessions.set_directory(Arc::clone(front.agents.people()), &settings.users);
         }
     }
 

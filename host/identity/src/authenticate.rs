@@ -176,7 +176,9 @@ impl Authenticator {
     /// The caller, unless Argo CD revoked their token.
     fn unrevoked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
         let revoked = self.revoked.as_ref();
-        match revoked.map_or(RevocationStatus::NotRevoked, |revoked| revoked.status(&principal)) {
+        match revoked.map_or(RevocationStatus::NotRevoked, |revoked| {
+            revoked.status(principal.token_ids())
+        }) {
             RevocationStatus::NotRevoked => Ok(principal),
             RevocationStatus::Revoked => Err(RevocationReason::SignedOut.into()),
             RevocationStatus::Unknown => Err(Error::RevocationsUnavailable),

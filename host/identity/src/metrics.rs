@@ -10,8 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::access::ConfigurationStatus;
-use tollgate_core::agent::AgentId;
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
 
 /// Tokens with a key that their issuer may have had since its keys were fetched a moment ago. Of the whole
 /// process: an issuer's keys outlive each state.

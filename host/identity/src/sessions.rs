@@ -15,15 +15,15 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::access::{AccessGrant, Agents};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::person::PersonNames;
+use crate::person::{PersonNames, linked_person};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_objects::people::UserDirectory;
 use tollgate_runtime::tasks::Tasks;
 use tollgate_store::{
     self as store, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store,
@@ -156,18 +156,6 @@ pub struct SessionHolder<'a> {
     pub expires_at: Option<Timestamp>,
 }
 
-impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
-    fn from(access: &'a AccessGrant) -> Self {
-        Self {
-            session: access.session(),
-            user: access.user(),
-            names: Some(access.names()),
-            agent: access.agent().id,
-            expires_at: access.expires_at(),
-        }
-    }
-}
-
 impl SessionHolder<'_> {
     fn person_names(&self) -> PersonNames {
         let names = self.names.cloned().unwrap_or_default();
@@ -178,7 +166,7 @@ impl SessionHolder<'_> {
 /// The directory, and which claims of issuers link to it.
 #[derive(Debug)]
 struct LinkedDirectory {
-    agents: Arc<Agents>,
+    people: Arc<UserDirectory>,
     links: Arc<[UserClaimMapping]>,
 }
 
@@ -312,9 +300,9 @@ impl SessionRegistry {
     }
 
     /// Sets the directory in force, and which claims of issuers link to it.
-    pub fn set_directory(&self, agents: Arc<Agents>, links: &[UserClaimMapping]) {
+    pub fn set_directory(&self, people: Arc<UserDirectory>, links: &[UserClaimMapping]) {
         self.directory.store(Some(Arc::new(LinkedDirectory {
-            agents,
+            people,
             links: links.into(),
         })));
         // Somebody who is locked may have got another name.
@@ -330,13 +318,13 @@ impl SessionRegistry {
         (issuer, claims): (&str, &serde_json::Map<String, serde_json::Value>),
     ) -> PersonNames {
         let directory = self.directory.load();
-        let Some(LinkedDirectory { agents, links }) = directory.as_deref() else {
+        let Some(LinkedDirectory { people, links }) = directory.as_deref() else {
             return names;
         };
         // An issuer's own claims are under `token` if it has claim mappings.
         let own = claims.get("token").and_then(serde_json::Value::as_object);
         let found = [Some(claims), own].into_iter().flatten();
-        let found = found.filter_map(|claims| agents.user_of(links, issuer, claims));
+        let found = found.filter_map(|claims| linked_person(people, links, issuer, claims));
         names.and(found.map(|person| person.user.username.as_str()))
     }
 

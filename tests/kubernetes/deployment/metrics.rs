@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 
 use super::chart;
 use test_support::checkout;
-use tollgate_core::agent::AgentId;
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
 use tollgate_core::diagnostic::Location;
 use tollgate_credential::cache::health::{Health, LastError, SlotStatus, Totals};
 use tollgate_credential::{MintError, MintErrorClass};
-use tollgate_identity::access::ConfigurationStatus;
 use tollgate_objects::WatchAge;
 use tollgate_objects::decode;
 use tollgate_objects::{InvalidObject, ObjectName, extensions};
