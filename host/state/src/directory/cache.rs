@@ -27,9 +27,9 @@ use tollgate_objects::decode::read_file;
 const RACY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-pub(super) struct FolderCache {
+pub(crate) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
-    pub(super) history: LoadHistory,
+    pub(crate) history: LoadHistory,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl FileStamp {
 
 impl FolderCache {
     /// Loads everything below `folder`, as it is now or as it would be with `overlays`.
-    pub(super) fn load(
+    pub(crate) fn load(
         &mut self,
         folder: &Path,
         namespace: &str,

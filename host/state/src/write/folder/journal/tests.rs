@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::persist::{FileChange, prepare};
 use super::{NAME, lock_for_load, recover, write};
-use crate::directory::DirectorySource;
+use crate::source::DirectorySource;
 use crate::source::Source as _;
 use crate::write::batch::Write;
 use crate::write::{FolderWriter, ObjectKey, WritableKind};

@@ -7,9 +7,9 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::{WatchState, WatchStore};
-use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
-use crate::kubernetes::object::Object;
-use crate::kubernetes::watch_failure::WatchFailure;
+use crate::source::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
+use crate::source::kubernetes::object::Object;
+use crate::source::kubernetes::watch_failure::WatchFailure;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::decode::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};

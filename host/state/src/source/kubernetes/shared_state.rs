@@ -299,7 +299,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::SharedState;
-    use crate::kubernetes::object::Object;
+    use crate::source::kubernetes::object::Object;
     use tollgate_config::KubernetesState;
     use tollgate_objects::decode::read::ObjectKind;
 

@@ -5,8 +5,8 @@
 use kube::core::Status;
 use kube::runtime::watcher;
 
-use super::error_text::{describe_client_error, short};
 use super::kinds::WatchSpec;
+use crate::kubernetes::{describe_client_error, short};
 use tollgate_core::diagnostic::{Diagnostic, Severity};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

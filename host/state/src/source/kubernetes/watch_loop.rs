@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
-use super::connect;
 use super::kinds::WatchSpec;
 use super::object::Object;
 use super::shared_state::SharedState;
 use super::watch_failure::WatchFailure;
+use crate::kubernetes;
 use crate::watch::{FileEvents, Timing, Watch, watch};
 use tollgate_config::KubernetesState;
 use tollgate_objects::decode::read::ObjectKind;
@@ -115,14 +115,14 @@ async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
 
 /// Follows the files that a client is made of. Call it before they are read.
 async fn follow(settings: &KubernetesState) -> Watch {
-    watch(connect::files(settings), Timing::default(), FileEvents::IfAvailable).await
+    watch(kubernetes::files(settings), Timing::default(), FileEvents::IfAvailable).await
 }
 
 /// Makes a client of the settings' files as they are now, and returns whether that was possible.
 async fn make_client(shared: &SharedState, settings: &KubernetesState) -> bool {
-    let made = connect::client_config(settings).await.and_then(|config| {
-        let end = connect::certificate_end(&config);
-        Ok((connect::client(config)?, end))
+    let made = kubernetes::client_config(settings).await.and_then(|config| {
+        let end = kubernetes::certificate_end(&config);
+        Ok((kubernetes::client(config)?, end))
     });
     match made {
         Ok((client, certificate_end)) => {

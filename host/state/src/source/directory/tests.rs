@@ -2,8 +2,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::directory::DirectorySource;
-use crate::source::Source as _;
+use crate::source::{DirectorySource, Source as _};
 use tollgate_objects::Resources;
 use tollgate_objects::people::PersonState;
 

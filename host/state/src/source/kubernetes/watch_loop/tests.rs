@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{FailureAction, Failures, MAX_BACKOFF, Object, STABLE_AFTER, restart_on_panic, supervise_watches};
-use crate::kubernetes::shared_state::SharedState;
-use crate::kubernetes::watch_failure::WatchFailure;
+use crate::source::kubernetes::shared_state::SharedState;
+use crate::source::kubernetes::watch_failure::WatchFailure;
 use tollgate_config::KubernetesState;
 
 /// Every kind is listed and has no objects.

@@ -4,12 +4,9 @@
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 
+use crate::kubernetes::WATCH_SECONDS;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_objects::decode::read::ObjectKind;
-
-/// Seconds that one watch call lasts. A connection that died silently is noticed after at most this
-/// time, and resuming costs the server almost nothing.
-pub(super) const WATCH_SECONDS: u32 = 60;
 
 /// Selects the Secrets by which the gateway reaches clusters.
 const CREDENTIALS: &str = "tollgate.dev/secret-type=cluster";
