@@ -467,7 +467,12 @@ impl Recorder {
 
     fn close(&self, record: Record, input: Option<Arc<PolicyInputSource>>) {
         let record = Arc::new(record);
-        self.metrics.count_decision(&record);
+        self.metrics.count_decision(
+            record.front,
+            record.outcome.into(),
+            record.reason,
+            record.stage_durations,
+        );
         if let Some(tracing) = &self.tracing {
             tracing.send(&record);
         }

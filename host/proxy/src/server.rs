@@ -14,38 +14,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::client::{self, ClientReader, ConnectionSlot, Connections};
 use crate::forward::Body;
-use crate::metrics::Counted;
+use crate::metrics::{ConnectionCounters, Counted};
 use tollgate_config::{ProxyProtocol, TrustedProxies};
 
-mod client;
 mod connect;
 mod connection;
-mod connections;
 mod detection;
-mod forwarded;
 mod framing;
-mod peer;
-mod proxy_protocol;
 mod socket;
-mod tls;
 
-use client::ClientReader;
-use connections::{AddressPermit, Arrival, Connections};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz {
-    pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
     pub(crate) use super::framing::fuzz::TARGETS as FRAMING;
-    pub(crate) use super::proxy_protocol::fuzz::TARGETS as PROXY_PROTOCOL;
 }
 
-pub use client::Client;
-pub use connections::ConnectionCounters;
-pub use forwarded::Error as ForwardedError;
-use peer::Peer;
-#[cfg(test)]
-pub(crate) use peer::Transport;
-pub use tls::{Certificates, Error as TlsError, HandshakeFailure};
+pub use crate::client::{Client, ForwardedError};
+pub use crate::tls::{Certificates, Error as TlsError, HandshakeFailure};
 
 /// Pause after the system refused to accept, for example without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -162,6 +148,16 @@ pub enum RequestReadError {
     /// have connections. (429)
     #[error("too many requests of this address are open")]
     TooManyOfAddress,
+}
+
+impl From<client::Error> for RequestReadError {
+    fn from(error: client::Error) -> Self {
+        match error {
+            client::Error::Forwarded(error) => Self::Forwarded(error),
+            client::Error::Target(error) => Self::Target(error),
+            client::Error::TooManyOfAddress => Self::TooManyOfAddress,
+        }
+    }
 }
 
 impl RequestReadError {
@@ -297,12 +293,8 @@ impl Server {
                             () = stop.cancelled() => break,
                             permit = acquire_permit(&slots, &connections) => permit,
                         };
-                        let slot = ConnectionSlot {
-                            _permit: permit,
-                            _counted: Counted::in_gauge(&counters.open),
-                            address_permit,
-                            arrival: Some(connections.arrive()),
-                        };
+                        let counted = Counted::in_gauge(&counters.open);
+                        let slot = ConnectionSlot::new(permit, counted, address_permit, &connections);
                         let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
@@ -337,16 +329,6 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
     if timeout(ABORT_TIMEOUT, slots.acquire_many(capacity)).await.is_err() {
         tracing::error!("connections are still open after the cut");
     }
-}
-
-#[derive(Debug)]
-struct ConnectionSlot {
-    _permit: OwnedSemaphorePermit,
-    _counted: Counted,
-    /// `None` for a trusted proxy.
-    address_permit: Option<AddressPermit>,
-    /// `None` once it is registered.
-    arrival: Option<Arrival>,
 }
 
 /// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::InspectReader;
 
 use super::{Body, Error};
+use crate::client::Client;
 use crate::headers::{HeldValue, Upstream, clean_response};
-use crate::server::Client;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::{EndSignal, TunnelTraffic};
 use tollgate_objects::extensions::TimeoutSpec;

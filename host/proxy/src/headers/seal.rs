@@ -21,7 +21,7 @@ use super::identity::{GroupEncoding, IdentityHeaders};
 use super::resource::ResourceHeaders;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, kubernetes};
-use crate::server::Client;
+use crate::client::Client;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::{Credential, sensitive_header_value};

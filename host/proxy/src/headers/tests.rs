@@ -6,7 +6,7 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, request};
 
 use super::*;
-use crate::server::{Client, Transport};
+use crate::client::{Client, Transport};
 
 fn head(fields: &[(&str, &str)]) -> request::Parts {
     let mut request = Request::builder().method(Method::GET).uri("/x");

@@ -16,11 +16,10 @@ use hyper_util::rt::TokioIo;
 use tokio_util::either::Either;
 
 use super::Handler;
-use super::client::Client;
 use super::connection::{ServerContext, ShutdownSignals, serve};
 use super::detection::handshake;
-use super::peer::{ConnectTunnel, Peer};
 use super::socket::CheckedStream;
+use crate::client::{Client, ConnectTunnel, Peer};
 use crate::forward::Body;
 
 /// A `CONNECT` that passed all checks.

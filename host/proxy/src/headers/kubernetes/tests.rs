@@ -6,9 +6,9 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{check_impersonation, client_impersonates};
+use crate::client::{Client, Transport};
 use crate::headers::upstream::{RequestHeader, Upstream};
 use crate::headers::{CleanedRequest, Error, clean};
-use crate::server::{Client, Transport};
 use tollgate_core::user::Identity;
 use tollgate_credential::{Credential, Token};
 use tollgate_policy::impersonate::Impersonation;

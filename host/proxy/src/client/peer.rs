@@ -15,8 +15,7 @@ use http::uri::Authority;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ConnectionSlot;
-use super::client::{Client, ConnectionSource};
+use super::{Client, ConnectionSlot, ConnectionSource};
 use tollgate_agent::hello::{ChannelValue, EndsTls};
 use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
@@ -55,11 +54,11 @@ pub(crate) struct Peer {
 
 /// The `CONNECT` that opened a tunnel.
 #[derive(Debug)]
-pub(super) struct ConnectTunnel {
+pub(crate) struct ConnectTunnel {
     /// What the tunnel was opened for.
-    pub(super) authority: Authority,
+    pub(crate) authority: Authority,
     /// Who opened it.
-    pub(super) client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +68,7 @@ pub(crate) enum Transport {
 }
 
 impl Peer {
-    pub(super) fn new(
+    pub(crate) fn new(
         source: ConnectionSource,
         transport: Transport,
         closing: CancellationToken,
@@ -94,7 +93,7 @@ impl Peer {
 
     /// The peer inside a tunnel. What it says of its clients is not believed, because it is not
     /// the proxy that passed on the `CONNECT`.
-    pub(super) fn in_tunnel(tunnel: ConnectTunnel) -> Self {
+    pub(crate) fn in_tunnel(tunnel: ConnectTunnel) -> Self {
         let outer = Arc::clone(tunnel.client.peer());
         Self {
             closing: outer.closing.clone(),
@@ -124,32 +123,32 @@ impl Peer {
     }
 
     /// The gateway itself.
-    pub(super) fn gateway() -> Self {
+    pub(crate) fn gateway() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
     }
 
     /// The other side's address.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// `None` outside of tunnels.
-    pub(super) fn tunnel(&self) -> Option<&ConnectTunnel> {
+    pub(crate) fn tunnel(&self) -> Option<&ConnectTunnel> {
         self.tunnel.as_deref()
     }
 
-    pub(super) fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         self.transport
     }
 
-    pub(super) fn is_trusted_proxy(&self) -> bool {
+    pub(crate) fn is_trusted_proxy(&self) -> bool {
         self.is_trusted_proxy
     }
 
     /// Cancelled when everything of this connection must end at once.
     /// Sets the value of the connection of TLS that was made. Only the first call has an effect.
-    pub(super) fn set_channel_value(&self, value: Option<ChannelValue>) {
+    pub(crate) fn set_channel_value(&self, value: Option<ChannelValue>) {
         let _ = self.channel_value.set(value);
     }
 
@@ -165,59 +164,59 @@ impl Peer {
         &self.closing
     }
 
-    pub(super) fn open_requests(&self) -> u32 {
+    pub(crate) fn open_requests(&self) -> u32 {
         self.open_requests.load(Ordering::Acquire)
     }
 
-    pub(super) fn requests_started(&self) -> u64 {
+    pub(crate) fn requests_started(&self) -> u64 {
         self.requests_started.load(Ordering::Relaxed)
     }
 
     /// Marks the request after this many as refused: its head is not trusted.
-    pub(super) fn refuse_after(&self, requests: u64) {
+    pub(crate) fn refuse_after(&self, requests: u64) {
         self.refused_after.store(requests, Ordering::Release);
     }
 
     /// Whether the request that started last is the marked one. Only HTTP/1.1 requests are marked,
     /// and they start one after another.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.requests_started() > self.refused_after.load(Ordering::Acquire)
     }
 
-    pub(super) fn request_started(&self) {
+    pub(crate) fn request_started(&self) {
         self.requests_started.fetch_add(1, Ordering::Relaxed);
         self.open_requests.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn request_ended(&self) {
+    pub(crate) fn request_ended(&self) {
         self.idle_since.store(tick(), Ordering::Relaxed);
         self.open_requests.fetch_sub(1, Ordering::AcqRel);
     }
 
-    pub(super) fn idle_since(&self) -> u64 {
+    pub(crate) fn idle_since(&self) -> u64 {
         self.idle_since.load(Ordering::Relaxed)
     }
 
-    pub(super) fn mark_authenticated(&self) {
+    pub(crate) fn mark_authenticated(&self) {
         self.authenticated.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_authenticated(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Relaxed)
     }
 
-    pub(super) fn mark_http10(&self) {
+    pub(crate) fn mark_http10(&self) {
         self.http10.store(true, Ordering::Relaxed);
     }
 
     /// Whether only the end of the connection may mark the end of a response. Source: RFC 9112,
     /// section 6.3.
-    pub(super) fn is_http10(&self) -> bool {
+    pub(crate) fn is_http10(&self) -> bool {
         self.http10.load(Ordering::Relaxed)
     }
 
     /// Makes exchanges register their deadlines from now on.
-    pub(super) fn track_deadlines(&self) {
+    pub(crate) fn track_deadlines(&self) {
         self.deadlines.get_or_init(Mutex::default);
     }
 
@@ -229,7 +228,7 @@ impl Peer {
     }
 
     /// Whether an exchange should have ended longer than `grace` ago.
-    pub(super) fn is_overdue(&self, grace: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, grace: Duration) -> bool {
         let deadlines = self.deadlines();
         let first = deadlines.as_ref().and_then(|deadlines| deadlines.first_key_value());
         first.is_some_and(|(at, _)| at.elapsed() > grace)

@@ -1,7 +1,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Error, ForwardedClient, read};
-use crate::server::peer::Transport;
+use crate::client::Transport;
 use tollgate_config::TrustedProxies;
 
 fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {

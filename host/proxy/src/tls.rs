@@ -83,7 +83,7 @@ pub enum HandshakeFailure {
 }
 
 impl HandshakeFailure {
-    pub(super) fn of(error: &io::Error) -> Self {
+    pub(crate) fn of(error: &io::Error) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         let Some(cause) = cause else {
             return match error.kind() {
@@ -243,7 +243,7 @@ impl Certificates {
         authorities.iter().filter_map(certificates::end).min()
     }
 
-    pub(super) fn acceptor(&self) -> Arc<TlsAcceptor> {
+    pub(crate) fn acceptor(&self) -> Arc<TlsAcceptor> {
         self.acceptor.load_full()
     }
 }

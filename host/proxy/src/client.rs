@@ -13,13 +13,25 @@ use http::uri::Authority;
 use http::{HeaderValue, Uri, request};
 use tokio::net::TcpStream;
 
-use super::RequestReadError;
-use super::connections::{AddressPermit, Connections};
-use super::forwarded::{self, ForwardedClient};
-use super::peer::{Peer, Transport};
-use super::proxy_protocol::{self, Source};
 use crate::target;
 use tollgate_config::{ProxyProtocol, TrustedProxies};
+
+mod connections;
+mod forwarded;
+mod peer;
+mod proxy_protocol;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz {
+    pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
+    pub(crate) use super::proxy_protocol::fuzz::TARGETS as PROXY_PROTOCOL;
+}
+
+pub(crate) use connections::{AddressPermit, ConnectionSlot, Connections};
+pub use forwarded::Error as ForwardedError;
+use forwarded::ForwardedClient;
+pub(crate) use peer::{ConnectTunnel, Peer, Transport};
+use proxy_protocol::Source;
 
 /// The client that sent a request, and the connection it came over.
 #[derive(Debug)]
@@ -35,7 +47,7 @@ pub struct Client {
 
 /// What tells clients behind proxies apart.
 #[derive(Debug)]
-pub(super) struct ClientReader {
+pub(crate) struct ClientReader {
     trusted: TrustedProxies,
     protocol: ProxyProtocol,
     connections: Arc<Connections>,
@@ -43,17 +55,17 @@ pub(super) struct ClientReader {
 
 /// The other side of a connection.
 #[derive(Debug)]
-pub(super) struct ConnectionSource {
-    pub(super) address: SocketAddr,
+pub(crate) struct ConnectionSource {
+    pub(crate) address: SocketAddr,
     /// Whether its `Forwarded` and `X-Forwarded-*` are believed.
-    pub(super) is_trusted_proxy: bool,
+    pub(crate) is_trusted_proxy: bool,
     /// Its place within the limit of the address, if it got none when it was accepted.
-    pub(super) permit: Option<AddressPermit>,
+    pub(crate) permit: Option<AddressPermit>,
 }
 
 /// Why a connection is closed before anything is served on it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
+pub(crate) enum ConnectionError {
     #[error("the address has too many connections")]
     TooMany,
     #[error("only trusted proxies may connect, because the PROXY protocol is required")]
@@ -62,8 +74,21 @@ pub(super) enum ConnectionError {
     ProxyProtocol(#[from] proxy_protocol::Error),
 }
 
+/// Why the client of a request is not known, or not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The proxy contradicts itself.
+    #[error(transparent)]
+    Forwarded(#[from] ForwardedError),
+    /// The authority that the proxy used is refused.
+    #[error(transparent)]
+    Target(#[from] target::Error),
+    #[error("too many requests of this address are open")]
+    TooManyOfAddress,
+}
+
 impl ClientReader {
-    pub(super) fn new(trusted: TrustedProxies, protocol: ProxyProtocol, connections: Arc<Connections>) -> Self {
+    pub(crate) fn new(trusted: TrustedProxies, protocol: ProxyProtocol, connections: Arc<Connections>) -> Self {
         Self {
             trusted,
             protocol,
@@ -72,17 +97,17 @@ impl ClientReader {
     }
 
     /// Whether each connection begins with a header.
-    pub(super) fn awaits_header(&self) -> bool {
+    pub(crate) fn awaits_header(&self) -> bool {
         self.protocol == ProxyProtocol::Required
     }
 
-    pub(super) fn connections(&self) -> &Connections {
+    pub(crate) fn connections(&self) -> &Connections {
         &self.connections
     }
 
     /// Whether an accepted socket may stay. `None` instead of a permit for a trusted proxy, whose
     /// connections are those of many clients.
-    pub(super) fn admit(&self, socket: IpAddr) -> Result<Option<AddressPermit>, ConnectionError> {
+    pub(crate) fn admit(&self, socket: IpAddr) -> Result<Option<AddressPermit>, ConnectionError> {
         match (self.trusted.contains(socket), self.protocol) {
             (true, _) => Ok(None),
             (false, ProxyProtocol::Absent) => self.acquire(socket).map(Some),
@@ -96,7 +121,7 @@ impl ClientReader {
 
     /// Finds the other side of a connection, of which nothing was read. Not cancel safe.
     // SECURITY: where a proxy does not know its client, what it passes on may be that client's.
-    pub(super) async fn source(
+    pub(crate) async fn source(
         &self,
         stream: &mut TcpStream,
         socket: SocketAddr,
@@ -127,11 +152,7 @@ impl ClientReader {
     /// that becomes the authority of the request.
     ///
     /// - `client`: that of the connection. Becomes that of the request as soon as it is known.
-    ///
-    /// # Errors
-    /// [`RequestReadError::Forwarded`], [`RequestReadError::Target`] for the authority that the
-    /// proxy used, and [`RequestReadError::TooManyOfAddress`].
-    pub(super) fn read(&self, client: &mut Arc<Client>, head: &mut request::Parts) -> Result<(), RequestReadError> {
+    pub(crate) fn read(&self, client: &mut Arc<Client>, head: &mut request::Parts) -> Result<(), Error> {
         if !client.peer.is_trusted_proxy() {
             return Ok(());
         }
@@ -154,7 +175,7 @@ impl ClientReader {
         let transport = transport.unwrap_or(client.transport);
         *client = Arc::new(Client::new(Arc::clone(&client.peer), address, transport, permit));
         match is_one_too_many {
-            true => Err(RequestReadError::TooManyOfAddress),
+            true => Err(Error::TooManyOfAddress),
             false => Ok(()),
         }
     }
@@ -163,7 +184,7 @@ impl ClientReader {
 impl Client {
     /// The client of a connection that is no trusted proxy's, and of one on which no request was
     /// read.
-    pub(super) fn of_connection(peer: Arc<Peer>) -> Self {
+    pub(crate) fn of_connection(peer: Arc<Peer>) -> Self {
         let address = match peer.tunnel() {
             Some(tunnel) => tunnel.client.address,
             None => peer.address().ip().to_canonical(),

@@ -42,7 +42,7 @@ pub(super) enum Source {
 
 /// Why a connection ends before its first byte is served.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     #[error("the connection ended in its PROXY protocol header")]
     Read(#[from] io::Error),
     #[error("the connection does not begin with a PROXY protocol header of version 2")]

@@ -12,34 +12,19 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
+use crate::metrics::{ConnectionCounters, Counted};
 use tollgate_core::address::client_network;
 
 /// When the limit is reached, this fraction of it is evicted at once, because finding the longest
 /// idle connection means scanning all.
 const EVICTION_DIVISOR: usize = 64;
 
-/// Counts the connections of a listener.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectionCounters {
-    /// Those that are open.
-    pub open: Gauge,
-    /// How many may be open.
-    pub limit: Gauge,
-    /// Those that the bound of one address closed, or refused.
-    pub of_address: Counter,
-    /// Those that the bound of all closed.
-    pub in_total: Counter,
-    /// Attempts to accept one that the system refused.
-    pub not_accepted: Counter,
-}
-
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     limit: usize,
     limit_per_address: usize,
     closed: ConnectionCounters,
@@ -66,23 +51,50 @@ struct RegisteredConnection {
 /// Permit of one connection within the limit of its address, until dropped.
 #[derive(derive_more::Debug)]
 #[debug("AddressPermit {{ client: {client:?}, .. }}")]
-pub(super) struct AddressPermit {
+pub(crate) struct AddressPermit {
     connections: Arc<Connections>,
     client: IpAddr,
 }
 
 /// A connection that is accepted and not registered yet, until dropped.
 #[derive(Debug)]
-pub(super) struct Arrival(Arc<Connections>);
+pub(crate) struct Arrival(Arc<Connections>);
+
+/// What an accepted connection takes from others until it and all its tunnels have ended.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot {
+    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _counted: Counted,
+    /// `None` for a trusted proxy.
+    pub(super) address_permit: Option<AddressPermit>,
+    /// `None` once it is registered.
+    pub(crate) arrival: Option<Arrival>,
+}
+
+impl ConnectionSlot {
+    pub(crate) fn new(
+        permit: OwnedSemaphorePermit,
+        counted: Counted,
+        address_permit: Option<AddressPermit>,
+        connections: &Arc<Connections>,
+    ) -> Self {
+        Self {
+            _permit: permit,
+            _counted: counted,
+            address_permit,
+            arrival: Some(connections.arrive()),
+        }
+    }
+}
 
 /// Registration of a connection that may be asked to close, until dropped.
-pub(super) struct Registration<'a> {
+pub(crate) struct Registration<'a> {
     connections: &'a Connections,
     id: u64,
 }
 
 impl Connections {
-    pub(super) fn new((limit, limit_per_address): (usize, usize), closed: ConnectionCounters) -> Self {
+    pub(crate) fn new((limit, limit_per_address): (usize, usize), closed: ConnectionCounters) -> Self {
         Self {
             limit,
             limit_per_address,
@@ -94,7 +106,7 @@ impl Connections {
 
     /// Returns the permit of one more connection of `address`. `None` if the limit of the address
     /// is reached and none of its connections is idle.
-    pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
+    pub(crate) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let client = client_network(address);
         let mut table = self.lock();
         let count = table.by_client.get(&client).copied().unwrap_or(0);
@@ -116,12 +128,12 @@ impl Connections {
 
     /// Counts a connection that is about to be registered. Connections on which a caller was
     /// authenticated do not give way meanwhile: an unauthenticated one that can is coming.
-    pub(super) fn arrive(self: &Arc<Self>) -> Arrival {
+    pub(crate) fn arrive(self: &Arc<Self>) -> Arrival {
         self.arriving.fetch_add(1, Ordering::SeqCst);
         Arrival(Arc::clone(self))
     }
 
-    pub(super) fn evict(&self) {
+    pub(crate) fn evict(&self) {
         let all = match self.arriving.load(Ordering::SeqCst) {
             0 => Candidates::All,
             _ => Candidates::Unauthenticated,
@@ -132,7 +144,7 @@ impl Connections {
     }
 
     /// Registers a connection. `evict` is cancelled when the connection is idle and has to close.
-    pub(super) fn register(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
+    pub(crate) fn register(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
         let mut table = self.lock();
         let id = table.next;
         table.next = id.wrapping_add(1);
@@ -248,7 +260,7 @@ impl Drop for Registration<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::peer::Transport;
+    use crate::client::Transport;
 
     struct Client {
         peer: Arc<Peer>,
