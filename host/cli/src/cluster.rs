@@ -16,8 +16,8 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::answer::SettingsArgs;
-use super::client::Failure;
 use super::credential::local::require_loaded;
+use super::failure::Failure;
 use super::input::{confirm, read_file_or_stdin};
 use tollgate_config::{Config, ControlPlane, KubernetesState, StateSource, raw};
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};

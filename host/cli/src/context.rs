@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::age::time_left;
-use super::client::{Failure, print};
-use super::format::Format;
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::list_output::{Table, print_items, text_at, time_at};
 
 mod store;

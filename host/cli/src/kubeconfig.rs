@@ -15,7 +15,8 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agent;
-use super::client::{Failure, Gateway, Server};
+use super::client::{Gateway, Server};
+use super::failure::Failure;
 use super::format::Format;
 use super::list_output::{items, text_at};
 use super::token::{self, NewToken};

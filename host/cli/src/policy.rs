@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::EXIT_USAGE;
 use super::admin_listener::AdminListener;
-use super::client::Failure;
+use super::failure::Failure;
 use super::format::Format;
 use super::input::read_file_or_stdin;
 use super::serve::WORKER_STACK_BYTES;

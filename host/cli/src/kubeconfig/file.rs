@@ -16,8 +16,9 @@ use zeroize::Zeroizing;
 
 use super::merge::MergedKubeconfig;
 use super::{items, text_at};
-use crate::client::{Failure, Server, print};
-use crate::format::Format;
+use crate::client::Server;
+use crate::failure::Failure;
+use crate::format::{Format, print};
 use crate::{print_error, token};
 
 /// Name of the extension of a user entry that has the id of its token.

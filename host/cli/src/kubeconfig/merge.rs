@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 
 use super::file::EXTENSION;
 use super::{items, text_at};
-use crate::client::{Failure, print};
 use crate::context::write_private;
-use crate::format::Format;
+use crate::failure::Failure;
+use crate::format::{Format, print};
 
 /// Longest kubeconfig that is changed, in bytes.
 const FILE_BYTES: u64 = 8 << 20;
