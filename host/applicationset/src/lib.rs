@@ -18,6 +18,7 @@ mod heap_size;
 pub mod inputs;
 mod json;
 mod keys;
+mod message;
 pub mod patch;
 pub mod plan;
 pub mod schema;

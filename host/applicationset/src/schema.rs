@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::template::truncated;
+use crate::message::truncated;
 
 /// Most errors that are reported of one object.
 const MAX_ERRORS: usize = 10;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, Expr, ListNode, Node, Parser, PipeNode};
 
 use super::{AuthorizationImpact, Error, ExecError, RenderContext};
-use super::{divergent, excerpt, exec, functions, portable, truncated};
+use super::{divergent, excerpt, exec, functions, portable};
 use crate::MissingKey;
+use crate::message::truncated;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
 /// this is not the last character it saw.
