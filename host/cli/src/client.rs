@@ -132,7 +132,7 @@ impl<'a> ApiRequest<'a> {
         }
         if !status.is_success() {
             let decision = decision.as_ref().and_then(|value| value.to_str().ok());
-            return Err(failure_of_response((status, decision), &bytes, self.hint));
+            return Err(failure_of_response(status, decision, &bytes, self.hint));
         }
         Ok(bytes)
     }
@@ -284,7 +284,7 @@ fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<
 /// The failure that a response reports, with a hint.
 ///
 /// - `decision`: id in the response header, for a body that has none.
-fn failure_of_response((status, decision): (StatusCode, Option<&str>), bytes: &[u8], hint: Hint) -> Failure {
+fn failure_of_response(status: StatusCode, decision: Option<&str>, bytes: &[u8], hint: Hint) -> Failure {
     let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").unwrap_or_else(|| format!("http.{}", status.as_u16()));
@@ -360,15 +360,13 @@ mod tests {
     #[test]
     fn refusals_keep_the_code_of_the_provider() {
         let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
-        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, None), body, |_| None).to_string();
+        let line = failure_of_response(reqwest::StatusCode::BAD_GATEWAY, None, body, |_| None).to_string();
         assert!(
             line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
             "{line}"
         );
-        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, Some("d")), b"<html>", |_| {
-            Some("look")
-        })
-        .to_string();
+        let line =
+            failure_of_response(reqwest::StatusCode::BAD_GATEWAY, Some("d"), b"<html>", |_| Some("look")).to_string();
         assert!(
             line.starts_with("http.502: ") && line.ends_with("(look; decision d)"),
             "{line}"
@@ -380,7 +378,7 @@ mod tests {
         let body = br#"{"error":"a; and 1 more","code":7,"reason":"permission_denied","refusals":[
             {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
             {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;
-        let failure = failure_of_response((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
+        let failure = failure_of_response(reqwest::StatusCode::FORBIDDEN, None, body, |_| None);
         assert_eq!(failure.code, "permission_denied");
         let expected = [
             "  application `dev/a`: no (policy.csv:2: p, u)",

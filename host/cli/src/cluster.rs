@@ -182,7 +182,7 @@ impl Secrets {
 
     /// As [`find::argocd_secret`].
     fn argocd_secret(&self, cluster: &str, namespace: &str) -> Result<Cow<'_, ClusterSecret>, Failure> {
-        find::argocd_secret((&self.argocd, &self.gateway), cluster, namespace)
+        find::argocd_secret(&self.argocd, &self.gateway, cluster, namespace)
     }
 }
 

@@ -214,7 +214,7 @@ impl Logins {
             expires_at: end.min(login.expires_at),
         };
         let hash = SecretHash::of(&secret);
-        self.store.create_login_token(&token, hash, (login, now)).await?;
+        self.store.create_login_token(&token, hash, login, now).await?;
         Ok((secret, token.expires_at))
     }
 

@@ -315,7 +315,8 @@ impl SessionRegistry {
     pub(crate) fn with_directory_name(
         &self,
         names: PersonNames,
-        (issuer, claims): (&str, &serde_json::Map<String, serde_json::Value>),
+        issuer: &str,
+        claims: &serde_json::Map<String, serde_json::Value>,
     ) -> PersonNames {
         let directory = self.directory.load();
         let Some(LinkedDirectory { people, links }) = directory.as_deref() else {
@@ -412,7 +413,7 @@ impl SessionRegistry {
     ) -> Result<(Vec<ActiveSession>, Option<ActiveSessionCursor>), store::Error> {
         let now = self.clock.now();
         let (since, stale_before) = (before(now, ACTIVE_WINDOW), before(now, REPLICA_TIMEOUT));
-        let stored = self.store.active_sessions((since, stale_before), filter, page);
+        let stored = self.store.active_sessions(since, stale_before, filter, page);
         let stored = stored.await?;
         let is_full = u32::try_from(stored.len()).is_ok_and(|rows| rows >= page.limit);
         let last = stored.last().filter(|_| is_full);

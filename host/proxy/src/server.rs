@@ -269,7 +269,8 @@ impl Server {
         counters.limit.set(i64::from(capacity));
         let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(
-            (limits.connections, limits.connections_per_address),
+            limits.connections,
+            limits.connections_per_address,
             counters.clone(),
         ));
         let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
@@ -300,7 +301,7 @@ impl Server {
                             evict: CancellationToken::new(),
                             abort: abort.child_token(),
                         };
-                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, signals));
+                        tokio::spawn(connection::run(shared.clone(), stream, address, slot, signals));
                     }
                     Err(error) => {
                         counters.not_accepted.inc();

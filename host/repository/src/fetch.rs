@@ -49,7 +49,8 @@ const BLOB_FILTER: &str = "blob:limit=10m";
 /// Starts a fetch on its own thread; all waiting requests are notified when it ends.
 pub(crate) fn begin(
     shared: &Arc<StoreInner>,
-    (key, permitted): (FetchKey, AllowedRepository),
+    key: FetchKey,
+    permitted: AllowedRepository,
     in_flight_fetch: &InFlightFetch,
 ) {
     let deadline = in_flight_fetch.started_at + shared.limits.time;
@@ -97,7 +98,7 @@ fn fetch_checkout(
     (key, permitted): (&FetchKey, &AllowedRepository),
     deadline: Instant,
 ) -> Result<Arc<Checkout>, Error> {
-    let context = Rc::new(FetchContext::new(&permitted.url, (deadline, shared.limits.time)));
+    let context = Rc::new(FetchContext::new(&permitted.url, deadline, shared.limits.time));
     let cached = |commit| shared.state().cache.commit(&key.repository, commit);
     let mut connection = RemoteConnection::open(permitted, &context)?;
     let wanted = connection.wanted(&key.revision)?;
@@ -106,7 +107,7 @@ fn fetch_checkout(
     }
     let mut folder = Folder::make(shared.fetch_directory.path(), &shared.quota)?;
     let repository = empty(&folder.path)?;
-    connection.receive(&repository, wanted, (shared, &mut folder))?;
+    connection.receive(&repository, wanted, shared, &mut folder)?;
     let no_commit = |_| Error::revision(&permitted.url, &key.revision, NO_COMMIT);
     let commit = peeled(&repository, wanted).map_err(no_commit)?;
     if let Some(kept) = cached(commit) {
@@ -184,7 +185,8 @@ impl RemoteConnection {
         &mut self,
         into: &gix::Repository,
         wanted: ObjectId,
-        (shared, folder): (&StoreInner, &mut Folder),
+        shared: &StoreInner,
+        folder: &mut Folder,
     ) -> Result<(), Error> {
         self.context.allow(shared.limits.bytes);
         let context = Rc::clone(&self.context);
@@ -205,7 +207,7 @@ impl RemoteConnection {
         let received = gix::protocol::fetch(
             &mut Want(wanted),
             |reader, progress, interrupt| {
-                let mut pack = spool(reader, &packs, (shared, folder), &refused)?;
+                let mut pack = spool(reader, &packs, shared, folder, &refused)?;
                 let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(disk_error(&error)));
                 rewound(&mut pack)?;
                 let bytes = unpack_memory(&mut BufReader::new(&pack), &context).map_err(refused)?;
@@ -302,7 +304,8 @@ impl fetch::Negotiate for Want {
 fn spool(
     mut reader: impl BufRead,
     packs: &Path,
-    (shared, folder): (&StoreInner, &mut Folder),
+    shared: &StoreInner,
+    folder: &mut Folder,
     refused: &dyn Fn(Error) -> gix::Error,
 ) -> gix::Result<File> {
     let writing = |error: std::io::Error| refused(disk_error(&error));

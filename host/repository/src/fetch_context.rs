@@ -27,7 +27,7 @@ pub(crate) struct FetchContext {
 }
 
 impl FetchContext {
-    pub(crate) fn new(url: &str, (deadline, time): (Instant, Duration)) -> Self {
+    pub(crate) fn new(url: &str, deadline: Instant, time: Duration) -> Self {
         Self {
             url: url.to_owned(),
             deadline,

@@ -18,7 +18,8 @@ pub(crate) const NO_COMMIT: &str = "; what is there is no commit";
 
 pub(crate) fn open(
     permitted: &AllowedRepository,
-    (path, patterns): (&Path, &[String]),
+    path: &Path,
+    patterns: &[String],
     revision: &str,
 ) -> Result<CommitTree, Error> {
     let url = &permitted.url;

@@ -87,7 +87,7 @@ pub(crate) fn unpack_memory(pack: &mut impl BufRead, context: &FetchContext) -> 
         let size = entry.decompressed_size;
         object_bounded(context, size)?;
         let inflated = inflate(pack, &mut state, size).map_err(broken)?;
-        totals.add((&entry, offset), &inflated, context)?;
+        totals.add(&entry, offset, &inflated, context)?;
         let header = count(entry.header_size());
         offset = offset.saturating_add(header).saturating_add(inflated.compressed);
     }
@@ -95,12 +95,7 @@ pub(crate) fn unpack_memory(pack: &mut impl BufRead, context: &FetchContext) -> 
 }
 
 impl PackTotals {
-    fn add(
-        &mut self,
-        (entry, offset): (&Entry, u64),
-        inflated: &Inflated,
-        context: &FetchContext,
-    ) -> Result<(), Error> {
+    fn add(&mut self, entry: &Entry, offset: u64, inflated: &Inflated, context: &FetchContext) -> Result<(), Error> {
         self.compressed = self.compressed.max(inflated.compressed);
         let size = entry.decompressed_size;
         let (path, depth, segment) = match entry.header {

@@ -88,7 +88,7 @@ impl RepositoryStore {
             return Err(Error::revision(&permitted.url, &sanitized(revision), hint));
         }
         if let Location::Local(path) = &permitted.location {
-            return local::open(permitted, (path, &self.patterns), revision);
+            return local::open(permitted, path, &self.patterns, revision);
         }
         CommitTree::of(self.fetched(permitted, revision, budget)?, &permitted.url)
     }
@@ -136,7 +136,7 @@ impl RepositoryStore {
                 let fetch = state.in_flight.begin(&key);
                 // Ending a fetch takes the lock, and the fetch may end at once.
                 drop(state);
-                fetch::begin(&self.shared, (key, permitted.clone()), &fetch);
+                fetch::begin(&self.shared, key, permitted.clone(), &fetch);
                 state = self.shared.state();
                 break fetch;
             }

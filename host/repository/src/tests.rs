@@ -12,7 +12,7 @@ use tollgate_objects::{Repository, RepositoryAuth, RepositoryKind, Resources, Tl
 
 const URL: &str = "https://git.example/team/app";
 
-fn secret(name: &str, kind: RepositoryKind, (url, project): (&str, &str)) -> Repository {
+fn secret(name: &str, kind: RepositoryKind, url: &str, project: &str) -> Repository {
     Repository {
         secret: name.to_owned(),
         kind,
@@ -42,7 +42,7 @@ fn resources(secrets: Vec<Repository>) -> Resources {
     }
 }
 
-fn check(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
+fn check(resources: &Resources, patterns: &[&str], project: &str, url: &str) -> Result<AllowedRepository, Error> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     allowed_repository(resources, &patterns, (project, url))
 }
@@ -57,7 +57,7 @@ fn token(permitted: &AllowedRepository) -> &str {
 #[test]
 fn unlisted_repositories_are_refused() {
     let none = resources(Vec::new());
-    let refused = check(&none, &[], ("", URL)).unwrap_err();
+    let refused = check(&none, &[], "", URL).unwrap_err();
     assert_eq!(refused, Error::NotListed { url: URL.to_owned() });
     assert!(refused.to_string().contains("`applicationSets.repositories`"));
     let other = [
@@ -65,22 +65,23 @@ fn unlisted_repositories_are_refused() {
         "!https://git.example/team/app",
         "https://git.example/team",
     ];
-    assert!(matches!(check(&none, &other, ("", URL)), Err(Error::NotListed { .. })));
-    let permitted = check(&none, &["https://git.example/team/*"], ("", URL)).unwrap();
+    assert!(matches!(check(&none, &other, "", URL), Err(Error::NotListed { .. })));
+    let permitted = check(&none, &["https://git.example/team/*"], "", URL).unwrap();
     assert_eq!(permitted.rbac_object(), URL);
 }
 
 #[test]
 fn a_repository_secret_lists_its_url_and_a_credential_template_does_not() {
-    let credentials = secret("creds", RepositoryKind::Credentials, ("https://git.example/team", ""));
-    let refused = check(&resources(vec![credentials]), &[], ("", URL));
+    let credentials = secret("creds", RepositoryKind::Credentials, "https://git.example/team", "");
+    let refused = check(&resources(vec![credentials]), &[], "", URL);
     assert!(matches!(refused, Err(Error::NotListed { .. })), "{refused:?}");
     let declared = secret(
         "repo",
         RepositoryKind::Repository,
-        ("https://GIT.example/team/app.git", ""),
+        "https://GIT.example/team/app.git",
+        "",
     );
-    let permitted = check(&resources(vec![declared]), &[], ("any", URL)).unwrap();
+    let permitted = check(&resources(vec![declared]), &[], "any", URL).unwrap();
     assert_eq!(
         permitted.rbac_object(),
         "https://GIT.example/team/app.git",
@@ -92,17 +93,17 @@ fn a_repository_secret_lists_its_url_and_a_credential_template_does_not() {
 fn a_project_scoped_secret_applies_only_to_its_project() {
     let secrets = || {
         vec![with_token(
-            secret("mine", RepositoryKind::Repository, (URL, "shop")),
+            secret("mine", RepositoryKind::Repository, URL, "shop"),
             "of-shop",
         )]
     };
-    let permitted = check(&resources(secrets()), &[], ("shop", URL)).unwrap();
+    let permitted = check(&resources(secrets()), &[], "shop", URL).unwrap();
     assert_eq!(permitted.rbac_object(), format!("shop/{URL}"));
     assert_eq!(token(&permitted), "of-shop");
     for project in ["", "other"] {
-        let refused = check(&resources(secrets()), &[], (project, URL));
+        let refused = check(&resources(secrets()), &[], project, URL);
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{project}");
-        let permitted = check(&resources(secrets()), &["https://git.example/**"], (project, URL)).unwrap();
+        let permitted = check(&resources(secrets()), &["https://git.example/**"], project, URL).unwrap();
         assert_eq!(token(&permitted), "", "credentials of another project");
         assert_eq!(permitted.rbac_object(), URL);
     }
@@ -110,7 +111,7 @@ fn a_project_scoped_secret_applies_only_to_its_project() {
 
 #[test]
 fn credentials_come_from_the_longest_matching_prefix() {
-    let creds = |name: &str, url: &str| with_token(secret(name, RepositoryKind::Credentials, (url, "")), name);
+    let creds = |name: &str, url: &str| with_token(secret(name, RepositoryKind::Credentials, url, ""), name);
     let secrets = resources(vec![
         creds("host", "https://git.example"),
         creds("team", "https://git.example/team/"),
@@ -118,20 +119,20 @@ fn credentials_come_from_the_longest_matching_prefix() {
         creds("app", "https://git.example/team/application"),
     ]);
     let all = ["https://**"];
-    assert_eq!(token(&check(&secrets, &all, ("", URL)).unwrap()), "team");
+    assert_eq!(token(&check(&secrets, &all, "", URL).unwrap()), "team");
     assert_eq!(
-        token(&check(&secrets, &all, ("", "https://git.example/x")).unwrap()),
+        token(&check(&secrets, &all, "", "https://git.example/x").unwrap()),
         "host"
     );
-    let own = with_token(secret("own", RepositoryKind::Repository, (URL, "")), "own");
+    let own = with_token(secret("own", RepositoryKind::Repository, URL, ""), "own");
     let both = resources(vec![creds("host", "https://git.example"), own]);
-    assert_eq!(token(&check(&both, &[], ("", URL)).unwrap()), "own");
+    assert_eq!(token(&check(&both, &[], "", URL).unwrap()), "own");
 }
 
 #[test]
 fn credentials_are_not_used_for_other_hosts() {
     let creds = with_token(
-        secret("creds", RepositoryKind::Credentials, ("https://git.example", "")),
+        secret("creds", RepositoryKind::Credentials, "https://git.example", ""),
         "t0k3n",
     );
     let secrets = resources(vec![creds]);
@@ -140,14 +141,14 @@ fn credentials_are_not_used_for_other_hosts() {
         "https://git.example:8443/team/app",
         "https://evil.test/git.example/app",
     ] {
-        let permitted = check(&secrets, &["https://**"], ("", url)).unwrap();
+        let permitted = check(&secrets, &["https://**"], "", url).unwrap();
         assert_eq!(token(&permitted), "", "{url}");
     }
 }
 
 #[test]
 fn local_paths_need_a_pattern_that_is_a_path() {
-    let declared = secret("repo", RepositoryKind::Repository, ("file:///srv/git/app", ""));
+    let declared = secret("repo", RepositoryKind::Repository, "file:///srv/git/app", "");
     let declared = resources(vec![declared]);
     for patterns in [
         &["*", "**", "https://**", "file:**"][..],
@@ -155,15 +156,15 @@ fn local_paths_need_a_pattern_that_is_a_path() {
         &["/srv/*"],
         &[],
     ] {
-        let refused = check(&declared, patterns, ("", "file:///srv/git/app"));
+        let refused = check(&declared, patterns, "", "file:///srv/git/app");
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{patterns:?}");
     }
     for patterns in [["/srv/git/*"], ["file:///srv/git/**"], ["file:///srv/git/app"]] {
         for url in ["/srv/git/app", "file:///srv/git/app", "file:///srv/git/app.git/"] {
-            assert!(check(&declared, &patterns, ("", url)).is_ok(), "{patterns:?} {url}");
+            assert!(check(&declared, &patterns, "", url).is_ok(), "{patterns:?} {url}");
         }
     }
-    let refused = check(&declared, &["/srv/git/**", "!/srv/git/app"], ("", "/srv/git/app"));
+    let refused = check(&declared, &["/srv/git/**", "!/srv/git/app"], "", "/srv/git/app");
     assert!(matches!(refused, Err(Error::NotListed { .. })));
 }
 
@@ -190,7 +191,7 @@ fn invalid_and_unsafe_urls_are_refused() {
         ("ssh://git@git.example/app", "by ssh"),
         ("git.example/app", "no URL"),
     ] {
-        let refused = check(&none, &["**", "/**"], ("", url)).unwrap_err();
+        let refused = check(&none, &["**", "/**"], "", url).unwrap_err();
         let text = refused.to_string();
         assert!(matches!(refused, Error::Url { .. }), "{url}: {text}");
         assert!(text.contains(reason), "{url}: {text}");
@@ -216,7 +217,7 @@ fn special_addresses_need_a_pattern_that_names_them() {
         "https://0.0.0.0/app",
         "https://[::1]/app",
     ] {
-        let refused = check(&none, &["https://**", "http://**"], ("", url));
+        let refused = check(&none, &["https://**", "http://**"], "", url);
         assert!(matches!(refused, Err(Error::Address { .. })), "{url}: {refused:?}");
     }
     for (pattern, url) in [
@@ -224,12 +225,13 @@ fn special_addresses_need_a_pattern_that_names_them() {
         ("http://localhost:8080/**", "http://localhost:8080/team/app"),
         ("http://127.0.0.1:*/*", "http://127.0.0.1:4711/app"),
     ] {
-        assert!(check(&none, &[pattern], ("", url)).is_ok(), "{pattern}");
+        assert!(check(&none, &[pattern], "", url).is_ok(), "{pattern}");
     }
     let another = check(
         &none,
         &["https://127.0.0.1/*", "https://**"],
-        ("", "https://127.0.0.2/app"),
+        "",
+        "https://127.0.0.2/app",
     );
     assert!(
         matches!(another, Err(Error::Address { .. })),
@@ -283,8 +285,8 @@ fn addresses_of_names_are_looked_at() {
 #[test]
 fn fingerprints_depend_on_credentials() {
     let read = |token: &str| {
-        let declared = with_token(secret("repo", RepositoryKind::Repository, (URL, "")), token);
-        check(&resources(vec![declared]), &[], ("", URL)).unwrap().fingerprint()
+        let declared = with_token(secret("repo", RepositoryKind::Repository, URL, ""), token);
+        check(&resources(vec![declared]), &[], "", URL).unwrap().fingerprint()
     };
     assert_eq!(read("a"), read("a"));
     assert_ne!(read("a"), read("b"));
@@ -306,7 +308,7 @@ fn excluding_patterns_match_every_spelling() {
         "https:///git.example/team/app",
         "https://git.example:443/secret/x",
     ] {
-        let refused = check(&none, &patterns, ("", url));
+        let refused = check(&none, &patterns, "", url);
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{url}");
     }
     for url in [
@@ -314,26 +316,23 @@ fn excluding_patterns_match_every_spelling() {
         "https://git.example:8443/team/app",
         "https://git.example:443/team/other.git",
     ] {
-        assert!(check(&none, &patterns, ("", url)).is_ok(), "{url}");
+        assert!(check(&none, &patterns, "", url).is_ok(), "{url}");
     }
 }
 
 #[test]
 fn alternative_rbac_objects_include_other_spellings_and_secrets() {
-    let shared = secret(
-        "shared",
-        RepositoryKind::Repository,
-        ("git@git.example:Team/app.git", ""),
-    );
+    let shared = secret("shared", RepositoryKind::Repository, "git@git.example:Team/app.git", "");
     let mine = secret(
         "mine",
         RepositoryKind::Repository,
-        ("https://git.example/team/app.git", "shop"),
+        "https://git.example/team/app.git",
+        "shop",
     );
-    let theirs = secret("theirs", RepositoryKind::Repository, (URL, "other"));
+    let theirs = secret("theirs", RepositoryKind::Repository, URL, "other");
     let all = resources(vec![shared, mine, theirs]);
     let requested = "https://git.example:443/Team/app";
-    let without = check(&all, &["https://**"], ("", requested)).unwrap();
+    let without = check(&all, &["https://**"], "", requested).unwrap();
     assert_eq!(without.rbac_object(), requested);
     let has = |permitted: &AllowedRepository, object: &str| {
         permitted.alternative_objects().iter().any(|known| known == object)
@@ -360,7 +359,7 @@ fn alternative_rbac_objects_include_other_spellings_and_secrets() {
         ]
     );
 
-    let with = check(&all, &[], ("shop", URL)).unwrap();
+    let with = check(&all, &[], "shop", URL).unwrap();
     assert_eq!(with.rbac_object(), "shop/https://git.example/team/app.git");
     for object in [format!("shop/{URL}"), "git@git.example:Team/app.git".to_owned()] {
         assert!(has(&with, &object), "{object}");
@@ -374,7 +373,7 @@ fn alternative_rbac_objects_include_other_spellings_and_secrets() {
 fn long_urls_are_compared_in_full() {
     let none = resources(Vec::new());
     let long = |end: &str| format!("https://git.example/{}/{end}", "x".repeat(1_000));
-    let look_up = |url: &str| check(&none, &["https://git.example/**"], ("", url));
+    let look_up = |url: &str| check(&none, &["https://git.example/**"], "", url);
     let (one, other) = (look_up(&long("one")).unwrap(), look_up(&long("other")).unwrap());
     assert_eq!(one.rbac_object(), long("one"));
     assert_ne!(one.fingerprint(), other.fingerprint());
@@ -387,7 +386,8 @@ fn long_urls_are_compared_in_full() {
     let excluded = check(
         &none,
         &["https://git.example/**", &format!("!{}", long("one"))],
-        ("", &long("one")),
+        "",
+        &long("one"),
     );
     assert!(matches!(excluded, Err(Error::NotListed { .. })));
 }

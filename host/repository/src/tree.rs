@@ -90,7 +90,7 @@ impl CommitTree {
 
     /// The entries of a directory, sorted by name.
     fn entries(&self, id: ObjectId, path: &str, counter: &mut ReadCounter<'_>) -> Result<Vec<TreeEntry>, Error> {
-        let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
+        let data = self.object(id, path, MAX_OBJECT_BYTES)?;
         counter.bytes = counter.bytes.saturating_add(count(data.len()));
         Error::check_bound(&self.url, "bytes of directories", counter.bytes, MAX_LISTED_BYTES)?;
         let mut entries = Vec::new();
@@ -114,7 +114,7 @@ impl CommitTree {
     }
 
     /// An object of at most `allowed` bytes.
-    fn object(&self, id: ObjectId, (path, allowed): (&str, u64)) -> Result<Vec<u8>, Error> {
+    fn object(&self, id: ObjectId, path: &str, allowed: u64) -> Result<Vec<u8>, Error> {
         let header = self.repository.try_find_header(id);
         let header = header.map_err(|_| self.wrong(path, "cannot be read"))?;
         let header = header.ok_or_else(|| self.wrong(path, "is larger than what is fetched, or missing"))?;
@@ -246,7 +246,7 @@ impl GitTree for CommitTree {
                 Some(id) => id,
                 None => self.resolve(&path, &mut counter)?,
             };
-            let content = self.object(id, (&path, MAX_FILE_BYTES))?;
+            let content = self.object(id, &path, MAX_FILE_BYTES)?;
             bytes = bytes.saturating_add(count(content.len()));
             Error::check_bound(&self.url, "bytes of matching files", bytes, MAX_FILE_BYTES)?;
             files.push(RepositoryFile {

@@ -430,7 +430,7 @@ fn yaml_emitter(texts: Option<TextTransform>) -> YamlEmitter<'static> {
 pub fn yaml(object: &Value) -> String {
     let mut lines = String::new();
     if let Some(members) = object.as_object() {
-        yaml_emitter(None).put_members(&mut lines, members, (0, 0));
+        yaml_emitter(None).put_members(&mut lines, members, 0, 0);
     }
     lines
 }

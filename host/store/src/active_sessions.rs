@@ -43,7 +43,8 @@ impl Store {
     ///   those of a replica that died are soon forgotten.
     pub async fn active_sessions(
         &self,
-        (since, stale_before): (Timestamp, Timestamp),
+        since: Timestamp,
+        stale_before: Timestamp,
         filter: &CredentialFilter,
         page: &Page<ActiveSessionCursor>,
     ) -> Result<Vec<ActiveSession>, Error> {
@@ -77,7 +78,7 @@ impl Store {
                 ) AS each_row WHERE place = 1"
             )
         });
-        let rows = query.fetch((&self.database, Purpose::List), order, page_limit(page));
+        let rows = query.fetch(&self.database, Purpose::List, order, page_limit(page));
         rows.await?.iter().map(session).collect()
     }
 
@@ -86,7 +87,7 @@ impl Store {
         let query = SelectQuery::new("SELECT DISTINCT session FROM seen")
             .and("last_at >=", Some(since))
             .and_one_of_texts("session", sessions);
-        let rows = query.fetch((&self.database, Purpose::List), "session", ROWS).await?;
+        let rows = query.fetch(&self.database, Purpose::List, "session", ROWS).await?;
         rows.iter().map(|row| read(row, "session")).collect()
     }
 
@@ -94,7 +95,7 @@ impl Store {
     /// for each person, agent and replica, latest first, at most 1,000.
     pub async fn activity_of(&self, id: &SessionId) -> Result<Vec<ActiveSession>, Error> {
         let query = SelectQuery::new(SEEN).and("session =", Some(id.to_string().as_str()));
-        let rows = query.fetch((&self.database, Purpose::List), "last_at DESC, agent_id, replica", ROWS);
+        let rows = query.fetch(&self.database, Purpose::List, "last_at DESC, agent_id, replica", ROWS);
         rows.await?.iter().map(session).collect()
     }
 }

@@ -114,7 +114,7 @@ impl Store {
         }
         let query = SelectQuery::new("SELECT server, join_token, expires_at, revoked_at FROM agent_keys")
             .and("public_key =", Some(key_value(&key)));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "joined_at", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "joined_at", 1).await?;
         let Some(row) = rows.first() else {
             return Ok(JoinOutcome::TokenSpent);
         };
@@ -184,9 +184,7 @@ impl Store {
             let query =
                 SelectQuery::new("SELECT public_key, server, joined_at, expires_at, revoked_at FROM agent_keys")
                     .and("public_key >", after.map(|key| key_value(&key)));
-            let rows = query
-                .fetch((&self.database, Purpose::Lookup), "public_key", ROWS)
-                .await?;
+            let rows = query.fetch(&self.database, Purpose::Lookup, "public_key", ROWS).await?;
             for row in &rows {
                 keys.push(StoredAgentKey {
                     key: key_of(row)?,
@@ -248,7 +246,7 @@ impl Store {
     /// Returns the replicas that live.
     pub async fn replicas(&self) -> Result<Vec<StoredReplica>, Error> {
         let query = SelectQuery::new(self.by_kind(REPLICAS));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "id", ROWS).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "id", ROWS).await?;
         let replica = |row: &AnyRow| {
             let certificate: Vec<u8> = read(row, "certificate")?;
             Ok(StoredReplica {
@@ -300,7 +298,7 @@ impl Store {
             )
             .and("id >", after)
             .and("replica <>", Some(own));
-            let rows = query.fetch((&self.database, Purpose::Lookup), "id", ROWS).await?;
+            let rows = query.fetch(&self.database, Purpose::Lookup, "id", ROWS).await?;
             for row in &rows {
                 let address: String = read(row, "address")?;
                 connections.push(StoredConnection {

@@ -33,7 +33,7 @@ impl Store {
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
         let limit = i64::from(filter.limit).clamp(1, ROWS);
         let query = select_query(filter, limit);
-        let rows = query.fetch((&self.database, Purpose::List), "id DESC", limit).await?;
+        let rows = query.fetch(&self.database, Purpose::List, "id DESC", limit).await?;
         rows.iter().map(event_of).collect()
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         let database = Database::open(&SecretString::from(url)).await.unwrap();
         let query = select_query(filter, 100).explained();
-        let steps = query.fetch((&database, Purpose::List), "id DESC", 100).await.unwrap();
+        let steps = query.fetch(&database, Purpose::List, "id DESC", 100).await.unwrap();
         let steps = steps.iter().map(|step| step.get::<String, _>("detail"));
         steps.collect::<Vec<_>>().join("\n")
     }

@@ -238,12 +238,12 @@ impl Store {
 
     async fn find<T: Credential>(&self, condition: &'static str, key: impl Into<Value>) -> Result<Option<T>, Error> {
         let query = SelectQuery::new(T::SELECT).and(condition, Some(key));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "id", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "id", 1).await?;
         rows.first().map(T::read).transpose()
     }
 
     async fn list<T: Credential>(&self, query: SelectQuery, page: &Page<CreationCursor>) -> Result<Vec<T>, Error> {
-        let rows = query.fetch((&self.database, Purpose::List), NEWEST, page_limit(page));
+        let rows = query.fetch(&self.database, Purpose::List, NEWEST, page_limit(page));
         rows.await?.iter().map(T::read).collect()
     }
 }
@@ -282,7 +282,7 @@ mod tests {
         for (query, index) in [(tokens, "tokens_created"), (sessions, "browser_sessions_created")] {
             let steps = query
                 .explained()
-                .fetch((&database, Purpose::List), NEWEST, 100)
+                .fetch(&database, Purpose::List, NEWEST, 100)
                 .await
                 .unwrap();
             let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();

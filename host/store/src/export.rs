@@ -36,7 +36,7 @@ impl Store {
     /// for each other.
     pub async fn take_export_lease(&self, process: Uuid, now: Timestamp, length: Duration) -> Result<bool, Error> {
         let query = SelectQuery::new("SELECT holder, until FROM leases").and("name =", Some(LEASE));
-        let rows = query.fetch((&self.database, Purpose::List), "name", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::List, "name", 1).await?;
         if let Some(row) = rows.first() {
             let (holder, until) = (uuid(row, "holder")?, time(row, "until")?);
             let left = Duration::try_from(until.duration_since(now)).ok();
@@ -67,7 +67,7 @@ impl Store {
         });
         let limit = i64::try_from(BATCH).unwrap_or(i64::MAX);
         let order = "audit_unexported.id";
-        let rows = query.fetch((&self.database, Purpose::List), order, limit).await?;
+        let rows = query.fetch(&self.database, Purpose::List, order, limit).await?;
         rows.iter().map(event_of).collect()
     }
 

@@ -28,7 +28,7 @@ impl Store {
     /// Returns everybody who is locked, by name; at most [`bounds::LOCKS`].
     pub async fn person_locks(&self) -> Result<Vec<PersonLock>, Error> {
         let query = SelectQuery::new("SELECT name, locked_at, locked_by, reason FROM person_locks");
-        let rows = query.fetch((&self.database, Purpose::Lookup), "name", ROWS).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "name", ROWS).await?;
         let lock = |row: &AnyRow| {
             Ok(PersonLock {
                 name: read(row, "name")?,
@@ -61,7 +61,7 @@ impl Store {
              ON CONFLICT DO NOTHING",
             [name.into(), at.into(), by.name.as_str().into(), reason.into()],
         );
-        self.change_locks(first, ("person.locked", (name, reason), (at, by)))
+        self.change_locks(first, "person.locked", (name, reason), (at, by))
             .await
     }
 
@@ -72,14 +72,15 @@ impl Store {
     pub async fn unlock_person(&self, name: &str, (at, by): (Timestamp, &Actor)) -> Result<bool, Error> {
         bounds::check("name", name, bounds::USERNAME)?;
         let first = Statement::new("DELETE FROM person_locks WHERE name = $1", [name.into()]);
-        self.change_locks(first, ("person.unlocked", (name, ""), (at, by)))
-            .await
+        self.change_locks(first, "person.unlocked", (name, ""), (at, by)).await
     }
 
     async fn change_locks(
         &self,
         first: Statement,
-        (action, about, by): (&str, (&str, &str), (Timestamp, &Actor)),
+        action: &str,
+        about: (&str, &str),
+        by: (Timestamp, &Actor),
     ) -> Result<bool, Error> {
         let change = Change::Conditional {
             first,

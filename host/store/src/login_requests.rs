@@ -177,7 +177,7 @@ impl Store {
     }
 
     async fn one_request(&self, query: SelectQuery) -> Result<Option<LoginRequest>, Error> {
-        let rows = query.fetch((&self.database, Purpose::Lookup), "id", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "id", 1).await?;
         let request = |row: &AnyRow| {
             let state: String = read(row, "state")?;
             let login: Option<Vec<u8>> = read(row, "login")?;

@@ -190,7 +190,7 @@ impl Store {
             .and_after("(created_at, id) <", page.after)
             .and("revoked_at IS NULL AND expires_at >", Some(now));
         let order = "created_at DESC, id DESC";
-        let rows = query.fetch((&self.database, Purpose::List), order, page_limit(page));
+        let rows = query.fetch(&self.database, Purpose::List, order, page_limit(page));
         rows.await?.iter().map(login).collect()
     }
 
@@ -211,7 +211,8 @@ impl Store {
         &self,
         token: &LoginToken,
         hash: SecretHash,
-        (login, at): (&Login, Timestamp),
+        login: &Login,
+        at: Timestamp,
     ) -> Result<(), Error> {
         let (id, agent) = token.agent.clone().unzip();
         let identity = serde_json::to_string(&token.identity)
@@ -254,7 +255,7 @@ impl Store {
         let query =
             SelectQuery::new("SELECT login, agent_id, agent, identity, is_mapped, expires_at FROM login_tokens")
                 .and("hash =", Some(hash));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "expires_at", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "expires_at", 1).await?;
         let token = |row: &AnyRow| {
             let id = read::<Option<i64>>(row, "agent_id")?.map(agent_id).transpose()?;
             let agent: Option<String> = read(row, "agent")?;
@@ -275,7 +276,7 @@ impl Store {
     /// - `id`: hash of the issuer and `jti`.
     pub async fn is_logout_token_used(&self, id: SecretHash) -> Result<bool, Error> {
         let query = SelectQuery::new("SELECT until FROM logout_tokens").and("id =", Some(id));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "until", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "until", 1).await?;
         Ok(!rows.is_empty())
     }
 
@@ -288,13 +289,13 @@ impl Store {
     }
 
     async fn one_login(&self, query: SelectQuery) -> Result<Option<Login>, Error> {
-        let rows = query.fetch((&self.database, Purpose::Lookup), "id", 1).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "id", 1).await?;
         rows.first().map(login).transpose()
     }
 
     async fn in_force(&self, query: SelectQuery, now: Timestamp) -> Result<Vec<Login>, Error> {
         let query = query.and("revoked_at IS NULL AND expires_at >", Some(now));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "created_at", ROWS);
+        let rows = query.fetch(&self.database, Purpose::Lookup, "created_at", ROWS);
         rows.await?.iter().map(login).collect()
     }
 }

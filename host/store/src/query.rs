@@ -188,7 +188,8 @@ impl SelectQuery {
     /// - `order`: such as `id DESC`.
     pub(crate) async fn fetch(
         mut self,
-        (database, purpose): (&Database, Purpose),
+        database: &Database,
+        purpose: Purpose,
         order: &'static str,
         limit: i64,
     ) -> Result<Vec<AnyRow>, Error> {

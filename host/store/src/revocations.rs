@@ -54,7 +54,7 @@ impl Store {
     pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
         let query =
             SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence));
-        let rows = query.fetch((&self.database, Purpose::Lookup), "sequence", ROWS).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "sequence", ROWS).await?;
         let revocation = |row: &AnyRow| {
             let session: String = read(row, "session")?;
             Ok(Revocation {

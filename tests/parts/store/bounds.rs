@@ -37,7 +37,7 @@ async fn is_empty(store: &Store) -> bool {
         && all_events(store, AuditFilter::default()).await.is_empty()
         && store.revocations_after(0).await.unwrap().is_empty()
         && store
-            .active_sessions((at(0), at(0)), &filter, &Page::default())
+            .active_sessions(at(0), at(0), &filter, &Page::default())
             .await
             .unwrap()
             .is_empty()

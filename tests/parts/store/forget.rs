@@ -83,7 +83,7 @@ async fn is_done_by_age(backend: Backend) {
     assert_eq!(revocations.len(), 1);
     assert_eq!(revocations[0].until, at(now));
     let active = store
-        .active_sessions((at(0), at(0)), &filter, &Page::default())
+        .active_sessions(at(0), at(0), &filter, &Page::default())
         .await
         .unwrap();
     assert_eq!(active.len(), 1);

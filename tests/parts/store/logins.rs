@@ -295,7 +295,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
         expires_at: at(900),
     };
     store
-        .create_login_token(&token, hash("token"), (&by, at(0)))
+        .create_login_token(&token, hash("token"), &by, at(0))
         .await
         .unwrap();
     assert_eq!(
@@ -306,7 +306,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     assert_eq!(store.find_login(hash("token")).await.unwrap(), None);
     let by_name = LoginToken { agent: None, ..token };
     store
-        .create_login_token(&by_name, hash("by name"), (&by, at(0)))
+        .create_login_token(&by_name, hash("by name"), &by, at(0))
         .await
         .unwrap();
     assert_eq!(
@@ -326,11 +326,11 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     // One login has no more than a thousand that are in force.
     for number in 2..1_000 {
         store
-            .create_login_token(&by_name, hash(format!("{number}")), (&by, at(0)))
+            .create_login_token(&by_name, hash(format!("{number}")), &by, at(0))
             .await
             .unwrap();
     }
-    let refused = store.create_login_token(&by_name, hash("more"), (&by, at(0))).await;
+    let refused = store.create_login_token(&by_name, hash("more"), &by, at(0)).await;
     assert!(
         matches!(refused, Err(Error::LimitReached { allowed: 1_000, .. })),
         "{refused:?}"
@@ -340,7 +340,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
         ..by_name.clone()
     };
     store
-        .create_login_token(&later, hash("later"), (&by, at(900)))
+        .create_login_token(&later, hash("later"), &by, at(900))
         .await
         .unwrap();
     let other = LoginToken {
@@ -349,7 +349,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     };
     let another = login(8, 0);
     store
-        .create_login_token(&other, hash("other login"), (&another, at(0)))
+        .create_login_token(&other, hash("other login"), &another, at(0))
         .await
         .unwrap();
 }

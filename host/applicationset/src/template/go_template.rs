@@ -89,7 +89,7 @@ impl GoTemplate {
     fn execute(&self, context: &RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
         heap.strict.set(self.is_strict);
-        exec::run(heap, (&self.body, root), &self.defines, self.missing_key)
+        exec::run(heap, &self.body, root, &self.defines, self.missing_key)
     }
 }
 

@@ -93,7 +93,7 @@ impl Enroll {
         let secret = &*secret;
         let mut own = gateway_secrets(&secrets.gateway, secret.server()).into_iter();
         let joined = own.find(|own| has_agent(own));
-        let Checked { route, own } = self.check(&config, &control_plane, (secret, joined), &runtime)?;
+        let Checked { route, own } = self.check(&config, &control_plane, secret, joined, &runtime)?;
         let of_gateway = (&own, self.credential_token_file.is_some());
         let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
         let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
@@ -115,7 +115,8 @@ impl Enroll {
         &self,
         config: &Config,
         control_plane: &ControlPlaneSettings<'_>,
-        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
+        secret: &ClusterSecret,
+        joined: Option<&ClusterSecret>,
         runtime: &Runtime,
     ) -> Result<Checked, Failure> {
         let settings = control_plane.settings;

@@ -90,13 +90,10 @@ fn a_cluster_is_found_by_name_and_by_server() {
         ("dev", "https://dev.example"),
         ("https://dev.example/", "https://dev.example"),
     ] {
-        assert_eq!(
-            argocd_secret((&secrets, &[]), text, "argocd").unwrap().server(),
-            expected
-        );
+        assert_eq!(argocd_secret(&secrets, &[], text, "argocd").unwrap().server(), expected);
     }
     let refused =
-        |secrets: &[ClusterSecret], text: &str| argocd_secret((secrets, &[]), text, "argocd").unwrap_err().to_string();
+        |secrets: &[ClusterSecret], text: &str| argocd_secret(secrets, &[], text, "argocd").unwrap_err().to_string();
     assert_eq!(
         refused(&secrets, "test"),
         "cluster_not_found: Argo CD has no secret of a cluster `test` (there are prod, dev)"
@@ -104,7 +101,7 @@ fn a_cluster_is_found_by_name_and_by_server() {
     assert!(refused(&[], "test").ends_with("(add the cluster first, with `argocd cluster add`)"));
     // Argo CD needs no Secret of the cluster that it runs in.
     for text in ["in-cluster", IN_CLUSTER, "https://kubernetes.default.svc/"] {
-        let own = argocd_secret((&secrets, &[]), text, "argocd").unwrap();
+        let own = argocd_secret(&secrets, &[], text, "argocd").unwrap();
         assert_eq!(
             (own.server(), own.cluster_name(), own.config()),
             (IN_CLUSTER, "in-cluster", "{}")
@@ -113,9 +110,7 @@ fn a_cluster_is_found_by_name_and_by_server() {
     }
     let named = [secret("home", IN_CLUSTER, "{}")];
     assert_eq!(
-        argocd_secret((&named, &[]), IN_CLUSTER, "argocd")
-            .unwrap()
-            .cluster_name(),
+        argocd_secret(&named, &[], IN_CLUSTER, "argocd").unwrap().cluster_name(),
         "home"
     );
     assert!(refused(&named, "in-cluster").ends_with("(there are home)"));
@@ -260,7 +255,7 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
 
 #[test]
 fn the_cluster_that_argo_cd_runs_in_has_no_credential_to_move() {
-    let before = argocd_secret((&[], &[]), "in-cluster", "argocd").unwrap().into_owned();
+    let before = argocd_secret(&[], &[], "in-cluster", "argocd").unwrap().into_owned();
     let refused = gateway_config(&before, None, PROXY).unwrap_err();
     assert_eq!(refused.code, "cluster.credential");
     let token = SecretString::from("own-token");
@@ -316,17 +311,17 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
     joined.name = object_name("tollgate", "cluster-prod");
     let own = [joined.clone(), secret("dev", "https://dev.example", OLD)];
     for text in ["prod", SERVER] {
-        let created = argocd_secret((&[], &own), text, "argocd").unwrap();
+        let created = argocd_secret(&[], &own, text, "argocd").unwrap();
         assert_eq!(created.name, object_name("argocd", "cluster-prod"));
         assert_eq!(created.labels["argocd.argoproj.io/secret-type"], "cluster");
         assert!(!created.is_stored() && created.server() == SERVER && created.config() == "{}");
     }
     // One with a credential is not known to Argo CD by that.
-    let code = |own: &[ClusterSecret], text: &str| argocd_secret((&[], own), text, "argocd").unwrap_err().code;
+    let code = |own: &[ClusterSecret], text: &str| argocd_secret(&[], own, text, "argocd").unwrap_err().code;
     assert_eq!(code(&own, "dev"), "cluster_not_found");
     assert_eq!(code(&[joined.clone(), joined.clone()], "prod"), "cluster.duplicate");
 
-    let before = argocd_secret((&[], &own), "prod", "argocd").unwrap();
+    let before = argocd_secret(&[], &own, "prod", "argocd").unwrap();
     let refused = agent_config(&before, &joined, true, PROXY).unwrap_err();
     assert_eq!(
         refused.to_string(),

@@ -224,7 +224,7 @@ impl ClusterReport {
             name: reader.name.clone(),
         });
         let accounts = self.accounts.iter().map(|report| &report.account).chain(&reader);
-        classic(&accounts.collect(), &[], (subject, ExistenceCheck::Without))
+        classic(&accounts.collect(), &[], subject, ExistenceCheck::Without)
     }
 }
 

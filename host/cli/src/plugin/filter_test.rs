@@ -97,7 +97,7 @@ pub(super) fn run(
         cluster: message.cluster.as_deref(),
     };
     let mut changes = Vec::new();
-    let work = || send(&filter, &context, (&mut fields, response), &mut changes);
+    let work = || send(&filter, &context, &mut fields, response, &mut changes);
     let result = tollgate_plugin::block_on_new_thread(work)?;
     let report = Report {
         plugin: name.to_owned(),
@@ -113,7 +113,8 @@ pub(super) fn run(
 async fn send(
     filter: &HeaderFilter,
     context: &FilterContext<'_>,
-    (fields, response): (&mut HeaderMap, Option<(StatusCode, HeaderMap)>),
+    fields: &mut HeaderMap,
+    response: Option<(StatusCode, HeaderMap)>,
     changes: &mut Vec<Change>,
 ) -> Result<(), CallError> {
     let before = fields.clone();

@@ -183,7 +183,7 @@ pub(super) fn read(
         }
         (DiscoveryEndpoint::Groups, "APIGroupList") => group_versions(&parse(content)?),
         (DiscoveryEndpoint::Version { group, version }, "APIResourceList") => {
-            resources((group, version), parse(content)?)
+            resources(group, version, parse(content)?)
         }
         (_, _) => return Err(EndpointError::Answer),
     };
@@ -249,7 +249,7 @@ fn listed<'a>(versions: impl Iterator<Item = (&'a str, &'a str)>) -> (DiscoveryC
     (DiscoveryContent::Versions(found), count)
 }
 
-fn resources((group, version): (&str, &str), list: APIResourceList) -> (DiscoveryContent, usize) {
+fn resources(group: &str, version: &str, list: APIResourceList) -> (DiscoveryContent, usize) {
     let count = list.resources.len();
     let found = list.resources.into_iter().filter_map(|resource| {
         let scope = if resource.namespaced {

@@ -161,7 +161,7 @@ impl Agents {
         let shared = match (&last_good, &object.sharing) {
             (Some(access), _) => SharingState::Open {
                 access_mode: access.access_mode,
-                lists: ListedNamespaces::resolve(access, (name, &self.people, &self.memberships), &mut self.findings),
+                lists: ListedNamespaces::resolve(access, name, &self.people, &self.memberships, &mut self.findings),
             },
             (None, Sharing::Invalid) => SharingState::Closed(BROKEN),
             (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),

@@ -62,7 +62,7 @@ impl Authorizer {
                 (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let cache = AccessCache::new(clock.clone(), (success, config.refusal_ttl));
+        let cache = AccessCache::new(clock.clone(), success, config.refusal_ttl);
         Ok(Self {
             platform,
             cache: cache.map_err(|_| SetupError::Randomness)?,

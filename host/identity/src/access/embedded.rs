@@ -84,7 +84,7 @@ impl EmbeddedPlatform {
             revoked_at: token.revoked_at,
             expires_at: token.expires_at,
         };
-        let access = self.grant_to_owner((agents, agent), found, || {
+        let access = self.grant_to_owner(agents, agent, found, || {
             if token.scopes != [SCOPE] {
                 return Err(AccessDenyReason::Scope);
             }
@@ -120,7 +120,7 @@ impl EmbeddedPlatform {
             revoked_at: session.revoked_at,
             expires_at: session.expires_at,
         };
-        self.grant_to_owner((agents, agent), found, || {
+        self.grant_to_owner(agents, agent, found, || {
             // SECURITY: hashes are compared, in constant time, so that the time reveals nothing
             // of the token.
             let presented = SecretHash::of(csrf_token);
@@ -132,7 +132,8 @@ impl EmbeddedPlatform {
     /// - `more`: further checks for this kind of credential.
     fn grant_to_owner(
         &self,
-        (agents, agent): (&Agents, AgentId),
+        agents: &Agents,
+        agent: AgentId,
         found: StoredCredential,
         more: impl FnOnce() -> Result<(), AccessDenyReason>,
     ) -> Result<AccessGrant, Error> {

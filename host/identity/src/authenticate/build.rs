@@ -184,7 +184,8 @@ impl Builder<'_> {
             CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, path, &mut self.findings);
         let known = (self.known_keys(&issuer.url), &self.clock);
         let verifier = Verifier::build(
-            (issuer, path),
+            issuer,
+            path,
             ValidationProfile::OpenIdConnect,
             known,
             &mut self.findings,
@@ -302,7 +303,8 @@ impl Verifier {
     /// - `issuer`: the issuer, with its path in the settings.
     /// - `known`: the keys it had before, and the clock for new ones.
     pub(super) fn build(
-        (issuer, path): (&tollgate_config::Issuer, &str),
+        issuer: &tollgate_config::Issuer,
+        path: &str,
         profile: ValidationProfile,
         known: (Option<Arc<KeyCache>>, &Clock),
         findings: &mut Vec<Diagnostic>,

@@ -162,7 +162,7 @@ impl Authenticator {
         let of_login = login.map(|login| [login.subject.as_str(), login.user.username.as_str()]);
         let names = names.and(of_login.into_iter().flatten());
         match &self.sessions {
-            Some(sessions) => sessions.with_directory_name(names, (principal.issuer(), principal.claims())),
+            Some(sessions) => sessions.with_directory_name(names, principal.issuer(), principal.claims()),
             None => names,
         }
     }

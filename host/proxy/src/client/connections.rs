@@ -94,7 +94,7 @@ pub(crate) struct Registration<'a> {
 }
 
 impl Connections {
-    pub(crate) fn new((limit, limit_per_address): (usize, usize), closed: ConnectionCounters) -> Self {
+    pub(crate) fn new(limit: usize, limit_per_address: usize, closed: ConnectionCounters) -> Self {
         Self {
             limit,
             limit_per_address,
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn unauthenticated_and_longest_idle_connections_are_evicted_first() {
-        let connections = Connections::new((4, 4), ConnectionCounters::default());
+        let connections = Connections::new(4, 4, ConnectionCounters::default());
         let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
         let registrations: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
         // The oldest is authenticated, the next one has an open request, and the last one had one a
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn authenticated_connections_stay_while_others_arrive() {
-        let connections = Arc::new(Connections::new((2, 2), ConnectionCounters::default()));
+        let connections = Arc::new(Connections::new(2, 2, ConnectionCounters::default()));
         let (caller, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
         let _caller = caller.register(&connections);
         caller.peer.mark_authenticated();
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_address_cannot_exceed_its_share() {
-        let connections = Arc::new(Connections::new((100, 2), ConnectionCounters::default()));
+        let connections = Arc::new(Connections::new(100, 2, ConnectionCounters::default()));
         let acquire = |address: &str| connections.try_acquire(address.parse().unwrap());
         let first = acquire("192.0.2.1").unwrap();
         let _second = acquire("::ffff:192.0.2.1").unwrap();

@@ -76,7 +76,7 @@ pub(super) async fn run<H: Handler>(
     let detected = tokio::select! {
         biased;
         () = signals.closing() => return,
-        detected = handshake(tls, stream, (shared.limits.header_timeout, &peer), Either::Right) => detected,
+        detected = handshake(tls, stream, shared.limits.header_timeout, &peer, Either::Right) => detected,
     };
     // There is no tunnel inside a tunnel.
     serve(&shared, detected, peer, &signals).await;

@@ -119,7 +119,8 @@ impl ShutdownSignals {
 
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
-    (mut stream, address): (TcpStream, SocketAddr),
+    mut stream: TcpStream,
+    address: SocketAddr,
     mut slot: ConnectionSlot,
     signals: ShutdownSignals,
 ) {
@@ -149,7 +150,7 @@ pub(super) async fn run<H: Handler>(
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
-            Some(tls) => handshake(tls, stream, (bound, &peer), Either::Left).await,
+            Some(tls) => handshake(tls, stream, bound, &peer, Either::Left).await,
         }
     };
     let detected = tokio::select! {

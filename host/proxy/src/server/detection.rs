@@ -34,7 +34,8 @@ pub(super) enum ProtocolDetection {
 pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Certificates,
     stream: S,
-    (bound, peer): (Duration, &Peer),
+    bound: Duration,
+    peer: &Peer,
     kind: fn(Box<TlsStream<S>>) -> TlsSocket,
 ) -> io::Result<ProtocolDetection> {
     let accepted = timeout(bound, tls.acceptor().accept(stream)).await;

@@ -148,7 +148,7 @@ fn git_pack(data: &[u8]) {
     };
     *end = checksum(body);
     let time = Duration::from_secs(5);
-    let context = FetchContext::new("https://git.example/app", (Instant::now() + time, time));
+    let context = FetchContext::new("https://git.example/app", Instant::now() + time, time);
     let Ok(memory_bytes) = unpack_memory(&mut bytes.as_slice(), &context) else {
         return;
     };

@@ -17,7 +17,7 @@ impl Pack {
     }
 
     /// A delta that copies all of a base of `base` bytes.
-    fn delta(&mut self, (of, base): (u64, u64), result: u64) -> u64 {
+    fn delta(&mut self, of: u64, base: u64, result: u64) -> u64 {
         let content = [number(base), number(result), copies(base.min(result))].concat();
         let header = Header::OfsDelta {
             base_distance: self.end() - of,
@@ -62,7 +62,7 @@ fn copies(bytes: u64) -> Vec<u8> {
 
 fn context() -> FetchContext {
     let time = Duration::from_secs(60);
-    FetchContext::new("https://git.example/app", (Instant::now() + time, time))
+    FetchContext::new("https://git.example/app", Instant::now() + time, time)
 }
 
 fn memory_of(pack: Pack) -> Result<u64, Error> {
@@ -74,8 +74,8 @@ fn bomb(levels: usize, size: u64) -> Pack {
     let mut pack = Pack::default();
     let mut base = pack.blob(&vec![0; usize::try_from(size).unwrap()]);
     for _ in 0..levels {
-        pack.delta((base, size), size);
-        base = pack.delta((base, size), size);
+        pack.delta(base, size, size);
+        base = pack.delta(base, size, size);
     }
     pack
 }
@@ -106,7 +106,7 @@ fn sibling_deltas_do_not_add_up() {
     let mut pack = Pack::default();
     let base = pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
     for _ in 0..50 {
-        pack.delta((base, SIZE), SIZE);
+        pack.delta(base, SIZE, SIZE);
     }
     let found = memory_of(pack).unwrap();
     assert!((3 * SIZE..4 * SIZE).contains(&found), "{found}");
@@ -120,7 +120,7 @@ fn ref_deltas_are_counted_as_one_chain() {
     pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
     for _ in 0..8 {
         let named = pack.ref_delta(SIZE);
-        pack.delta((named, SIZE), SIZE);
+        pack.delta(named, SIZE, SIZE);
     }
     let found = memory_of(pack).unwrap();
     assert!((18 * SIZE..19 * SIZE).contains(&found), "{found}");
@@ -146,7 +146,7 @@ fn objects_above_the_size_limit_are_refused() {
     whole.put(&Header::Blob, MAX_UNPACKED_BYTES + 1, b"");
     let mut made = Pack::default();
     let base = made.blob(b"x");
-    made.delta((base, 1), MAX_UNPACKED_BYTES + 1);
+    made.delta(base, 1, MAX_UNPACKED_BYTES + 1);
     for pack in [whole, made] {
         let error = memory_of(pack).unwrap_err();
         assert!(
@@ -162,7 +162,7 @@ fn delta_chains_have_a_maximum_depth() {
         let mut pack = Pack::default();
         let mut base = pack.blob(b"x");
         for _ in 0..links {
-            base = pack.delta((base, 1), 1);
+            base = pack.delta(base, 1, 1);
         }
         memory_of(pack)
     };

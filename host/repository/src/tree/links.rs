@@ -80,7 +80,7 @@ impl CommitTree {
 
     fn target(&self, link: ObjectId, path: &str, counter: &ReadCounter<'_>) -> Result<String, InputError> {
         counter.budget.check_deadline()?;
-        let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;
+        let target = self.object(link, path, count(MAX_PATH_BYTES))?;
         let target = String::from_utf8_lossy(&target).into_owned();
         match target.starts_with('/') {
             true => Err(self.wrong(path, OUTSIDE).into()),

@@ -98,7 +98,7 @@ impl FolderCache {
             // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
-            match file(&found, &inside, (namespace, old)) {
+            match file(&found, &inside, namespace, old) {
                 Ok(file) => {
                     decoded.push(file.decoded.clone());
                     files.insert(found.path, file);
@@ -124,7 +124,8 @@ impl FolderCache {
 fn file(
     found: &FoundFile,
     inside: &Path,
-    (namespace, old): (&str, Option<CachedFile>),
+    namespace: &str,
+    old: Option<CachedFile>,
 ) -> Result<CachedFile, DecodedInput> {
     let stamp = FileStamp::of(&found.metadata);
     if let Some(old) = &old

@@ -46,7 +46,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     if args.mode != ModeArg::Constrained {
         parts.push((
             "Every Kubernetes. Whoever has these roles can do what the accounts can do.",
-            classic(&accounts, &keys, (&args.subject, check)),
+            classic(&accounts, &keys, &args.subject, check),
         ));
     }
     if args.mode != ModeArg::Classic {

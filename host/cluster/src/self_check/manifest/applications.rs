@@ -64,7 +64,8 @@ impl<'a> FromIterator<&'a ServiceAccountName> for AccountsByNamespace {
 pub fn classic(
     accounts: &AccountsByNamespace,
     keys: &[String],
-    (subject, check): (&Subject, ExistenceCheck),
+    subject: &Subject,
+    check: ExistenceCheck,
 ) -> Vec<Value> {
     let mut objects = roles(accounts, (ROLE, ImpersonationKind::Classic), (subject, check));
     if !keys.is_empty() {
@@ -117,7 +118,7 @@ fn roles(
             rights.push(AccountRight::Get);
         }
         let rules: Vec<Value> = rights.into_iter().map(rule).collect();
-        objects.extend(namespaced_role((namespace, role), &rules, subject));
+        objects.extend(namespaced_role(namespace, role, &rules, subject));
     }
     objects
 }

@@ -61,7 +61,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
 #[tokio::test]
 async fn results_are_cached_per_csrf_token() {
     let fixture = Fixture::new().await;
-    fixture.add_cookie((102, "bob"), 3600).await;
+    fixture.add_cookie(102, "bob", 3600).await;
     fixture.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(
         refusal(fixture.cookie(9999, "sess-bob", "wrong").await),

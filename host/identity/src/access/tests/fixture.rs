@@ -213,7 +213,7 @@ impl Fixture {
     }
 
     /// A browser session with cookie `sess-NAME` and CSRF token `csrf-NAME`.
-    pub(crate) async fn add_cookie(&self, (user_id, name): (i64, &str), lifetime_seconds: i64) -> Uuid {
+    pub(crate) async fn add_cookie(&self, user_id: i64, name: &str, lifetime_seconds: i64) -> Uuid {
         let id = Uuid::now_v7();
         let hash = |text: String| SecretHash::of(&SecretString::from(text));
         let session = BrowserSession {

@@ -209,13 +209,14 @@ impl TestServer {
     }
 
     pub(crate) async fn with(gateway: Gateway, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {
-        Self::changed(gateway, (limits, tls), |server| server).await
+        Self::changed(gateway, limits, tls, |server| server).await
     }
 
     /// As [`TestServer::with`], with the server that `change` returns.
     pub(crate) async fn changed(
         gateway: Gateway,
-        (limits, tls): (Limits, Option<Arc<Certificates>>),
+        limits: Limits,
+        tls: Option<Arc<Certificates>>,
         change: impl FnOnce(Server) -> Server,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
