@@ -163,7 +163,7 @@ impl<E> Reader<'_, E> {
 
     /// The value that begins with this event. [`MAX_NESTING`] ends the recursion.
     fn node(&mut self, event: Event, place: NodePlace) -> Result<ParsedNode, Error<E>> {
-        let marks = (event.start_mark.index, event.end_mark.index);
+        let (start, end) = (event.start_mark.index, event.end_mark.index);
         match event.data {
             EventData::Scalar {
                 anchor,
@@ -173,7 +173,7 @@ impl<E> Reader<'_, E> {
                 style,
                 ..
             } => {
-                let text = self.checked(value, style, marks)?;
+                let text = self.checked(value, style, start, end)?;
                 let is_plain = match tag.as_deref() {
                     None => plain_implicit,
                     Some(libyaml_safer::STR_TAG) => false,
@@ -198,8 +198,8 @@ impl<E> Reader<'_, E> {
     }
 
     /// The value of a scalar as go-yaml's scanner reads it.
-    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Error<E>> {
-        let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
+    fn checked(&self, mut value: String, style: ScalarStyle, start: u64, end: u64) -> Result<String, Error<E>> {
+        let [start, end] = [start, end].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
         match style {
             ScalarStyle::Plain if self.open.last() == Some(&true) && value.contains('?') => {
                 return self.wrong("`?` in a text between brackets is not read: put it into quotes");

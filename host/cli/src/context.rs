@@ -152,7 +152,6 @@ impl Contexts {
         written.map_err(|error| Failure::new("context.file", format_args!("`{}`: {error}", path.display())))
     }
 
-    /// The context of this name.
     pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
         let found = self.contexts.iter().find(|context| context.name == name);
         found.ok_or_else(|| {

@@ -187,7 +187,7 @@ impl Kubeconfig {
             KubeconfigFormat::Yaml => Format::Yaml,
             KubeconfigFormat::Json => Format::Json,
         };
-        let written = kubeconfig_output.write(format, &document, (name, out));
+        let written = kubeconfig_output.write(format, &document, name, out);
         erase(&mut document);
         for replaced in written? {
             file::revoke(&self.server, replaced)?;

@@ -198,7 +198,7 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
                 Ok(question) => {
                     let explain = |source: &BundleSource| checker.explain(source, question.input);
                     let (report, source) = report(&question.directory, question.front, explain);
-                    print::explanation(out, (&report, source.as_ref()), args.common.output)
+                    print::explanation(out, &report, source.as_ref(), args.common.output)
                 }
                 Err(wrong) => fail(wrong.message, wrong.exit_code),
             }

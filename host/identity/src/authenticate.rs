@@ -150,10 +150,10 @@ impl Authenticator {
             return self.unrevoked(principal);
         }
         let (identity, fresh_for) = self.verify(&credential).await?;
-        let times = (self.clock.unix_seconds(), identity.expires_at);
+        let (now, expires_at) = (self.clock.unix_seconds(), identity.expires_at);
         let principal = Arc::new(Principal::new(identity, credential.transport));
         self.cache
-            .insert((key, &credential.token), principal.clone(), fresh_for, times);
+            .insert(key, &credential.token, principal.clone(), fresh_for, now, expires_at);
         self.unrevoked(principal)
     }
 

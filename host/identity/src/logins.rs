@@ -201,7 +201,8 @@ impl Logins {
         &self,
         login: &Login,
         agent: Option<(AgentId, String)>,
-        (identity, is_mapped): (Identity, bool),
+        identity: Identity,
+        is_mapped: bool,
     ) -> Result<(SecretString, Timestamp), CreateError> {
         let secret = secret::generate(KUBECTL_TOKEN_PREFIX)?;
         let now = self.clock.now();

@@ -209,7 +209,8 @@ impl SessionRegistry {
     /// The store does not answer; the caller must serve nobody.
     pub async fn start(
         store: Arc<Store>,
-        (clock, grace): (Clock, Duration),
+        clock: Clock,
+        grace: Duration,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, store::Error> {
         let sessions = Arc::new(Self {
@@ -337,14 +338,14 @@ impl SessionRegistry {
     /// Locks a person, first in the store and then here; other processes follow within a second.
     /// Returns whether they were not locked before.
     pub async fn lock_person(&self, name: &str, reason: &str, by: &Actor) -> Result<bool, store::Error> {
-        let is_new = self.store.lock_person(name, reason, (self.clock.now(), by)).await?;
+        let is_new = self.store.lock_person(name, reason, self.clock.now(), by).await?;
         self.apply_locks().await?;
         Ok(is_new)
     }
 
     /// Unlocks a person. Returns whether they were locked.
     pub async fn unlock_person(&self, name: &str, by: &Actor) -> Result<bool, store::Error> {
-        let was_locked = self.store.unlock_person(name, (self.clock.now(), by)).await?;
+        let was_locked = self.store.unlock_person(name, self.clock.now(), by).await?;
         self.apply_locks().await?;
         Ok(was_locked)
     }
@@ -396,7 +397,7 @@ impl SessionRegistry {
     pub async fn revoke(&self, session: &SessionId, owner: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.expiry_of(session, now).await?;
-        let revocation = self.store.revoke(session, (until, now), by, owner).await?;
+        let revocation = self.store.revoke(session, until, now, by, owner).await?;
         Ok(self.apply_revocation(session, revocation.until))
     }
 

@@ -301,7 +301,7 @@ impl Metrics {
     }
 
     /// Replaces how many agents are connected, and how many requests are open through them.
-    pub fn set_agents(&self, (agents, streams): (usize, usize)) {
+    pub fn set_agents(&self, agents: usize, streams: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.agents_connected.set(number(agents));
         self.agent_streams.set(number(streams));

@@ -498,7 +498,7 @@ impl Recorder {
         if record.is_of_page && record.outcome == Outcome::Allowed {
             return;
         }
-        let displaced = self.lock().push((record, input), self.capacity);
+        let displaced = self.lock().push(record, input, self.capacity);
         // Freed after the lock, so that no other request waits for it.
         drop(displaced);
     }
@@ -508,7 +508,8 @@ impl RecentRecords {
     /// Adds a record and the input of its policy; returns what they displaced.
     fn push(
         &mut self,
-        (record, input): (Arc<Record>, Option<Arc<PolicyInputSource>>),
+        record: Arc<Record>,
+        input: Option<Arc<PolicyInputSource>>,
         capacity: usize,
     ) -> (Option<Arc<Record>>, Vec<Arc<PolicyInputSource>>) {
         let is_full = self.records.len() >= capacity;

@@ -65,11 +65,10 @@ pub(crate) fn begin(
     // If no thread can be started, the closure is dropped, and its `completion` reports that.
     let _ = thread.spawn(move || {
         let mut completion = completion;
-        let request = (&completion.key, &permitted);
-        let mut outcome = fetch_checkout(&completion.shared, request, deadline);
+        let mut outcome = fetch_checkout(&completion.shared, &completion.key, &permitted, deadline);
         // Free the space of commits that nobody reads and retry.
         if matches!(outcome, Err(Error::DiskFull)) && completion.shared.evict_all() {
-            outcome = fetch_checkout(&completion.shared, request, deadline);
+            outcome = fetch_checkout(&completion.shared, &completion.key, &permitted, deadline);
         }
         completion.outcome = outcome;
     });
@@ -95,7 +94,8 @@ impl Drop for FetchCompletion {
 
 fn fetch_checkout(
     shared: &StoreInner,
-    (key, permitted): (&FetchKey, &AllowedRepository),
+    key: &FetchKey,
+    permitted: &AllowedRepository,
     deadline: Instant,
 ) -> Result<Arc<Checkout>, Error> {
     let context = Rc::new(FetchContext::new(&permitted.url, deadline, shared.limits.time));
@@ -213,7 +213,7 @@ impl RemoteConnection {
                 let bytes = unpack_memory(&mut BufReader::new(&pack), &context).map_err(refused)?;
                 let _unpacking = shared.reserve_unpacking(bytes, &context).map_err(refused)?;
                 rewound(&mut pack)?;
-                write(BufReader::new(pack), &packs, (progress, interrupt)).map_err(|error| {
+                write(BufReader::new(pack), &packs, progress, interrupt).map_err(|error| {
                     // The pack was complete and valid, so what fails now is the disk.
                     match library_disk_error(&with_causes(&error)) {
                         Error::DiskFull => refused(Error::DiskFull),
@@ -242,7 +242,8 @@ fn agent() -> (&'static str, Option<String>) {
 pub(crate) fn write(
     mut reader: impl BufRead,
     folder: &Path,
-    (progress, interrupt): (&mut dyn gix::DynNestedProgress, &AtomicBool),
+    progress: &mut dyn gix::DynNestedProgress,
+    interrupt: &AtomicBool,
 ) -> gix::Result<()> {
     let options = pack::bundle::write::Options {
         thread_limit: Some(1),

@@ -100,7 +100,8 @@ impl AllowedRepository {
 pub fn allowed_repository(
     resources: &Resources,
     patterns: &[String],
-    (project, url): (&str, &str),
+    project: &str,
+    url: &str,
 ) -> Result<AllowedRepository, Error> {
     let location = Location::parse(url)?;
     // SECURITY: not shortened, because rules and the cache depend on it.

@@ -176,7 +176,7 @@ pub struct RepositoryReader<'r> {
 
 impl Repositories for RepositoryReader<'_> {
     fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
-        let permitted = allowed_repository(self.resources, &self.store.patterns, (self.project, url))?;
+        let permitted = allowed_repository(self.resources, &self.store.patterns, self.project, url)?;
         Ok(Box::new(self.store.open(&permitted, revision, budget)?))
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     const URL: &str = "https://git.example/app";
 
     fn fetch(store: &RepositoryStore, budget: &GenerationBudget) -> Result<Arc<Checkout>, Error> {
-        let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        let permitted = allowed_repository(&Resources::default(), &store.patterns, "", URL).unwrap();
         store.fetched(&permitted, "main", budget)
     }
 
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_revision_that_is_too_long_is_not_fetched() {
         let (store, _end) = busy();
-        let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        let permitted = allowed_repository(&Resources::default(), &store.patterns, "", URL).unwrap();
         let budget = GenerationBudget::new(GenerationLimits::default());
         budget.cancel();
         let open = |length: usize| store.open(&permitted, &"x".repeat(length), &budget).unwrap_err();
@@ -284,7 +284,7 @@ mod tests {
     fn fetch_key() -> FetchKey {
         let patterns = ["https://git.example/*".to_owned()];
         FetchKey::new(
-            &allowed_repository(&Resources::default(), &patterns, ("", URL)).unwrap(),
+            &allowed_repository(&Resources::default(), &patterns, "", URL).unwrap(),
             "main",
         )
     }

@@ -44,7 +44,7 @@ fn resources(secrets: Vec<Repository>) -> Resources {
 
 fn check(resources: &Resources, patterns: &[&str], project: &str, url: &str) -> Result<AllowedRepository, Error> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    allowed_repository(resources, &patterns, (project, url))
+    allowed_repository(resources, &patterns, project, url)
 }
 
 fn token(permitted: &AllowedRepository) -> &str {

@@ -96,7 +96,8 @@ impl Store {
     /// [`Error::TooLong`], [`Error::Character`].
     pub async fn join_agent(
         &self,
-        (key, server): (AgentKey, &str),
+        key: AgentKey,
+        server: &str,
         token: [u8; 32],
         at: Timestamp,
         details: serde_json::Value,
@@ -132,8 +133,10 @@ impl Store {
     /// `agent.key_replaced`. Returns whether the old key is good, or the new one took its place before.
     pub async fn replace_agent_key(
         &self,
-        (old, new): (AgentKey, AgentKey),
-        (at, until): (Timestamp, Timestamp),
+        old: AgentKey,
+        new: AgentKey,
+        at: Timestamp,
+        until: Timestamp,
         details: serde_json::Value,
     ) -> Result<bool, Error> {
         let insert = Statement::new(
@@ -163,7 +166,8 @@ impl Store {
     /// - `server`: of its cluster.
     pub async fn revoke_agent_key(
         &self,
-        (key, server): (AgentKey, &str),
+        key: AgentKey,
+        server: &str,
         at: Timestamp,
         by: &Actor,
         details: serde_json::Value,
@@ -339,10 +343,10 @@ impl Store {
         Ok(())
     }
 
-    fn by_kind(&self, (postgres, sqlite): (&'static str, &'static str)) -> &'static str {
+    fn by_kind(&self, sql: SqlByKind) -> &'static str {
         match self.database.kind {
-            DatabaseKind::Postgres => postgres,
-            DatabaseKind::Sqlite => sqlite,
+            DatabaseKind::Postgres => sql.postgres,
+            DatabaseKind::Sqlite => sql.sqlite,
         }
     }
 
@@ -367,31 +371,38 @@ fn key_of(row: &AnyRow) -> Result<AgentKey, Error> {
 /// Connections of replicas that are gone.
 const ORPHANS: &str = "DELETE FROM agent_connections WHERE replica NOT IN (SELECT id FROM replicas)";
 
+/// A statement in the SQL of each kind of database.
+#[derive(Clone, Copy)]
+struct SqlByKind {
+    postgres: &'static str,
+    sqlite: &'static str,
+}
+
 macro_rules! with_now {
     ($before:literal, $after:literal) => {
-        (
-            concat!(
+        SqlByKind {
+            postgres: concat!(
                 $before,
                 "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)",
                 $after
             ),
-            concat!(
+            sqlite: concat!(
                 $before,
                 "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
                 $after
             ),
-        )
+        }
     };
 }
 
 /// Statements of PostgreSQL and SQLite that compare with the database's clock.
-const RENEW: (&str, &str) = with_now!("UPDATE replicas SET lease_until = ", " + $2 WHERE id = $1");
-const INSERT: (&str, &str) = with_now!(
+const RENEW: SqlByKind = with_now!("UPDATE replicas SET lease_until = ", " + $2 WHERE id = $1");
+const INSERT: SqlByKind = with_now!(
     "INSERT INTO replicas (id, lease_until, url, certificate) VALUES ($1, ",
     " + $2, $3, $4)"
 );
-const ENDED: (&str, &str) = with_now!("DELETE FROM replicas WHERE lease_until < ", "");
-const REPLICAS: (&str, &str) = with_now!(
+const ENDED: SqlByKind = with_now!("DELETE FROM replicas WHERE lease_until < ", "");
+const REPLICAS: SqlByKind = with_now!(
     "SELECT id, url, certificate FROM (SELECT * FROM replicas WHERE lease_until >= ",
     ") AS living"
 );

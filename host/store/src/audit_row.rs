@@ -168,8 +168,14 @@ pub(crate) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error
         "scopes": token.scopes,
         "expires_at": token.expires_at,
     });
-    let about = (Some(&session), Some(token.agent_id));
-    event_row("token.created", (token.created_at, Some(by)), about, details)
+    event_row(
+        "token.created",
+        token.created_at,
+        Some(by),
+        Some(&session),
+        Some(token.agent_id),
+        details,
+    )
 }
 
 pub(crate) fn session_created(session: &BrowserSession, by: &Actor) -> Result<AuditRow, Error> {
@@ -181,8 +187,10 @@ pub(crate) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Au
     });
     event_row(
         "session.created",
-        (session.created_at, Some(by)),
-        (Some(&id), None),
+        session.created_at,
+        Some(by),
+        Some(&id),
+        None,
         details,
     )
 }
@@ -194,7 +202,7 @@ pub(crate) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &Se
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
     };
     let details = json!({ "owner": owner.user.username, (OWNER): owner.user.id });
-    event_row(action, (at, Some(by)), (Some(session), owner.agent_id), details)
+    event_row(action, at, Some(by), Some(session), owner.agent_id, details)
 }
 
 pub(crate) fn login_created(login: &Login) -> Result<AuditRow, Error> {
@@ -208,8 +216,14 @@ pub(crate) fn login_created(login: &Login) -> Result<AuditRow, Error> {
         "expires_at": login.expires_at,
     });
     let by = Actor::from(&login.user);
-    let about = (Some(&login.session()), None);
-    event_row("login.created", (login.created_at, Some(&by)), about, details)
+    event_row(
+        "login.created",
+        login.created_at,
+        Some(&by),
+        Some(&login.session()),
+        None,
+        details,
+    )
 }
 
 pub(crate) fn login_token_created(token: &LoginToken, login: &Login, at: Timestamp) -> Result<AuditRow, Error> {
@@ -220,18 +234,20 @@ pub(crate) fn login_token_created(token: &LoginToken, login: &Login, at: Timesta
         "expires_at": token.expires_at,
     });
     let by = Actor::from(&login.user);
-    let about = (Some(&login.session()), token.agent.as_ref().map(|(id, _)| *id));
-    event_row("token.created", (at, Some(&by)), about, details)
+    let agent = token.agent.as_ref().map(|(id, _)| *id);
+    event_row("token.created", at, Some(&by), Some(&login.session()), agent, details)
 }
 
 /// An event about a person whom somebody locked or unlocked.
 pub(crate) fn person_event(
     action: &str,
-    (name, reason): (&str, &str),
-    (at, by): (Timestamp, &Actor),
+    name: &str,
+    reason: &str,
+    at: Timestamp,
+    by: &Actor,
 ) -> Result<AuditRow, Error> {
     let details = json!({ "owner": name, "reason": reason });
-    event_row(action, (at, Some(by)), (None, None), details)
+    event_row(action, at, Some(by), None, None, details)
 }
 
 /// An event about the agent of a cluster.
@@ -243,13 +259,15 @@ pub(crate) fn agent_event(
     by: Option<&Actor>,
     details: serde_json::Value,
 ) -> Result<AuditRow, Error> {
-    event_row(action, (at, by), (None, None), details)
+    event_row(action, at, by, None, None, details)
 }
 
 fn event_row(
     action: &str,
-    (at, by): (Timestamp, Option<&Actor>),
-    (session, agent_id): (Option<&SessionId>, Option<AgentId>),
+    at: Timestamp,
+    by: Option<&Actor>,
+    session: Option<&SessionId>,
+    agent_id: Option<AgentId>,
     details: serde_json::Value,
 ) -> Result<AuditRow, Error> {
     AuditRow::of(&AuditEvent {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::any::AnyRow;
 
-use crate::audit_row::person_event;
+use crate::audit_row::{AuditRow, person_event};
 use crate::change::Change;
 use crate::database::Purpose;
 use crate::query::{ROWS, SelectQuery, Statement, read, time};
@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::LimitReached`], [`Error::TooLong`], [`Error::Character`].
-    pub async fn lock_person(&self, name: &str, reason: &str, (at, by): (Timestamp, &Actor)) -> Result<bool, Error> {
+    pub async fn lock_person(&self, name: &str, reason: &str, at: Timestamp, by: &Actor) -> Result<bool, Error> {
         bounds::check("name", name, bounds::USERNAME)?;
         bounds::check("reason", reason, bounds::REASON)?;
         let observed = self.person_locks().await?.len();
@@ -61,7 +61,7 @@ impl Store {
              ON CONFLICT DO NOTHING",
             [name.into(), at.into(), by.name.as_str().into(), reason.into()],
         );
-        self.change_locks(first, "person.locked", (name, reason), (at, by))
+        self.change_locks(first, person_event("person.locked", name, reason, at, by)?)
             .await
     }
 
@@ -69,23 +69,18 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::Character`].
-    pub async fn unlock_person(&self, name: &str, (at, by): (Timestamp, &Actor)) -> Result<bool, Error> {
+    pub async fn unlock_person(&self, name: &str, at: Timestamp, by: &Actor) -> Result<bool, Error> {
         bounds::check("name", name, bounds::USERNAME)?;
         let first = Statement::new("DELETE FROM person_locks WHERE name = $1", [name.into()]);
-        self.change_locks(first, "person.unlocked", (name, ""), (at, by)).await
+        self.change_locks(first, person_event("person.unlocked", name, "", at, by)?)
+            .await
     }
 
-    async fn change_locks(
-        &self,
-        first: Statement,
-        action: &str,
-        about: (&str, &str),
-        by: (Timestamp, &Actor),
-    ) -> Result<bool, Error> {
+    async fn change_locks(&self, first: Statement, event: AuditRow) -> Result<bool, Error> {
         let change = Change::Conditional {
             first,
             then: Vec::new(),
-            event: Some(person_event(action, about, by)?),
+            event: Some(event),
         };
         Ok(self.writer.change(change).await?.rows > 0)
     }

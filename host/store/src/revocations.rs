@@ -28,7 +28,8 @@ impl Store {
     pub async fn revoke(
         &self,
         session: &SessionId,
-        (until, at): (Timestamp, Timestamp),
+        until: Timestamp,
+        at: Timestamp,
         by: &Actor,
         owner: &SessionOwner,
     ) -> Result<Revocation, Error> {

@@ -83,17 +83,17 @@ async fn write(database: Database, exports: Arc<AtomicBool>, mut queue: mpsc::Re
         for queued in &batch {
             database.observe("queue", queued.since);
         }
-        commit((&database, &exports), std::mem::take(&mut batch)).await;
+        commit(&database, &exports, std::mem::take(&mut batch)).await;
         database.observe("write", begun);
     }
 }
 
-async fn commit(database: (&Database, &AtomicBool), batch: Vec<QueuedChange>) {
+async fn commit(database: &Database, exports: &AtomicBool, batch: Vec<QueuedChange>) {
     let batch: Vec<_> = batch.into_iter().filter_map(QueuedChange::unless_expired).collect();
     let Some(deadline) = batch.iter().map(|queued| queued.deadline).max() else {
         return;
     };
-    match transaction(database, deadline, &batch).await {
+    match transaction(database, exports, deadline, &batch).await {
         Ok(outcomes) => {
             for (queued, outcome) in batch.into_iter().zip(outcomes) {
                 queued.answer(outcome);
@@ -101,7 +101,7 @@ async fn commit(database: (&Database, &AtomicBool), batch: Vec<QueuedChange>) {
         }
         Err(error) if batch.len() > 1 && is_caused_by_change(&error) => {
             for queued in batch.into_iter().filter_map(QueuedChange::unless_expired) {
-                let made = transaction(database, queued.deadline, std::slice::from_ref(&queued)).await;
+                let made = transaction(database, exports, queued.deadline, std::slice::from_ref(&queued)).await;
                 let made = made.map_err(|error| change_error(&queued.change, &error));
                 let first = |mut outcomes: Vec<_>| outcomes.pop().unwrap_or_else(|| Ok(ChangeOutcome::default()));
                 queued.answer(made.and_then(first));
@@ -137,7 +137,8 @@ impl QueuedChange {
 
 /// - `deadline`: when no caller waits any more.
 async fn transaction(
-    (database, exports): (&Database, &AtomicBool),
+    database: &Database,
+    exports: &AtomicBool,
     deadline: Instant,
     batch: &[QueuedChange],
 ) -> Result<Vec<Result<ChangeOutcome, Error>>, sqlx::Error> {

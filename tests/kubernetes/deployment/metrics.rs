@@ -107,7 +107,7 @@ fn filled() -> Arc<Metrics> {
     metrics.identity.store.failed("audit");
     metrics.identity.store.observe("read", Duration::ZERO);
     metrics.connections(Listener::Public);
-    metrics.load.observe_sizes("argocd", (Some(1), Some(1)));
+    metrics.load.observe_sizes("argocd", Some(1), Some(1));
     metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
     metrics.load.open_exchanges("argocd");
     metrics.load.set_cluster_agents(vec![("prod".to_owned(), 1)]);

@@ -140,8 +140,10 @@ async fn revocations_are_bounded(backend: Backend) {
             user: user(7),
             agent_id: None,
         };
-        let times = (at(1_000), at(0));
-        store.revoke(&session, times, &actor(7), &about).await.map(drop)
+        store
+            .revoke(&session, at(1_000), at(0), &actor(7), &about)
+            .await
+            .map(drop)
     };
     assert_eq!(revoke(bounds::SESSION + 1).await, too_long("session", bounds::SESSION));
     let session = SessionId::new(AccessType::OidcIdToken, "a b");
@@ -149,7 +151,7 @@ async fn revocations_are_bounded(backend: Backend) {
         user: user(7),
         agent_id: None,
     };
-    let done = store.revoke(&session, (at(1_000), at(0)), &actor(7), &about).await;
+    let done = store.revoke(&session, at(1_000), at(0), &actor(7), &about).await;
     assert_eq!(done, Err(Error::Character("session")));
     assert!(is_empty(&store).await);
     revoke(bounds::SESSION).await.unwrap();

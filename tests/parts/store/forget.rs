@@ -43,8 +43,10 @@ async fn is_done_by_age(backend: Backend) {
     };
     for until in [now - 1, now] {
         let session = SessionId::new(AccessType::OidcIdToken, format!("until-{until}"));
-        let times = (at(until), at(0));
-        store.revoke(&session, times, &actor(9), &about).await.unwrap();
+        store
+            .revoke(&session, at(until), at(0), &actor(9), &about)
+            .await
+            .unwrap();
     }
     let seen = |session: &str, last_at: Timestamp| ActiveSession {
         session: session.to_owned(),

@@ -279,7 +279,7 @@ async fn work(store: &Store, round: i64) {
         report("pair", id, recorded.is_ok());
         if created.is_ok() && number % REVOKED == 0 {
             let session = session_of(&made);
-            let revoked = store.revoke(&session, (at(1_000), at(1)), &by, &about).await;
+            let revoked = store.revoke(&session, at(1_000), at(1), &by, &about).await;
             report("revoked", made.id, revoked.is_ok());
         }
     }

@@ -364,8 +364,8 @@ async fn ends_with_the_issuer_once(backend: Backend) {
 async fn locks_are_kept_with_their_reason(backend: Backend) {
     let store = backend.open().await;
     let by = actor(1);
-    assert!(store.lock_person("ann", "laptop stolen", (at(5), &by)).await.unwrap());
-    assert!(!store.lock_person("ann", "again", (at(6), &by)).await.unwrap());
+    assert!(store.lock_person("ann", "laptop stolen", at(5), &by).await.unwrap());
+    assert!(!store.lock_person("ann", "again", at(6), &by).await.unwrap());
     let locks = store.person_locks().await.unwrap();
     assert_eq!(locks.len(), 1);
     assert_eq!(
@@ -377,13 +377,13 @@ async fn locks_are_kept_with_their_reason(backend: Backend) {
         ),
         ("ann", "laptop stolen", "user-1", at(5))
     );
-    assert!(store.unlock_person("ann", (at(7), &by)).await.unwrap());
-    assert!(!store.unlock_person("ann", (at(8), &by)).await.unwrap());
+    assert!(store.unlock_person("ann", at(7), &by).await.unwrap());
+    assert!(!store.unlock_person("ann", at(8), &by).await.unwrap());
     assert!(store.person_locks().await.unwrap().is_empty());
     let events = all_events(&store, AuditFilter::default()).await;
     let mut actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
     actions.sort_unstable();
     assert_eq!(actions, ["person.locked", "person.unlocked"]);
-    let long = store.lock_person(&"x".repeat(1_025), "", (at(9), &by)).await;
+    let long = store.lock_person(&"x".repeat(1_025), "", at(9), &by).await;
     assert!(matches!(long, Err(Error::TooLong { .. })), "{long:?}");
 }

@@ -30,7 +30,7 @@ async fn see_every_revocation_of_each_other(backend: Backend) {
         async move {
             for number in 0..EACH {
                 let session = SessionId::new(AccessType::OidcIdToken, format!("{replica}-{number}"));
-                store.revoke(&session, (at(1_000), at(0)), by, about).await.unwrap();
+                store.revoke(&session, at(1_000), at(0), by, about).await.unwrap();
             }
         }
     }));
@@ -68,7 +68,7 @@ async fn no_revocation_overtakes_another_in_postgres() {
             agent_id: None,
         },
     );
-    let mut revoke = std::pin::pin!(store.revoke(&session, (at(1_000), at(0)), &by, &about));
+    let mut revoke = std::pin::pin!(store.revoke(&session, at(1_000), at(0), &by, &about));
     tokio::select! {
         done = &mut revoke => panic!("the revocation did not wait: {done:?}"),
         () = lock_is_awaited(url) => {}

@@ -25,7 +25,7 @@ fn about() -> SessionOwner {
 
 async fn revoke(store: &Store, session: &SessionId, until: i64, now: i64) -> Revocation {
     store
-        .revoke(session, (at(until), at(now)), &actor(9), &about())
+        .revoke(session, at(until), at(now), &actor(9), &about())
         .await
         .unwrap()
 }

@@ -94,10 +94,16 @@ impl Enroll {
         let mut own = gateway_secrets(&secrets.gateway, secret.server()).into_iter();
         let joined = own.find(|own| has_agent(own));
         let Checked { route, own } = self.check(&config, &control_plane, secret, joined, &runtime)?;
-        let of_gateway = (&own, self.credential_token_file.is_some());
-        let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
-        let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
-        self.show((secret, joined), &plan, out)?;
+        let for_gateway_only = self.credential_token_file.is_some();
+        let plan = plan_enrollment(
+            secret,
+            &secrets.gateway,
+            control_plane.namespace,
+            &own,
+            for_gateway_only,
+            &route,
+        )?;
+        self.show(secret, joined, &plan, out)?;
         if self.change.dry_run {
             return print("Dry run: nothing was changed.", out);
         }
@@ -256,7 +262,8 @@ impl Enroll {
 
     fn show(
         &self,
-        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
+        secret: &ClusterSecret,
+        joined: Option<&ClusterSecret>,
         plan: &Enrollment,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {

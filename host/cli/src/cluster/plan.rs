@@ -180,8 +180,10 @@ fn argocd_config(before: &ClusterSecret, route: &Route) -> Result<SecretString, 
 /// - `of_gateway`: `config` of the gateway's Secret.
 pub(super) fn plan_enrollment(
     secret: &ClusterSecret,
-    (own, namespace): (&[ClusterSecret], &str),
-    (of_gateway, for_gateway_only): (&SecretString, bool),
+    own: &[ClusterSecret],
+    namespace: &str,
+    of_gateway: &SecretString,
+    for_gateway_only: bool,
     route: &Route,
 ) -> Result<Enrollment, Failure> {
     let created = match gateway_secrets(own, secret.server()).as_slice() {

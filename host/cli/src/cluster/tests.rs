@@ -61,12 +61,7 @@ fn route() -> Route {
 
 fn enrolled() -> ClusterSecret {
     let moved = SecretString::from(OLD);
-    let plan = plan_enrollment(
-        &secret("prod", SERVER, OLD),
-        (&[], "tollgate"),
-        (&moved, false),
-        &route(),
-    );
+    let plan = plan_enrollment(&secret("prod", SERVER, OLD), &[], "tollgate", &moved, false, &route());
     secret("prod", SERVER, plan.unwrap().config.expose_secret())
 }
 
@@ -173,7 +168,7 @@ fn a_credential_is_moved_byte_by_byte() {
     let before = secret("prod", SERVER, OLD);
     let moved = gateway_config(&before, None, PROXY).unwrap();
     assert_eq!(moved.expose_secret(), OLD);
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&moved, false), &route()).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &moved, false, &route()).unwrap();
     let created = plan.created.unwrap();
     assert_eq!(created.name, object_name("tollgate", "prod"));
     assert_eq!(created.labels["tollgate.dev/secret-type"], "cluster");
@@ -190,7 +185,7 @@ fn a_credential_is_moved_byte_by_byte() {
         projected_token: Some("/run/token".to_owned()),
         ..route()
     };
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&moved, false), &renewed).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &moved, false, &renewed).unwrap();
     let expected = json!({
         "proxyUrl": PROXY,
         "execProviderConfig": {
@@ -242,7 +237,7 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
 
     let before = secret("prod", SERVER, OLD);
     let own = gateway_config(&before, own_token, PROXY).unwrap();
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route()).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &own, true, &route()).unwrap();
     let created = [plan.created.unwrap()];
     assert_eq!(created[0].annotations["tollgate.dev/credential-for"], "gateway");
     // Argo CD could not deploy with that credential.
@@ -276,7 +271,7 @@ fn the_cluster_that_argo_cd_runs_in_has_no_credential_to_move() {
         is_in_cluster: true,
         ..route()
     };
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &own, true, &route).unwrap();
     // Argo CD reads nothing else there.
     let expected = json!({"proxyUrl": PROXY, "bearerToken": "component-token"});
     assert_eq!(parsed(&plan.config), expected);
@@ -329,7 +324,7 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
          `--credential-token-file` out)"
     );
     let kept = agent_config(&before, &joined, false, PROXY).unwrap();
-    let plan = plan_enrollment(&before, (&own, "tollgate"), (&kept, false), &route()).unwrap();
+    let plan = plan_enrollment(&before, &own, "tollgate", &kept, false, &route()).unwrap();
     assert!(plan.created.is_none(), "{plan:?}");
     let expected = json!({
         "proxyUrl": PROXY, "bearerToken": "component-token",
@@ -339,7 +334,7 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
 
     // The credential that Argo CD had is gone then, too.
     let known = secret("prod", SERVER, OLD);
-    let plan = plan_enrollment(&known, (&own, "tollgate"), (&kept, false), &route()).unwrap();
+    let plan = plan_enrollment(&known, &own, "tollgate", &kept, false, &route()).unwrap();
     assert!(plan.created.is_none() && parsed(&plan.config) == expected, "{plan:?}");
     let enrolled = known.with_config(&plan.config);
     let refused = agent_config(&enrolled, &joined, false, PROXY).unwrap_err();
@@ -395,7 +390,7 @@ fn credentials_that_cannot_be_moved_are_named() {
 fn a_run_that_broke_off_is_continued() {
     let before = secret("prod", SERVER, OLD);
     let moved = SecretString::from(OLD);
-    let plan = |own: &[ClusterSecret]| plan_enrollment(&before, (own, "tollgate"), (&moved, false), &route());
+    let plan = |own: &[ClusterSecret]| plan_enrollment(&before, own, "tollgate", &moved, false, &route());
     // Spelled otherwise, it is the same credential.
     let same = own(
         r#"{"bearerToken":"old-token","tlsClientConfig":{"insecure":true}}"#,

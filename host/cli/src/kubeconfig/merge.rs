@@ -99,7 +99,7 @@ impl MergedKubeconfig {
     }
 
     /// Returns the ids of the tokens that were replaced.
-    pub(super) fn write(self, document: &Value, (name, out): (&str, &mut dyn Write)) -> Result<Vec<Uuid>, Failure> {
+    pub(super) fn write(self, document: &Value, name: &str, out: &mut dyn Write) -> Result<Vec<Uuid>, Failure> {
         let (merged, replaced) = merge(&self.before, document, name, self.use_context);
         let text = Zeroizing::new(Format::Yaml.document(&merged)?);
         write_private(&self.path, text.as_bytes()).map_err(|error| wrong(&self.path, &error))?;

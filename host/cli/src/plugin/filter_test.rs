@@ -68,9 +68,11 @@ struct Change {
 /// Runs it. Exit code 1 when the plugin refuses, fails or is not loaded.
 pub(super) fn run(
     settings: &tollgate_config::Plugins,
-    (name, request): (&str, &Path),
+    name: &str,
+    request: &Path,
     output: Format,
-    (out, err): (&mut dyn Write, &mut dyn Write),
+    out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let text = fs::read_to_string(request).map_err(at(request))?;
     let path = request.display();

@@ -107,7 +107,7 @@ impl Kinds {
         versions.get(gvr.version)?.get(gvr.resource).cloned()
     }
 
-    fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, ResourceScope)>) {
+    fn add(&mut self, group: &str, version: &str, found: Vec<(String, String, ResourceScope)>) {
         let name: Arc<str> = Arc::from(group);
         let kinds = found.into_iter().map(|(resource, kind, scope)| {
             let group = Arc::clone(&name);
@@ -211,7 +211,7 @@ fn aggregated(endpoint: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (Dis
             let Some(version_name) = version.version else { continue };
             count = count.saturating_add(version.resources.len());
             let found = version.resources.into_iter().filter_map(parse_resource).collect();
-            kinds.add((&name, &version_name), found);
+            kinds.add(&name, &version_name, found);
         }
     }
     (DiscoveryContent::Kinds(kinds), count)
@@ -261,6 +261,6 @@ fn resources(group: &str, version: &str, list: APIResourceList) -> (DiscoveryCon
         (is_parent && !resource.kind.is_empty()).then_some((resource.name, resource.kind, scope))
     });
     let mut kinds = Kinds::default();
-    kinds.add((group, version), found.collect());
+    kinds.add(group, version, found.collect());
     (DiscoveryContent::Kinds(kinds), count)
 }

@@ -54,8 +54,7 @@ impl Authorizer {
                 stream_lifetime,
             } => {
                 let authority = certificate_authority.as_deref();
-                let times = (clock.clone(), *stream_lifetime);
-                let remote = RemotePlatform::new((url, authority), secret, embedded, times)?;
+                let remote = RemotePlatform::new(url, authority, secret, embedded, clock.clone(), *stream_lifetime)?;
                 // A cached answer must leave time for a stream, so that nobody is refused because it
                 // ends before the platform is asked again.
                 let success = config.success_ttl.min(*stream_lifetime / 2);

@@ -79,7 +79,7 @@ impl Fixture {
     /// Sessions whose closed streams are recorded.
     async fn sessions(&self) -> Arc<SessionRegistry> {
         let clock = self.clock.clone();
-        let sessions = SessionRegistry::start(self.store.clone(), (clock, MINUTE), self.metrics.clone())
+        let sessions = SessionRegistry::start(self.store.clone(), clock, MINUTE, self.metrics.clone())
             .await
             .unwrap();
         self.audit.record_closed_streams(&sessions);

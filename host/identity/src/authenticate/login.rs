@@ -75,10 +75,16 @@ impl Authenticator {
             return Ok(Some(principal));
         }
         let identity = self.identity_of(&found.login)?;
-        let times = (self.clock.unix_seconds(), Some(found.expires_at.as_second()));
+        let (now, expires_at) = (self.clock.unix_seconds(), found.expires_at.as_second());
         let principal = Arc::new(Principal::of_login(identity, presented.transport, found));
-        self.cache
-            .insert((key, &presented.token), Arc::clone(&principal), None, times);
+        self.cache.insert(
+            key,
+            &presented.token,
+            Arc::clone(&principal),
+            None,
+            now,
+            Some(expires_at),
+        );
         Ok(Some(principal))
     }
 

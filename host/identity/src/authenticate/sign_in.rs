@@ -266,7 +266,8 @@ impl Authenticator {
     pub async fn complete_sign_in(
         &self,
         method: &str,
-        (attempt, answer): (&Attempt, SignInAnswer),
+        attempt: &Attempt,
+        answer: SignInAnswer,
         callback: &Url,
     ) -> Result<SignedIn, SignInError> {
         let state = answer.state.as_deref().ok_or(SignInError::NoAttempt)?;

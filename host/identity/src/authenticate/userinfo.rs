@@ -93,8 +93,7 @@ impl UserinfoClient {
             groups: groups.clone(),
             until: now.saturating_add_unsigned(max_age.as_secs()),
         };
-        self.answers
-            .insert((key, token), answer, Some(max_age), (now, expires_at));
+        self.answers.insert(key, token, answer, Some(max_age), now, expires_at);
         Ok((groups, max_age))
     }
 

@@ -122,7 +122,6 @@ impl Peer {
         }
     }
 
-    /// The gateway itself.
     pub(crate) fn gateway() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
@@ -146,7 +145,6 @@ impl Peer {
         self.is_trusted_proxy
     }
 
-    /// Cancelled when everything of this connection must end at once.
     /// Sets the value of the connection of TLS that was made. Only the first call has an effect.
     pub(crate) fn set_channel_value(&self, value: Option<ChannelValue>) {
         let _ = self.channel_value.set(value);
@@ -160,6 +158,7 @@ impl Peer {
         }
     }
 
+    /// Cancelled when everything of this connection must end at once.
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }

@@ -220,7 +220,7 @@ impl LoadMetrics {
     /// Records sizes of a message's content, as far as its heads say them.
     ///
     /// - `front`: one of the fixed names of the decision records.
-    pub fn observe_sizes(&self, front: &'static str, (request, response): (Option<u64>, Option<u64>)) {
+    pub fn observe_sizes(&self, front: &'static str, request: Option<u64>, response: Option<u64>) {
         let label = [("front", front)];
         if let Some(bytes) = request {
             self.request_bytes.get_or_create(&label).observe(as_float(bytes));

@@ -156,8 +156,7 @@ fn git_pack(data: &[u8]) {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for the pack");
-    let watched = (&mut Discard as &mut dyn gix::DynNestedProgress, &AtomicBool::new(false));
-    let _ = write(bytes.as_slice(), folder.path(), watched);
+    let _ = write(bytes.as_slice(), folder.path(), &mut Discard, &AtomicBool::new(false));
 }
 
 /// Objects are kept in memory; the folder stays empty and is not removed.

@@ -59,12 +59,7 @@ impl YamlEmitter<'_> {
     }
 
     /// Writes a key that stands at `indent`, after `blanks` blanks, and its value.
-    pub(super) fn put_member(
-        &self,
-        lines: &mut String,
-        (key, value): (&str, &Value),
-        (blanks, indent): (usize, usize),
-    ) {
+    pub(super) fn put_member(&self, lines: &mut String, key: &str, value: &Value, blanks: usize, indent: usize) {
         pad(lines, blanks);
         self.put_text(lines, key);
         lines.push(':');
@@ -74,8 +69,8 @@ impl YamlEmitter<'_> {
     /// Writes members that stand at `indent`; only the first line begins with `blanks` blanks.
     pub(super) fn put_members(&self, lines: &mut String, members: &Map<String, Value>, blanks: usize, indent: usize) {
         let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
-        for (blanks, member) in blanks.zip(self.sorted(members)) {
-            self.put_member(lines, member, (blanks, indent));
+        for (blanks, (key, value)) in blanks.zip(self.sorted(members)) {
+            self.put_member(lines, key, value, blanks, indent);
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         }
         parts.push((
             "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
-            constrained(&accounts, &args.permissions(), (&args.subject, check)),
+            constrained(&accounts, &args.permissions(), &args.subject, check),
         ));
     }
     writeln!(

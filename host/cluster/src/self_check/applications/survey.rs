@@ -95,7 +95,8 @@ impl BroadRights {
 /// Cancel safe.
 pub(super) async fn survey(
     cluster: &impl AccessReviewer,
-    (due, keys): (&[ServiceAccountName], &[String]),
+    due: &[ServiceAccountName],
+    keys: &[String],
     before: Option<SurveyResult>,
     deadline: Instant,
 ) -> SurveyResult {

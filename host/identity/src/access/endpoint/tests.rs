@@ -49,9 +49,10 @@ impl Platform {
     }
 
     async fn answer(&self, field: Option<&HeaderValue>, body: &[u8]) -> Response<Bytes> {
-        let authorizer_and_agents = (&self.fixture.authorizer, &self.fixture.agents);
         let verify = |token: SecretString| async move { self.verify(&token) };
-        self.endpoint.answer((field, body), authorizer_and_agents, verify).await
+        self.endpoint
+            .answer(field, body, &self.fixture.authorizer, &self.fixture.agents, verify)
+            .await
     }
 
     async fn post(&self, query: &Value) -> (u16, String) {

@@ -44,7 +44,8 @@ struct WireMembership {
 
 pub(super) fn read(
     body: &[u8],
-    (agents, id): (&Agents, AgentId),
+    agents: &Agents,
+    id: AgentId,
     id_token: Option<&IdToken>,
 ) -> Result<PlatformAnswer, Error> {
     let answer: WireAnswer = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;

@@ -170,7 +170,7 @@ impl Fixture {
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let metrics = Arc::new(Metrics::default());
-        let sessions = SessionRegistry::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
+        let sessions = SessionRegistry::start(Arc::clone(&store), clock.clone(), Duration::from_secs(10), metrics)
             .await
             .unwrap();
         let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone());

@@ -83,10 +83,15 @@ impl IdTokenVerifier {
             return Ok(known);
         }
         let verified = self.verify_uncached(token).await.map_err(|error| refusal(&error))?;
-        let times = (now, Some(verified.expires_at.as_second()));
         let verified = Arc::new(verified);
-        self.cache
-            .insert((key, token.expose_secret()), verified.clone(), None, times);
+        self.cache.insert(
+            key,
+            token.expose_secret(),
+            verified.clone(),
+            None,
+            now,
+            Some(verified.expires_at.as_second()),
+        );
         Ok(verified)
     }
 
@@ -129,8 +134,8 @@ impl IdTokenIssuer {
     ) -> Option<Self> {
         let issuer = &person.issuer;
         let known = previous.and_then(|previous| previous.issuers.get(&issuer.url));
-        let known = (known.map(|known| known.verifier.keys.clone()), clock);
-        let verifier = Verifier::build(issuer, path, ValidationProfile::Kubernetes, known, findings);
+        let known = known.map(|known| known.verifier.keys.clone());
+        let verifier = Verifier::build(issuer, path, ValidationProfile::Kubernetes, known, clock, findings);
         let mapping = CompiledClaimMappings::compile(issuer, ValidationProfile::Kubernetes, path, findings);
         if !person.is_mapped && !issuer.user_validation.is_empty() {
             let message = format!("`{path}.userValidationRules` check a user that only `claimMappings` make");

@@ -150,7 +150,7 @@ impl Gateway {
             resource: &resource,
             assertion: None,
         };
-        let sealed = cleaned.seal((backend.upstream(), target), &host_headers, client);
+        let sealed = cleaned.seal(backend.upstream(), target, &host_headers, client);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
         if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
