@@ -132,7 +132,7 @@ impl Registry for AgentRegistry {
                 ..agent
             };
             let joined = store
-                .join_agent((agent.key, &server), token, self.clock.now(), details(&agent, None))
+                .join_agent(agent.key, &server, token, self.clock.now(), details(&agent, None))
                 .await;
             self.changed.notify_one();
             match joined.map_err(|error| unavailable(&error))? {
@@ -150,7 +150,7 @@ impl Registry for AgentRegistry {
             let until = now.checked_add(OVERLAP).unwrap_or(now);
             let details = details(&agent, Some(("new_key", new.to_string())));
             let replaced = store
-                .replace_agent_key((agent.key, new), (now, until), details)
+                .replace_agent_key(agent.key, new, now, until, details)
                 .await
                 .map_err(|error| unavailable(&error))?;
             self.changed.notify_one();

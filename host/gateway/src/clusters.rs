@@ -306,7 +306,7 @@ impl ClustersFront {
         };
         let details = serde_json::json!({ "key": key.to_string(), "server": server });
         let at = Timestamp::now();
-        match store.revoke_agent_key((key, server), at, &by, details).await? {
+        match store.revoke_agent_key(key, server, at, &by, details).await? {
             true => Ok(json("{}")),
             false => Err(Denial::not_found()),
         }

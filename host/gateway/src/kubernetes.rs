@@ -97,7 +97,7 @@ impl KubernetesFrontState {
         let id_tokens = Arc::clone(&front.id_tokens);
         let verify = async move |token| id_tokens.verify(&token).await;
         let answer = endpoint
-            .answer((proof, &body), (&self.authorizer, &front.agents), verify)
+            .answer(proof, &body, &self.authorizer, &front.agents, verify)
             .await;
         Ok(answer.map(Body::from))
     }

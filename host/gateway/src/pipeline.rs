@@ -160,8 +160,11 @@ impl Gateway {
                 };
                 let mut front = "none";
                 record.note(|record| front = record.front);
-                let sizes = (sent_bytes, response.body().size_hint().exact());
-                self.status.metrics.load.observe_sizes(front, sizes);
+                let received_bytes = response.body().size_hint().exact();
+                self.status
+                    .metrics
+                    .load
+                    .observe_sizes(front, sent_bytes, received_bytes);
                 record.close(outcome, response.status(), reason);
                 response
             }

@@ -243,7 +243,7 @@ impl RunningGateway {
             None => None,
         };
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
-        let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
+        let checks = self_check::spawn(&mut helpers, &config, &checked, &metrics);
         let sets = match &config.application_sets {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
@@ -535,10 +535,7 @@ async fn sessions(
         return Ok(None);
     }
     let grace = config.store.grace_period;
-    let start = || {
-        let times = (clock.clone(), grace);
-        SessionRegistry::start(Arc::clone(store), times, Arc::clone(&metrics.identity))
-    };
+    let start = || SessionRegistry::start(Arc::clone(store), clock.clone(), grace, Arc::clone(&metrics.identity));
     let sessions = retry(admin, start).await?;
     Ok(Some((Arc::clone(store), sessions)))
 }
@@ -641,12 +638,12 @@ fn audit_export(
     };
     let current = Arc::clone(current);
     let agent_name = move |id: AgentId| Some(current.load().agents()?.agent(id)?.name.clone());
-    let times = (services.clock.clone(), settings.audit_bucket);
     let identity_metrics = Arc::clone(&metrics.identity);
     let exporter = Exporter::new(
         export,
         Arc::clone(&services.store),
-        times,
+        services.clock.clone(),
+        settings.audit_bucket,
         identity_metrics,
         Box::new(agent_name),
     );

@@ -315,7 +315,7 @@ impl Loader {
             ambient: &self.config.plugins.ambient,
             metrics: &self.metrics.credentials,
         };
-        Arc::new(Clusters::build(resources, (factory, &self.agents), previous))
+        Arc::new(Clusters::build(resources, factory, &self.agents, previous))
     }
 
     /// Builds the configuration of the Applications front. If that fails, nothing of the load may

@@ -337,9 +337,11 @@ impl SignIn<'_> {
             }
         };
         let id = agent.as_ref().map(|(id, _)| *id);
-        let identity = (principal.names().clone(), is_mapped);
         let logins = &self.state.logins;
-        let made = logins.create_kubectl_token(&login.login, agent, identity).await;
+        let identity = principal.names().clone();
+        let made = logins
+            .create_kubectl_token(&login.login, agent, identity, is_mapped)
+            .await;
         let (secret, expires_at) = made.map_err(Error::creating(principal.username()))?;
         let bearer = Zeroizing::new(match id {
             Some(id) => format!("pat:{id}:{}", secret.expose_secret()),

@@ -133,7 +133,7 @@ impl SignIn<'_> {
         let callback = callback(&logins, method)?;
         let authenticator = Arc::clone(&self.snapshot.authenticator);
         let signed_in = authenticator
-            .complete_sign_in(method, (&attempt, answer), &callback)
+            .complete_sign_in(method, &attempt, answer, &callback)
             .await;
         let cookie = match signed_in {
             Ok(signed_in) => self.log_in(signed_in, head).await?,

@@ -112,7 +112,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         let SetAuthorizer {
             resources, settings, ..
         } = self.authorizer;
-        let allowed = allowed_repository(resources, &settings.repositories, (self.project, url));
+        let allowed = allowed_repository(resources, &settings.repositories, self.project, url);
         let shown = redact_credentials(url);
         let about = DeniedResource::Repository(shown.clone());
         let refused = allowed.as_ref().err();
