@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
-use tollgate_identity::store::{SecretHash, Store, Token};
+use tollgate_store::{SecretHash, Store, Token};
 
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64};

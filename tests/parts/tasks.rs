@@ -12,11 +12,6 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
     ("agent/src/peers/link.rs", 1, "it begins again after a panic"),
     ("agent/src/serve.rs", 1, "it lives as long as an upgraded connection"),
     (
-        "applicationset/src/repository/wire.rs",
-        1,
-        "it lives as long as a connection",
-    ),
-    (
         "cluster/src/discovery/cluster_discovery.rs",
         1,
         "one fetch; who waits notices its end",
@@ -45,11 +40,6 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "one fetch; who waits notices its end",
     ),
     ("identity/src/logins.rs", 1, "one write"),
-    (
-        "identity/src/store/database.rs",
-        1,
-        "one bounded return of a connection",
-    ),
     ("plugin/src/egress/client.rs", 1, "it lives as long as a connection"),
     ("plugin/src/memo.rs", 1, "one call, which is awaited"),
     ("proxy/src/agents.rs", 1, "it lives as long as a connection"),
@@ -59,9 +49,11 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "it lives as long as an upgraded connection",
     ),
     ("proxy/src/server.rs", 1, "it lives as long as a connection"),
+    ("repository/src/wire.rs", 1, "it lives as long as a connection"),
     ("runtime/src/tasks.rs", 1, "it reports its end"),
     ("state/src/watch.rs", 2, "who waits for changes notices the end"),
     ("state/src/write/batch.rs", 1, "one write, which is awaited"),
+    ("store/src/database.rs", 1, "one bounded return of a connection"),
 ];
 
 /// What starts a task that nobody owns.

@@ -41,7 +41,7 @@ const COPIED: [(&str, &str); 11] = [
     ),
     ("deploy/kubernetes/crds", "crds"),
     ("deploy/helm/tollgate/values.schema.json", "chart-values.schema.json"),
-    ("host/identity/src/store/migrations", "store"),
+    ("host/store/src/migrations", "store"),
     ("wit", "wit"),
 ];
 

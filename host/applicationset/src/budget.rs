@@ -132,11 +132,19 @@ impl GenerationBudget {
         self.check_deadline()
     }
 
-    pub(crate) fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
+    /// Spends bytes of the memory that is allowed.
+    ///
+    /// # Errors
+    /// None are left.
+    pub fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
         spend(&self.bytes, count, self.limits.bytes).map_err(Exceeded::Bytes)
     }
 
-    pub(crate) fn check_deadline(&self) -> Result<(), Exceeded> {
+    /// Checks that the work may go on.
+    ///
+    /// # Errors
+    /// The deadline has passed, or the work was canceled.
+    pub fn check_deadline(&self) -> Result<(), Exceeded> {
         if self.cancelled.load(Ordering::Relaxed) {
             Err(Exceeded::Cancelled)
         } else if Instant::now() < self.deadline {

@@ -19,22 +19,17 @@ const TARGETS: &[Target] = &[
     target("yaml", yaml, documents),
 ];
 
-pub(crate) const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
     Target { name, run, seeds }
 }
 
 /// Every target of this crate.
 pub fn targets() -> Vec<Target> {
-    [
-        TARGETS,
-        crate::repository::fuzz::TARGETS,
-        crate::repository::fuzz::objects::TARGETS,
-    ]
-    .concat()
+    TARGETS.to_vec()
 }
 
 /// Small limits: an input stopped by a limit is as useful as one that completes.
-pub(crate) fn budget() -> GenerationBudget {
+fn budget() -> GenerationBudget {
     GenerationBudget::new(GenerationLimits {
         applications: 100,
         parameters: 1_000,

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::decode::fields::{child_path, member};
 use super::inputs::InputError;
+use super::message::truncated;
 use super::{
     ApplicationSet, Denial, Exceeded, GenerationBudget, Inputs, Params, Spec, decode, heap_size, selector, template,
 };
@@ -153,7 +154,7 @@ fn template_error(path: &str, error: template::Error) -> Error {
 fn invalid(path: &str, what: impl AsRef<str>) -> Error {
     Error::Invalid {
         path: path.to_owned(),
-        what: template::truncated(what.as_ref()),
+        what: truncated(what.as_ref()),
     }
 }
 

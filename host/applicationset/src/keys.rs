@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::template::truncated;
+use crate::message::truncated;
 
 mod field_names;
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::decode::fields::type_in_words;
-use super::template::truncated;
 use super::{Exceeded, GenerationBudget, json, keys, yaml};
+use crate::message::truncated;
 
 #[cfg(test)]
 mod tests;

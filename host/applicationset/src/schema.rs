@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::template::truncated;
+use crate::message::truncated;
 
 /// Most errors that are reported of one object.
 const MAX_ERRORS: usize = 10;
@@ -53,12 +53,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 pub fn check_application_set(set: &Value) -> Vec<Error> {
     let schema = &*SCHEMA;
     let mut errors = Vec::new();
-    schema.check(
-        set,
-        schema.application_set,
-        (&mut String::new(), MAX_DEPTH),
-        &mut errors,
-    );
+    schema.check(set, schema.application_set, &mut String::new(), MAX_DEPTH, &mut errors);
     for (field, path) in [("generators", "spec.generators"), ("template", "spec.template")] {
         let is_there = set
             .get("spec")
@@ -78,7 +73,8 @@ pub fn check_application(application: &Value) -> Vec<Error> {
     schema.check(
         application,
         schema.application,
-        (&mut String::new(), MAX_DEPTH),
+        &mut String::new(),
+        MAX_DEPTH,
         &mut errors,
     );
     errors
@@ -110,9 +106,8 @@ impl Schema {
         schema
     }
 
-    /// - `at`: the path of `value`, the same again afterwards, and how deep to go on.
-    fn check(&self, value: &Value, number: usize, at: (&mut String, u8), errors: &mut Vec<Error>) {
-        let (path, depth) = at;
+    /// - `path`: of `value`, the same again afterwards. `depth`: how deep to go on.
+    fn check(&self, value: &Value, number: usize, path: &mut String, depth: u8, errors: &mut Vec<Error>) {
         let (Some(fields), Some(depth)) = (self.types.get(number), depth.checked_sub(1)) else {
             return;
         };
@@ -122,7 +117,7 @@ impl Schema {
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     path.push_str(&format!("[{index}]"));
-                    self.check(item, number, (path, depth), errors);
+                    self.check(item, number, path, depth, errors);
                     path.truncate(length);
                 }
             }
@@ -141,7 +136,7 @@ impl Schema {
                             nearest: nearest(key, fields.keys().copied()),
                         }),
                         Some(None) => {}
-                        Some(Some(number)) => self.check(value, *number, (path, depth), errors),
+                        Some(Some(number)) => self.check(value, *number, path, depth, errors),
                     }
                     path.truncate(length);
                 }

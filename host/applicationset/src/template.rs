@@ -12,7 +12,8 @@ use std::cell::OnceCell;
 use serde_json::Value;
 use tollgate_core::diagnostic::shortened;
 
-use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
+use crate::message::truncated;
+use crate::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
 mod determinism;
@@ -30,7 +31,6 @@ mod value;
 mod versions;
 
 pub(crate) use print::general as go_float;
-pub(crate) use versions::{highest, is_range};
 
 #[cfg(test)]
 mod tests;
@@ -39,11 +39,10 @@ pub use applications::ApplicationTemplate;
 pub use determinism::{Nondeterminism, nondeterminism};
 pub use generators::render_generator;
 pub(super) use value::{ParamsOrigin, params_origin};
+pub use versions::{highest, is_range};
 
 /// Maximum length of a template in an error, in bytes.
 const EXCERPT_BYTES: usize = 120;
-/// Maximum length of an error's message, in bytes: templates make strings of any length.
-const MESSAGE_BYTES: usize = 1_000;
 /// Maximum length of one rendered string, in bytes.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -301,9 +300,4 @@ impl<'a> RenderContext<'a> {
 /// The beginning of a string, for errors.
 fn excerpt(text: &str) -> String {
     shortened(text, EXCERPT_BYTES)
-}
-
-/// An error's message, shortened so that it fits in an answer.
-pub(crate) fn truncated(message: &str) -> String {
-    shortened(message, MESSAGE_BYTES)
 }

@@ -163,7 +163,7 @@ impl<E> Reader<'_, E> {
 
     /// The value that begins with this event. [`MAX_NESTING`] ends the recursion.
     fn node(&mut self, event: Event, place: NodePlace) -> Result<ParsedNode, Error<E>> {
-        let marks = (event.start_mark.index, event.end_mark.index);
+        let (start, end) = (event.start_mark.index, event.end_mark.index);
         match event.data {
             EventData::Scalar {
                 anchor,
@@ -173,7 +173,7 @@ impl<E> Reader<'_, E> {
                 style,
                 ..
             } => {
-                let text = self.checked(value, style, marks)?;
+                let text = self.checked(value, style, start, end)?;
                 let is_plain = match tag.as_deref() {
                     None => plain_implicit,
                     Some(libyaml_safer::STR_TAG) => false,
@@ -182,14 +182,14 @@ impl<E> Reader<'_, E> {
                     Some(_) => return self.wrong(NOT_A_TAG),
                 };
                 let anchor = self.anchor(anchor)?;
-                self.scalar(text, is_plain, (anchor, place))
+                self.scalar(text, is_plain, anchor, place)
             }
             EventData::SequenceStart { anchor, tag, style, .. } => {
-                let anchor = self.begin((anchor, tag), style == SequenceStyle::Flow)?;
+                let anchor = self.begin(anchor, tag, style == SequenceStyle::Flow)?;
                 self.sequence(anchor)
             }
             EventData::MappingStart { anchor, tag, style, .. } => {
-                let anchor = self.begin((anchor, tag), style == MappingStyle::Flow)?;
+                let anchor = self.begin(anchor, tag, style == MappingStyle::Flow)?;
                 self.mapping(anchor)
             }
             EventData::Alias { anchor } => self.alias(&anchor),
@@ -198,8 +198,8 @@ impl<E> Reader<'_, E> {
     }
 
     /// The value of a scalar as go-yaml's scanner reads it.
-    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Error<E>> {
-        let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
+    fn checked(&self, mut value: String, style: ScalarStyle, start: u64, end: u64) -> Result<String, Error<E>> {
+        let [start, end] = [start, end].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
         match style {
             ScalarStyle::Plain if self.open.last() == Some(&true) && value.contains('?') => {
                 return self.wrong("`?` in a text between brackets is not read: put it into quotes");
@@ -232,11 +232,7 @@ impl<E> Reader<'_, E> {
         Ok(Some(id))
     }
 
-    fn begin(
-        &mut self,
-        (anchor, tag): (Option<String>, Option<String>),
-        is_flow: bool,
-    ) -> Result<Option<usize>, Error<E>> {
+    fn begin(&mut self, anchor: Option<String>, tag: Option<String>, is_flow: bool) -> Result<Option<usize>, Error<E>> {
         self.charge(heap_size::VALUE_BYTES)?;
         if tag.is_some() {
             return self.wrong(NOT_A_TAG);
@@ -308,7 +304,7 @@ impl<E> Reader<'_, E> {
                         true => DuplicateKeys::LastWins,
                         false => self.duplicate_keys,
                     };
-                    self.insert(&mut members, (key, value), duplicate_keys)?;
+                    self.insert(&mut members, key, value, duplicate_keys)?;
                 }
             }
         }
@@ -318,7 +314,8 @@ impl<E> Reader<'_, E> {
         &mut self,
         text: String,
         is_plain: bool,
-        (anchor, place): (Option<usize>, NodePlace),
+        anchor: Option<usize>,
+        place: NodePlace,
     ) -> Result<ParsedNode, Error<E>> {
         self.charge(heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES))?;
         let is_key = place == NodePlace::Key;
@@ -392,7 +389,8 @@ impl<E> Reader<'_, E> {
     fn insert(
         &mut self,
         members: &mut Map<String, Value>,
-        (key, value): (String, Value),
+        key: String,
+        value: Value,
         duplicate_keys: DuplicateKeys,
     ) -> Result<(), Error<E>> {
         if !members.contains_key(&key) {
@@ -423,7 +421,7 @@ impl<E> Reader<'_, E> {
             for (key, value) in source {
                 self.charge(heap_size::text(&key))?;
                 merged.insert(key.clone());
-                self.insert(members, (key, value), DuplicateKeys::LastWins)?;
+                self.insert(members, key, value, DuplicateKeys::LastWins)?;
             }
         }
         Ok(())

@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::answer::{SETTINGS_FILE, SettingsArgs};
-use super::client::{Failure, runtime, unreachable};
+use super::client::{runtime, unreachable};
+use super::failure::Failure;
 use tollgate_config::raw;
 
 /// The default of `admin.listen`.

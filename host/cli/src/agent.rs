@@ -5,9 +5,11 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::client::{Failure, Server};
+use super::client::Server;
+use super::failure::Failure;
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
+use super::list_args::OwnerArgs;
+use super::list_output::{Table, items, join_or_dash, print_items, text_at};
 use super::print_error;
 
 #[derive(Debug, Subcommand)]

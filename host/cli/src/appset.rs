@@ -11,8 +11,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::client::{ApiRequest, Failure, Server, print};
-use super::format::Format;
+use super::client::{ApiRequest, Server};
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::input::confirm;
 use super::list_output::{Table, items, print_items};
 use tollgate_state::write::WritableKind;

@@ -12,10 +12,12 @@ use uuid::Uuid;
 
 use tollgate_config::duration;
 
-use super::client::{Failure, Server, print};
-use super::format::Format;
+use super::client::Server;
+use super::failure::Failure;
+use super::format::{Format, print};
+use super::list_args::OwnerArgs;
 use super::list_output::{
-    OwnerArgs, Table, agent_label, find_text, items, join_or_dash, print_items, render_items, text_at, whole_seconds,
+    Table, agent_label, find_text, items, join_or_dash, print_items, render_items, text_at, whole_seconds,
 };
 use super::terminal;
 

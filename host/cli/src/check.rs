@@ -10,8 +10,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::answer::SettingsArgs;
-use super::client::{Failure, runtime};
+use super::client::runtime;
 use super::credential::local;
+use super::failure::Failure;
 use super::format::Format;
 use super::list_output::{aligned, render_flush, serialized_name};
 use tollgate_config::raw;

@@ -3,8 +3,6 @@
 //!
 //! Security: the token is sent only over TLS, or to loopback.
 
-use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,13 +13,14 @@ use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::context::{Context, Contexts};
-use super::terminal;
+use crate::context::{Context, Contexts};
+use crate::failure::Failure;
+use crate::terminal;
 use tollgate_config::is_loopback;
 
 mod unreachable;
 
-pub(crate) use unreachable::{root_cause, unreachable};
+pub(crate) use unreachable::unreachable;
 
 /// Longest wait for the complete response. The gateway waits up to 15 s for a new credential, and
 /// generates for up to 30 s by default.
@@ -68,58 +67,6 @@ pub(crate) struct Gateway {
 
 /// A hint for a refusal with this reason code.
 pub(crate) type Hint = fn(&str) -> Option<&'static str>;
-
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) code: String,
-    pub(crate) message: String,
-    hint: Option<String>,
-    /// Everything that was refused, one line each.
-    pub(crate) details: Vec<String>,
-}
-
-impl Failure {
-    pub(crate) fn new(code: &str, message: impl fmt::Display) -> Self {
-        Self {
-            code: code.to_owned(),
-            message: message.to_string(),
-            hint: None,
-            details: Vec::new(),
-        }
-    }
-
-    /// Prefixes the message with the name of the object, for commands that take several.
-    pub(crate) fn about(mut self, name: &str) -> Self {
-        self.message = format!("`{name}`: {}", self.message);
-        self
-    }
-
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-/// The output is closed, or its format cannot represent the result.
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::new("host.output", error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one_line = |text: &str| {
-            let words: Vec<&str> = text.split_whitespace().collect();
-            terminal::escape_line(&words.join(" ")).into_owned()
-        };
-        write!(f, "{}: {}", one_line(&self.code), one_line(&self.message))?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({})", one_line(hint)),
-            None => Ok(()),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct ApiRequest<'a> {
@@ -185,7 +132,7 @@ impl<'a> ApiRequest<'a> {
         }
         if !status.is_success() {
             let decision = decision.as_ref().and_then(|value| value.to_str().ok());
-            return Err(failure_of_response((status, decision), &bytes, self.hint));
+            return Err(failure_of_response(status, decision, &bytes, self.hint));
         }
         Ok(bytes)
     }
@@ -296,10 +243,6 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new("host.runtime", error))
 }
 
-pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
-    Ok(writeln!(out, "{text}")?)
-}
-
 /// Characters to encode in a path segment. Ids, with their dashes, stay readable; dots are encoded,
 /// because `..` would name the parent.
 const SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_');
@@ -341,7 +284,7 @@ fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<
 /// The failure that a response reports, with a hint.
 ///
 /// - `decision`: id in the response header, for a body that has none.
-fn failure_of_response((status, decision): (StatusCode, Option<&str>), bytes: &[u8], hint: Hint) -> Failure {
+fn failure_of_response(status: StatusCode, decision: Option<&str>, bytes: &[u8], hint: Hint) -> Failure {
     let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").unwrap_or_else(|| format!("http.{}", status.as_u16()));
@@ -355,11 +298,9 @@ fn failure_of_response((status, decision): (StatusCode, Option<&str>), bytes: &[
         }
         _ => "the gateway's log has more",
     });
-    let failure = Failure::new(&text("code").unwrap_or(reason), message).with_hint(format!("{hint}{decision}"));
-    Failure {
-        details: refusals(&document),
-        ..failure
-    }
+    Failure::new(&text("code").unwrap_or(reason), message)
+        .with_hint(format!("{hint}{decision}"))
+        .with_details(refusals(&document))
 }
 
 /// A line for each thing the caller may not do, where the answer lists them.
@@ -419,15 +360,13 @@ mod tests {
     #[test]
     fn refusals_keep_the_code_of_the_provider() {
         let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
-        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, None), body, |_| None).to_string();
+        let line = failure_of_response(reqwest::StatusCode::BAD_GATEWAY, None, body, |_| None).to_string();
         assert!(
             line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
             "{line}"
         );
-        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, Some("d")), b"<html>", |_| {
-            Some("look")
-        })
-        .to_string();
+        let line =
+            failure_of_response(reqwest::StatusCode::BAD_GATEWAY, Some("d"), b"<html>", |_| Some("look")).to_string();
         assert!(
             line.starts_with("http.502: ") && line.ends_with("(look; decision d)"),
             "{line}"
@@ -439,7 +378,7 @@ mod tests {
         let body = br#"{"error":"a; and 1 more","code":7,"reason":"permission_denied","refusals":[
             {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
             {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;
-        let failure = failure_of_response((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
+        let failure = failure_of_response(reqwest::StatusCode::FORBIDDEN, None, body, |_| None);
         assert_eq!(failure.code, "permission_denied");
         let expected = [
             "  application `dev/a`: no (policy.csv:2: p, u)",

@@ -16,8 +16,8 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::answer::SettingsArgs;
-use super::client::Failure;
 use super::credential::local::require_loaded;
+use super::failure::Failure;
 use super::input::{confirm, read_file_or_stdin};
 use tollgate_config::{Config, ControlPlane, KubernetesState, StateSource, raw};
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};
@@ -182,7 +182,7 @@ impl Secrets {
 
     /// As [`find::argocd_secret`].
     fn argocd_secret(&self, cluster: &str, namespace: &str) -> Result<Cow<'_, ClusterSecret>, Failure> {
-        find::argocd_secret((&self.argocd, &self.gateway), cluster, namespace)
+        find::argocd_secret(&self.argocd, &self.gateway, cluster, namespace)
     }
 }
 

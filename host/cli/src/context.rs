@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::age::time_left;
-use super::client::{Failure, print};
-use super::format::Format;
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::list_output::{Table, print_items, text_at, time_at};
 
 mod store;
@@ -152,7 +152,6 @@ impl Contexts {
         written.map_err(|error| Failure::new("context.file", format_args!("`{}`: {error}", path.display())))
     }
 
-    /// The context of this name.
     pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
         let found = self.contexts.iter().find(|context| context.name == name);
         found.ok_or_else(|| {

@@ -14,8 +14,9 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::answer::SettingsArgs;
-use super::client::{Failure, Server, print};
-use super::format::Format;
+use super::client::Server;
+use super::failure::Failure;
+use super::format::{Format, print};
 use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;

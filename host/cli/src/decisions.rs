@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin_listener::AdminListener;
-use super::client::Failure;
+use super::failure::Failure;
 use super::format::Format;
 use super::list_output::{render, text_at, whole_seconds};
 use super::terminal;

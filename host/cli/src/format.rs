@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::failure::Failure;
 use crate::terminal;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -55,6 +56,11 @@ impl Format {
             }
         }
     }
+}
+
+/// Writes a text as one line.
+pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    Ok(writeln!(out, "{text}")?)
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ use clap::Args;
 use url::Url;
 
 use crate::check;
-use crate::client::Failure;
+use crate::failure::Failure;
 use crate::kubeconfig::merge;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::Resources;
 use tollgate_state::directory;
-use tollgate_state::kubernetes::{self, FIRST_LOAD_TIMEOUT, KubernetesSource};
-use tollgate_state::source::Source as _;
+use tollgate_state::kubernetes;
+use tollgate_state::source::{FIRST_LOAD_TIMEOUT, KubernetesSource, Source as _};
 
 mod certificate;
 mod found;

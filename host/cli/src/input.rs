@@ -4,7 +4,7 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write as _};
 use std::path::Path;
 
-use crate::client::Failure;
+use crate::failure::Failure;
 
 pub(crate) fn read_text(source: impl Read, most: u64) -> io::Result<String> {
     let mut text = String::new();

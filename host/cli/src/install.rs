@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::client::{Failure, print};
+use super::failure::Failure;
+use super::format::print;
 
 /// The running program. Unlike its path, this still names it after somebody replaced or removed it.
 const SELF: &str = "/proc/self/exe";

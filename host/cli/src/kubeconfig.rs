@@ -15,7 +15,8 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agent;
-use super::client::{Failure, Gateway, Server};
+use super::client::{Gateway, Server};
+use super::failure::Failure;
 use super::format::Format;
 use super::list_output::{items, text_at};
 use super::token::{self, NewToken};
@@ -146,7 +147,7 @@ impl Kubeconfig {
                 application::token_file(path.ok_or_else(application::no_credential)?)?
             }
         };
-        self.finish((&front, &gateway), (name, user), (kubeconfig_output, out))
+        self.finish(&front, &gateway, name, user, kubeconfig_output, out)
     }
 
     /// The context of the login by which kubectl's helper gets tokens; `None` if the kubeconfig gets a
@@ -159,9 +160,12 @@ impl Kubeconfig {
 
     fn finish(
         &self,
-        (front, gateway): (&Url, &Gateway),
-        (name, user): (&str, Value),
-        (kubeconfig_output, out): (KubeconfigOutput<'_>, &mut dyn Write),
+        front: &Url,
+        gateway: &Gateway,
+        name: &str,
+        user: Value,
+        kubeconfig_output: KubeconfigOutput<'_>,
+        out: &mut dyn Write,
     ) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
         if let (Some(pem), Some(cluster)) = (&gateway.authority, cluster.as_object_mut()) {
@@ -183,7 +187,7 @@ impl Kubeconfig {
             KubeconfigFormat::Yaml => Format::Yaml,
             KubeconfigFormat::Json => Format::Json,
         };
-        let written = kubeconfig_output.write(format, &document, (name, out));
+        let written = kubeconfig_output.write(format, &document, name, out);
         erase(&mut document);
         for replaced in written? {
             file::revoke(&self.server, replaced)?;

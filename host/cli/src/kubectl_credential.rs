@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::client::{Failure, Server, print};
+use super::client::Server;
 use super::context::{Context, Contexts, private_folder, variable, write_private};
 use super::credential;
+use super::failure::Failure;
+use super::format::print;
 
 /// How long before its end a token is renewed.
 const EARLY: SignedDuration = SignedDuration::from_secs(60);

@@ -24,12 +24,14 @@ mod cluster;
 mod context;
 mod credential;
 mod decisions;
+mod failure;
 mod format;
 mod init;
 mod input;
 mod install;
 mod kubeconfig;
 mod kubectl_credential;
+mod list_args;
 mod list_output;
 mod login;
 mod migrate;
@@ -244,7 +246,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn to_exit_code(done: Result<(), client::Failure>) -> ExitCode {
+fn to_exit_code(done: Result<(), failure::Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,82 +1,27 @@
-//! Fetches lists from the API and prints them as tables in kubectl's style, JSON or YAML.
+//! Prints lists of the API as tables in kubectl's style, JSON or YAML.
 //!
 //! Security: control characters of names do not reach the terminal.
 
 use std::io::Write;
 
-use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::client::{Failure, Hint, Server, print};
-use super::format::Format;
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::terminal;
 
 /// Longest text of a table cell, in characters.
 const MAX_CELL_CHARS: usize = 100;
-
-#[derive(Debug, Args)]
-pub(super) struct OwnerArgs {
-    /// List items of this user, which requires permission
-    #[arg(long, value_name = "USERNAME")]
-    user: Option<String>,
-    /// List items of all users, as far as you have permission
-    #[arg(long, conflicts_with = "user")]
-    all: bool,
-}
-
-impl OwnerArgs {
-    pub(super) fn parameter(&self) -> Option<String> {
-        let all = self.all.then(|| "*".to_owned());
-        all.or_else(|| self.user.clone())
-    }
-}
 
 pub(super) struct Table {
     pub(super) columns: &'static [&'static str],
     pub(super) row: fn(&Value) -> Vec<String>,
     /// Printed if there are no items.
     pub(super) empty_message: &'static str,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ListArgs {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    /// List only items at this agent, by name or number
-    #[arg(long)]
-    agent: Option<String>,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output: Format,
-}
-
-impl ListArgs {
-    /// Fetches every page of a list, as one response.
-    pub(super) fn fetch_all(&self, path: &str, hint: Hint) -> Result<Value, Failure> {
-        let mut all = Vec::new();
-        let mut next = None;
-        loop {
-            let query = [
-                ("user", self.owner.parameter()),
-                ("agent", self.agent.clone()),
-                ("continue", next),
-            ];
-            let mut page = self.server.get(&[path], hint).query(query).json()?;
-            if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
-                all.append(more);
-            }
-            next = page.get("continue").and_then(Value::as_str).map(str::to_owned);
-            if next.is_none() {
-                return Ok(serde_json::json!({ "items": all }));
-            }
-        }
-    }
 }
 
 pub(super) fn print_items(answer: &Value, format: Format, table: &Table, out: &mut dyn Write) -> Result<(), Failure> {

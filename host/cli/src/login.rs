@@ -14,9 +14,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::client::{Failure, Server, print};
+use super::client::Server;
 use super::context::{Context, Contexts, StoreChoice};
-use super::format::Format;
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::kubectl_credential::whole_seconds;
 use super::list_output::{aligned, text_at};
 use tollgate_identity::access::secret;

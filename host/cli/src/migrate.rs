@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::client::{Failure, runtime};
+use super::client::runtime;
 use super::cluster::ArgocdClusterArgs;
 use super::credential::local::require_loaded;
+use super::failure::Failure;
 use super::format::Format;
 use super::rbac::parse_subject;
 use tollgate_cluster::self_check::manifest::Subject;

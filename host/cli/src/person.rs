@@ -9,8 +9,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::age::age;
-use super::client::{Failure, Server, print};
-use super::format::Format;
+use super::client::Server;
+use super::failure::Failure;
+use super::format::{Format, print};
 use super::list_output::{Table, print_items, relative_time_at, text_at};
 
 #[derive(Debug, Subcommand)]

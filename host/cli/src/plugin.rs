@@ -137,8 +137,8 @@ pub fn run(
             request,
             transcript,
         } => match (request, transcript) {
-            (Some(request), _) => filter_test::run(&settings, (&name, &request), output, (out, err)),
-            (None, Some(transcript)) => replay::run(&settings, (&name, &transcript), output, out),
+            (Some(request), _) => filter_test::run(&settings, &name, &request, output, out, err),
+            (None, Some(transcript)) => replay::run(&settings, &name, &transcript, output, out),
             // clap requires one of them.
             (None, None) => Ok(ExitCode::FAILURE),
         },

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::EXIT_USAGE;
 use super::admin_listener::AdminListener;
-use super::client::Failure;
+use super::failure::Failure;
 use super::format::Format;
 use super::input::read_file_or_stdin;
 use super::serve::WORKER_STACK_BYTES;
@@ -199,7 +199,7 @@ pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
                 Ok(question) => {
                     let explain = |source: &BundleSource| checker.explain(source, question.input);
                     let (report, source) = report(&question.directory, question.front, explain);
-                    print::explanation(out, (&report, source.as_ref()), args.common.output)
+                    print::explanation(out, &report, source.as_ref(), args.common.output)
                 }
                 Err(wrong) => fail(wrong.message, wrong.exit_code),
             }

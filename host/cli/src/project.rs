@@ -9,7 +9,7 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::client::Failure;
+use super::failure::Failure;
 use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;

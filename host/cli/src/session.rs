@@ -8,8 +8,11 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::age::{age, time_left};
-use super::client::{Failure, Server, print};
-use super::list_output::{ListArgs, Table, agent_label, print_items, relative_time_at, text_at, time_at};
+use super::client::Server;
+use super::failure::Failure;
+use super::format::print;
+use super::list_args::ListArgs;
+use super::list_output::{Table, agent_label, print_items, relative_time_at, text_at, time_at};
 use tollgate_core::session::SessionId;
 
 #[derive(Debug, Subcommand)]

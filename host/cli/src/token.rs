@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::age::{age, time_left};
-use super::client::{Failure, Server, print};
-use super::format::Format;
-use super::list_output::{ListArgs, Table, agent_label, print_items, relative_time_at, render_items, text_at, time_at};
+use super::client::Server;
+use super::failure::Failure;
+use super::format::{Format, print};
+use super::list_args::ListArgs;
+use super::list_output::{Table, agent_label, print_items, relative_time_at, render_items, text_at, time_at};
 use tollgate_config::duration;
 use tollgate_gateway::clusters::exec::erase;
 

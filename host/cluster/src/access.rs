@@ -143,7 +143,8 @@ impl Clusters {
     /// - `agents`: those that are connected.
     pub fn build(
         resources: &Resources,
-        (factory, agents): (CredentialSourceFactory<'_>, &Arc<Connections>),
+        factory: CredentialSourceFactory<'_>,
+        agents: &Arc<Connections>,
         previous: Option<&Self>,
     ) -> Self {
         let mut clusters = Self::default();
@@ -161,10 +162,12 @@ impl Clusters {
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
             let endpoint = endpoint(cluster, config, factory.ambient);
             let access = ClusterAccess::new(
-                (cluster, config),
+                cluster,
+                config,
                 label,
                 before.map(|before| &**before),
-                (&endpoint, agents),
+                &endpoint,
+                agents,
             );
             match factory.resolve(cluster, config, &access.label) {
                 SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
@@ -374,11 +377,14 @@ impl ClusterAccess {
 
     /// The access with connections, but without a credential yet.
     fn new(
-        (cluster, config): (&Cluster, &Arc<ClusterConfig>),
+        cluster: &Cluster,
+        config: &Arc<ClusterConfig>,
         label: Arc<str>,
         before: Option<&Self>,
-        (ClusterEndpoint { server, tls }, agents): (&ClusterEndpoint, &Arc<Connections>),
+        endpoint: &ClusterEndpoint,
+        agents: &Arc<Connections>,
     ) -> Self {
+        let ClusterEndpoint { server, tls } = endpoint;
         let connection = connection_key(server, tls, &config.auth);
         let unchanged = before.filter(|before| before.connection == connection);
         let unusable = |why: &str| unusable_source("config.cluster", why);

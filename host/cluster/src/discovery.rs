@@ -155,7 +155,7 @@ impl Discovery {
             version,
             resource,
         };
-        let found = cluster_discovery.find(access, gvr, (&self.clock, self.limits)).await;
+        let found = cluster_discovery.find(access, gvr, &self.clock, self.limits).await;
         if cluster_discovery.kind_count_changed()
             && self
                 .clusters

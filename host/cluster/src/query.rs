@@ -115,9 +115,11 @@ impl<'a> ClusterClient<'a> {
         let client = Arc::new(Client::gateway());
         let outbound = cleaned
             .seal_for_kubernetes(
-                (upstream, path),
+                upstream,
+                path,
                 &self.lease.credential,
-                (impersonation, Uuid::now_v7()),
+                impersonation,
+                Uuid::now_v7(),
                 &client,
             )
             .map_err(|_| Error::Settings)?;

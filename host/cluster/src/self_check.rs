@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::access::{ClusterAccess, ClusterLookup, Clusters, after};
 use tollgate_config::Config;
-use tollgate_core::agent::AgentId;
-use tollgate_identity::access::{Agents, ConfigurationStatus};
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
+use tollgate_identity::access::Agents;
 use tollgate_objects::Resources;
 use tollgate_proxy::metrics::Metrics;
 
@@ -109,7 +109,8 @@ pub struct CheckResults {
 /// - `helpers`: the set that owns the tasks.
 pub fn spawn(
     helpers: &mut JoinSet<()>,
-    (config, current): (&Config, &Arc<dyn Configuration>),
+    config: &Config,
+    current: &Arc<dyn Configuration>,
     metrics: &Arc<Metrics>,
 ) -> CheckResults {
     let (extras, forbidden) = ExtraGrants::new();
@@ -122,8 +123,12 @@ pub fn spawn(
         helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
     }
     if config.applications.is_some() {
-        let results = (Arc::clone(metrics), checks.clone());
-        helpers.spawn(applications::run(Arc::clone(current), forbidden, results));
+        helpers.spawn(applications::run(
+            Arc::clone(current),
+            forbidden,
+            Arc::clone(metrics),
+            checks.clone(),
+        ));
     }
     checks
 }
@@ -198,7 +203,7 @@ fn is_same_connection(one: Option<&Arc<ClusterAccess>>, other: Option<&Arc<Clust
 
 impl AgentPlan {
     /// Plans what to ask about `agents`, whose clusters are among `clusters`.
-    pub fn of(agents: &Agents, names: NameSources<'_>, (resources, clusters): (&Resources, &Clusters)) -> Self {
+    pub fn of(agents: &Agents, names: NameSources<'_>, resources: &Resources, clusters: &Clusters) -> Self {
         let mut plan = Self::default();
         for agent in agents.agents() {
             let object = resources.agents.get(&agent.name);

@@ -47,6 +47,16 @@ impl Agent {
     }
 }
 
+/// Whether an agent's access follows its current files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigurationStatus {
+    /// Access follows the current files.
+    Good,
+    /// The files have mistakes: the last good ones stay in force, or the agent is closed.
+    Broken,
+}
+
 /// The public half of the Ed25519 key (RFC 8032) of a cluster's agent, by which the gateway knows it.
 ///
 /// Its text form is 64 hexadecimal digits in lower case. It is not a secret.

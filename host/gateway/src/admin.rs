@@ -320,7 +320,8 @@ impl AdminState {
         let health = snapshot.clusters.iter();
         let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
         self.metrics.credentials.replace(health, self.credentials.totals());
-        self.metrics.set_agents(self.agents.counts());
+        let (agents, streams) = self.agents.counts();
+        self.metrics.set_agents(agents, streams);
         let connected = self.agents.counts_by_server();
         let with_agent = snapshot
             .clusters

@@ -33,11 +33,11 @@ use tollgate_core::agent::AgentKey;
 use tollgate_front::Denial;
 use tollgate_front::path::{Captures, Methods, Path};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::store::{self, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
 use tollgate_proxy::agents::accept;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::target;
+use tollgate_store::{self as store, JoinOutcome, Store, StoredAgentKey, StoredConnection, StoredReplica};
 
 /// How often the store is asked whether anything changed.
 const POLL: Duration = Duration::from_millis(500);
@@ -177,7 +177,7 @@ impl Registry for AgentRegistry {
                 ..agent
             };
             let joined = store
-                .join_agent((agent.key, &server), token, self.clock.now(), details(&agent, None))
+                .join_agent(agent.key, &server, token, self.clock.now(), details(&agent, None))
                 .await;
             self.changed.notify_one();
             match joined.map_err(|error| unavailable(&error))? {
@@ -195,7 +195,7 @@ impl Registry for AgentRegistry {
             let until = now.checked_add(OVERLAP).unwrap_or(now);
             let details = details(&agent, Some(("new_key", new.to_string())));
             let replaced = store
-                .replace_agent_key((agent.key, new), (now, until), details)
+                .replace_agent_key(agent.key, new, now, until, details)
                 .await
                 .map_err(|error| unavailable(&error))?;
             self.changed.notify_one();

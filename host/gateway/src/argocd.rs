@@ -53,8 +53,9 @@ use route::{ArgocdRoute, RootPath, SignIn};
 pub(crate) fn backend(settings: &ArgocdServer) -> anyhow::Result<ArgocdBackend> {
     let open = |path: &PathBuf| AuthorityFile::open("argocd.ca", path).map_err(anyhow::Error::msg);
     let authorities = settings.ca.as_ref().map(open).transpose()?;
-    let identity = (authorities.as_ref(), settings.server_name.as_deref());
-    ArgocdBackend::build(&settings.server, identity, settings.root_path.as_deref().unwrap_or("/"))
+    let root_path = settings.root_path.as_deref().unwrap_or("/");
+    let server_name = settings.server_name.as_deref();
+    ArgocdBackend::build(&settings.server, authorities.as_ref(), server_name, root_path)
         .context("`argocd` cannot be used")
 }
 
@@ -225,7 +226,7 @@ impl Front for ArgocdFront {
             sign_in::remove_cookies(sign_in.logins.console(), &mut head.headers);
         }
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
-        let mut outbound = cleaned.seal_for_argocd((upstream, path), client)?;
+        let mut outbound = cleaned.seal_for_argocd(upstream, path, client)?;
         outbound.hold(held);
         if let Some(principal) = principal {
             outbound.expire_with_credential(principal.expires_at(), record.id());

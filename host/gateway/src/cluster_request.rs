@@ -144,12 +144,16 @@ impl ClusterRequest<'_> {
         let path = target::join(upstream.base(), self.rest, self.query)?;
         Ok(match self.identity {
             RequestIdentity::GatewayCredential => {
-                cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.client)?
+                cleaned.seal_for_cluster(upstream, path, &lease.credential, self.decision, self.client)?
             }
-            RequestIdentity::Impersonated(impersonation) => {
-                let impersonated = (impersonation, self.decision);
-                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, impersonated, self.client)?
-            }
+            RequestIdentity::Impersonated(impersonation) => cleaned.seal_for_kubernetes(
+                upstream,
+                path,
+                &lease.credential,
+                impersonation,
+                self.decision,
+                self.client,
+            )?,
         })
     }
 }

@@ -31,12 +31,12 @@ use tollgate_front::Denial;
 use tollgate_front::api::json;
 use tollgate_front::path::{Captures, Path, Rest};
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_identity::store::{Actor, Store};
 use tollgate_objects::ClusterAuth;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::target;
+use tollgate_store::{Actor, Store};
 
 pub mod exec;
 pub mod permit;
@@ -320,7 +320,7 @@ impl ClustersFront {
         };
         let details = serde_json::json!({ "key": key.to_string(), "server": server });
         let at = Timestamp::now();
-        match store.revoke_agent_key((key, server), at, &by, details).await? {
+        match store.revoke_agent_key(key, server, at, &by, details).await? {
             true => Ok(json("{}")),
             false => Err(Denial::not_found()),
         }

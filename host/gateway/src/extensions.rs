@@ -256,7 +256,7 @@ impl ExtensionsFront {
         };
         let upstream = permit.backend().upstream();
         let path = target::join(upstream.base(), &call.rest, call.query.as_deref())?;
-        Ok(cleaned.seal((upstream, path), &own, client)?)
+        Ok(cleaned.seal(upstream, path, &own, client)?)
     }
 
     /// Counts requests handed to a backend, as Argo CD does.

@@ -27,6 +27,7 @@ pub fn targets() -> Vec<Target> {
         tollgate_identity::fuzz::targets(),
         tollgate_plugin::fuzz::targets(),
         tollgate_proxy::fuzz::targets(),
+        tollgate_repository::fuzz::targets(),
     ]
     .concat()
 }

@@ -33,7 +33,6 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{NewExchange, SessionHolder, SessionRegistry};
-use tollgate_identity::store::{self, Store};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
@@ -41,6 +40,7 @@ use tollgate_proxy::record::Stage;
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 use tollgate_rego as rego;
+use tollgate_store::{self as store, Store};
 
 pub(crate) mod permit;
 pub(crate) mod route;
@@ -100,7 +100,7 @@ impl KubernetesFrontState {
         let id_tokens = Arc::clone(&front.id_tokens);
         let verify = async move |token| id_tokens.verify(&token).await;
         let answer = endpoint
-            .answer((proof, &body), (&self.authorizer, &front.agents), verify)
+            .answer(proof, &body, &self.authorizer, &front.agents, verify)
             .await;
         Ok(answer.map(Body::from))
     }

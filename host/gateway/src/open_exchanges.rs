@@ -222,7 +222,7 @@ impl Exchange {
 
     /// Why the exchange must end, if Argo CD revoked its token or may have.
     fn revocation(&self, revoked: &RevokedTokens) -> Option<EndReason> {
-        match revoked.status(self.reauthorization.principal()?) {
+        match revoked.status(self.reauthorization.principal()?.token_ids()) {
             RevocationStatus::NotRevoked => None,
             RevocationStatus::Revoked => Some(EndReason::Revoked),
             RevocationStatus::Unknown => Some(EndReason::RevocationsUnavailable),

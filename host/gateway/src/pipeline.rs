@@ -86,8 +86,8 @@ impl Gateway {
                 let RecordedAs(outcome, reason) = recorded.unwrap_or(RecordedAs(Outcome::Allowed, "allowed"));
                 let mut front = "none";
                 record.note(|record| front = record.front);
-                let sizes = (sent_bytes, response.body().size_hint().exact());
-                self.services.metrics.load.observe_sizes(front, sizes);
+                let received_bytes = response.body().size_hint().exact();
+                self.services.metrics.load.observe_sizes(front, sent_bytes, received_bytes);
                 record.close(outcome, response.status(), reason);
                 response
             }

@@ -34,12 +34,12 @@ use tollgate_front::path::{Captures, Path};
 use tollgate_front::permission::{Permission, check, check_each, may_allow_prefix, object};
 use tollgate_identity::access::{Agents, Member};
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_identity::store::{self, Actor, CredentialFilter, Login};
 use tollgate_objects::people::PersonState;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
+use tollgate_store::{self as store, Actor, CredentialFilter, Login};
 
 use crate::kubernetes::KubernetesFrontState;
 

@@ -49,7 +49,6 @@ use tollgate_identity::clock::Clock;
 use tollgate_identity::logins::Logins;
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
-use tollgate_identity::store::{self, Store};
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::Limiter;
@@ -60,6 +59,7 @@ use tollgate_rego::Checker;
 use tollgate_runtime::followed;
 use tollgate_runtime::tasks::Tasks;
 use tollgate_state::watch::{FileEvents, Timing, watch};
+use tollgate_store::{self as store, Store};
 
 use pace::Pace;
 use retired::RetiredSnapshots;
@@ -251,7 +251,7 @@ impl RunningGateway {
             None => None,
         };
         let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
-        let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
+        let checks = self_check::spawn(&mut helpers, &config, &checked, &metrics);
         let sets = match &config.application_sets {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
@@ -541,7 +541,7 @@ async fn open_store(config: &Config, metrics: &Metrics, admin: &AdminListener) -
     }
     let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
     let store = retry(admin, || Store::open(&url)).await?;
-    store.measure_with(Arc::clone(&metrics.identity));
+    store.measure_with(Arc::clone(&metrics.identity.store));
     Ok(Some(Arc::new(store)))
 }
 
@@ -559,10 +559,7 @@ async fn sessions(
         return Ok(None);
     }
     let grace = config.store.grace_period;
-    let start = || {
-        let times = (clock.clone(), grace);
-        SessionRegistry::start(Arc::clone(store), times, Arc::clone(&metrics.identity))
-    };
+    let start = || SessionRegistry::start(Arc::clone(store), clock.clone(), grace, Arc::clone(&metrics.identity));
     let sessions = retry(admin, start).await?;
     Ok(Some((Arc::clone(store), sessions)))
 }
@@ -665,12 +662,12 @@ fn audit_export(
     };
     let current = Arc::clone(current);
     let agent_name = move |id: AgentId| Some(current.load().agents()?.agent(id)?.name.clone());
-    let times = (services.clock.clone(), settings.audit_bucket);
     let identity_metrics = Arc::clone(&metrics.identity);
     let exporter = Exporter::new(
         export,
         Arc::clone(&services.store),
-        times,
+        services.clock.clone(),
+        settings.audit_bucket,
         identity_metrics,
         Box::new(agent_name),
     );

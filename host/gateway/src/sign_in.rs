@@ -30,11 +30,11 @@ use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::sign_in::SignedIn;
 use tollgate_identity::authenticate::{self, Principal, Safety};
 use tollgate_identity::logins::{Logins, NewLogin};
-use tollgate_identity::store::{Actor, LoginKind};
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::record::{OpenRecord, Outcome, Stage};
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target::{self, check_path};
+use tollgate_store::{Actor, LoginKind};
 
 mod api;
 mod browser;

@@ -250,7 +250,7 @@ impl Loader {
         let sessions = self.state.registries.sessions.as_ref();
         let front = snapshot.policies.kubernetes.as_ref();
         if let (Some(sessions), Some(front), Some(settings)) = (sessions, front, &self.config.kubernetes) {
-            sessions.set_directory(Arc::clone(&front.agents), &settings.users);
+            sessions.set_directory(Arc::clone(front.agents.people()), &settings.users);
         }
     }
 
@@ -301,7 +301,7 @@ impl Loader {
             ambient: &self.config.plugins.ambient,
             metrics: &self.metrics.credentials,
         };
-        Arc::new(Clusters::build(resources, (factory, &self.agents), previous))
+        Arc::new(Clusters::build(resources, factory, &self.agents, previous))
     }
 
     /// Builds the configuration of the Applications front. If that fails, nothing of the load may

@@ -23,6 +23,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::person::PersonNames;
+use crate::sessions::SessionHolder;
 use jiff::Timestamp;
 use secrecy::SecretString;
 use tollgate_core::access::AccessFacts;
@@ -32,7 +33,7 @@ use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 use tollgate_core::user::{Identity, User};
 
-pub use agents::{AgentShare, Agents, ConfigurationStatus, issuer_only_user};
+pub use agents::{AgentShare, Agents, issuer_only_user};
 pub use authorizer::Authorizer;
 pub(crate) use error::AccessDenyReason;
 pub use error::{CredentialOwner, Error};
@@ -201,6 +202,18 @@ impl AccessGrant {
             linked: self.linked.clone(),
             names: self.names.clone(),
         }))
+    }
+}
+
+impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
+    fn from(access: &'a AccessGrant) -> Self {
+        Self {
+            session: access.session(),
+            user: access.user(),
+            names: Some(access.names()),
+            agent: access.agent().id,
+            expires_at: access.expires_at(),
+        }
     }
 }
 

@@ -23,11 +23,11 @@ use crate::metrics::Metrics;
 use crate::sessions::table::EndedExchange;
 use crate::sessions::{SessionHolder, SessionRegistry};
 use crate::sharded::lock;
-use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 use tollgate_runtime::tasks::Tasks;
+use tollgate_store::{self as store, AuditEvent, Store};
 
 mod buckets;
 pub mod export;
@@ -291,7 +291,7 @@ impl Audit {
             Ok(()) => {
                 self.metrics.audit_rows.inc_by(events.len() as u64);
             }
-            Err(_) => self.metrics.store_failed("audit"),
+            Err(_) => self.metrics.store.failed("audit"),
         }
         recorded
     }

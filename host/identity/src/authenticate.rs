@@ -150,10 +150,10 @@ impl Authenticator {
             return self.unrevoked(principal);
         }
         let (identity, fresh_for) = self.verify(&credential).await?;
-        let times = (self.clock.unix_seconds(), identity.expires_at);
+        let (now, expires_at) = (self.clock.unix_seconds(), identity.expires_at);
         let principal = Arc::new(Principal::new(identity, credential.transport));
         self.cache
-            .insert((key, &credential.token), principal.clone(), fresh_for, times);
+            .insert(key, &credential.token, principal.clone(), fresh_for, now, expires_at);
         self.unrevoked(principal)
     }
 
@@ -176,7 +176,9 @@ impl Authenticator {
     /// The caller, unless Argo CD revoked their token.
     fn unrevoked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
         let revoked = self.revoked.as_ref();
-        match revoked.map_or(RevocationStatus::NotRevoked, |revoked| revoked.status(&principal)) {
+        match revoked.map_or(RevocationStatus::NotRevoked, |revoked| {
+            revoked.status(principal.token_ids())
+        }) {
             RevocationStatus::NotRevoked => Ok(principal),
             RevocationStatus::Revoked => Err(RevocationReason::SignedOut.into()),
             RevocationStatus::Unknown => Err(Error::RevocationsUnavailable),

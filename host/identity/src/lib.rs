@@ -6,7 +6,6 @@
 //! | [`authenticate`] | credentials of a request → a principal |
 //! | [`access`] | a credential for an agent → access with its roles, from this gateway or a platform |
 //! | [`sessions`] | what is open, and the signal that ends it |
-//! | [`store`] | tokens, sessions, revocations and audit in SQLite or PostgreSQL |
 //! | [`audit`] | a row for everything that enters a cluster through an agent |
 //! | [`revoked_tokens`] | tokens that Argo CD revoked, as its Redis lists them |
 //! | [`person`] | whether two names are one person |
@@ -26,4 +25,3 @@ pub mod person;
 pub mod revoked_tokens;
 pub mod sessions;
 mod sharded;
-pub mod store;

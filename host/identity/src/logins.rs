@@ -19,12 +19,12 @@ use uuid::Uuid;
 use crate::access::secret::{self, KUBECTL_TOKEN_PREFIX, LOGIN_PREFIX, RandomError};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
-use crate::store::{
-    self, Actor, CredentialFilter, Login, LoginKind, LoginToken, Page, SecretHash, SessionOwner, Store,
-};
 use tollgate_config::Console;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{Identity, User};
+use tollgate_store::{
+    self as store, Actor, CredentialFilter, Login, LoginKind, LoginToken, Page, SecretHash, SessionOwner, Store,
+};
 
 /// How long a login that was found is remembered.
 const CACHE_TTL: Duration = Duration::from_mins(1);
@@ -201,7 +201,8 @@ impl Logins {
         &self,
         login: &Login,
         agent: Option<(AgentId, String)>,
-        (identity, is_mapped): (Identity, bool),
+        identity: Identity,
+        is_mapped: bool,
     ) -> Result<(SecretString, Timestamp), CreateError> {
         let secret = secret::generate(KUBECTL_TOKEN_PREFIX)?;
         let now = self.clock.now();
@@ -214,7 +215,7 @@ impl Logins {
             expires_at: end.min(login.expires_at),
         };
         let hash = SecretHash::of(&secret);
-        self.store.create_login_token(&token, hash, (login, now)).await?;
+        self.store.create_login_token(&token, hash, login, now).await?;
         Ok((secret, token.expires_at))
     }
 

@@ -3,20 +3,14 @@
 //! Security: no label names a person or a session. Agents appear only by number, which the state
 //! bounds.
 
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use crate::access::ConfigurationStatus;
-use tollgate_core::agent::AgentId;
-
-/// Bounds of the times of the store, in seconds.
-const STORE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
 
 /// Tokens with a key that their issuer may have had since its keys were fetched a moment ago. Of the whole
 /// process: an issuer's keys outlive each state.
@@ -52,24 +46,12 @@ pub struct Metrics {
     pub(crate) argocd_redis_failures: Counter,
     broken_configurations: Family<Label<i64>, Gauge>,
     closed_streams: Family<Label<&'static str>, Counter>,
-    /// Changes that wait for the store.
-    pub(crate) store_waiting: Gauge,
-    store_failures: Family<Label<&'static str>, Counter>,
-    store_duration: StoreDurations,
-}
-
-/// How long operations of the store took.
-#[derive(Debug)]
-struct StoreDurations(Family<Label<&'static str>, Histogram, fn() -> Histogram>);
-
-impl Default for StoreDurations {
-    fn default() -> Self {
-        Self(Family::new_with_constructor(|| Histogram::new(STORE_BUCKETS)))
-    }
+    /// Those of the store itself.
+    pub store: Arc<tollgate_store::metrics::Metrics>,
 }
 
 impl Metrics {
-    /// Registers every metric of this crate.
+    /// Registers every metric of this crate, and those of the store.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.add_to(registry);
@@ -120,13 +102,7 @@ impl Metrics {
         registry.register("tollgate_argocd_redis_failures", help, failures);
         let help = "Tokens with an unknown key, for which keys were not fetched because they just had been";
         registry.register("tollgate_issuer_key_fetches_spared", help, KEY_FETCHES_SPARED.clone());
-        let help = "Changes that wait for the store, of callers";
-        registry.register("tollgate_store_changes_waiting", help, self.store_waiting.clone());
-        let help = "Operations the store failed";
-        registry.register("tollgate_store_failures", help, self.store_failures.clone());
-        let help = "Time of a read of the store, or of a transaction that writes";
-        let durations = self.store_duration.0.clone();
-        registry.register_with_unit("tollgate_store", help, Unit::Seconds, durations);
+        self.store.add_to(registry);
     }
 
     /// Replaces the agents of the state in force.
@@ -146,17 +122,5 @@ impl Metrics {
     ///   `revocations_unavailable`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
-    }
-
-    /// - `operation`: `read`, `write`, or `queue` for the wait of a change for its turn.
-    pub fn observe_store(&self, operation: &'static str, duration: Duration) {
-        let label = [("operation", operation)];
-        let histogram = self.store_duration.0.get_or_create(&label);
-        histogram.observe(duration.as_secs_f64());
-    }
-
-    /// - `operation`: `read`, `write`, or work in the background: `audit`, `forget`, `revocations` or `seen`.
-    pub fn store_failed(&self, operation: &'static str) {
-        self.store_failures.get_or_create(&[("operation", operation)]).inc();
     }
 }

@@ -8,7 +8,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use tollgate_config::{UserClaimMapping, UserLookupKey};
+use tollgate_core::agent::AgentId;
+use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::user::User;
+use tollgate_objects::people::{Person, UserDirectory};
 
 /// The names of one person, as far as a credential tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,35 @@ impl PersonNames {
 /// Whether two entries of the directory are one person: number and user name are the same.
 pub fn is_same_entry(one: &User, other: &User) -> bool {
     one.id == other.id && one.username == other.username
+}
+
+/// The person of the directory whom an issuer's claims stand for, found by the first of the issuer's links
+/// that matches.
+///
+/// A number is an integer or text in canonical decimal. An `email` that the issuer says is not verified
+/// matches nobody.
+pub fn linked_person<'p>(
+    people: &'p UserDirectory,
+    links: &[UserClaimMapping],
+    issuer: &str,
+    claims: &Map<String, Value>,
+) -> Option<&'p Person> {
+    let mut links = links.iter().filter(|link| link.issuer == issuer);
+    links.find_map(|link| {
+        let claim = claims.get(&link.claim)?;
+        // SECURITY: anyone who can sign up may enter somebody else's address.
+        if link.claim == EMAIL && !is_email_usable(claims) {
+            return None;
+        }
+        match link.key {
+            UserLookupKey::Username => people.person_by_username(claim.as_str()?),
+            UserLookupKey::Id => {
+                // Numbers of agents have the same format.
+                let read = |text: &str| AgentId::parse(text).map(AgentId::get);
+                people.person(claim.as_i64().or_else(|| read(claim.as_str()?))?)
+            }
+        }
+    })
 }
 
 #[cfg(test)]

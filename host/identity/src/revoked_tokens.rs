@@ -20,7 +20,6 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use crate::authenticate::Principal;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use tollgate_config::{ArgocdRedis, WhenUnavailable};
@@ -66,7 +65,7 @@ impl TokenId {
 
 /// Everything by which a token may be on the list. Empty for tokens that are never on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TokenIds(Vec<TokenId>);
+pub struct TokenIds(Vec<TokenId>);
 
 impl TokenIds {
     /// Reads the claims of a token. Each of the claims counts, so that a token with `uti`, whose
@@ -166,11 +165,7 @@ impl RevokedTokens {
     }
 
     /// What the list says about a caller's token. Does not wait for Redis.
-    pub fn status(&self, principal: &Principal) -> RevocationStatus {
-        self.status_of(principal.token_ids())
-    }
-
-    fn status_of(&self, token: &TokenIds) -> RevocationStatus {
+    pub fn status(&self, token: &TokenIds) -> RevocationStatus {
         if token.0.is_empty() {
             return RevocationStatus::NotRevoked;
         }

@@ -15,17 +15,19 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::access::{AccessGrant, Agents};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::person::PersonNames;
-use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store};
+use crate::person::{PersonNames, linked_person};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_objects::people::UserDirectory;
 use tollgate_runtime::tasks::Tasks;
+use tollgate_store::{
+    self as store, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store,
+};
 
 mod list;
 mod signal;
@@ -154,18 +156,6 @@ pub struct SessionHolder<'a> {
     pub expires_at: Option<Timestamp>,
 }
 
-impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
-    fn from(access: &'a AccessGrant) -> Self {
-        Self {
-            session: access.session(),
-            user: access.user(),
-            names: Some(access.names()),
-            agent: access.agent().id,
-            expires_at: access.expires_at(),
-        }
-    }
-}
-
 impl SessionHolder<'_> {
     fn person_names(&self) -> PersonNames {
         let names = self.names.cloned().unwrap_or_default();
@@ -176,7 +166,7 @@ impl SessionHolder<'_> {
 /// The directory, and which claims of issuers link to it.
 #[derive(Debug)]
 struct LinkedDirectory {
-    agents: Arc<Agents>,
+    people: Arc<UserDirectory>,
     links: Arc<[UserClaimMapping]>,
 }
 
@@ -219,7 +209,8 @@ impl SessionRegistry {
     /// The store does not answer; the caller must serve nobody.
     pub async fn start(
         store: Arc<Store>,
-        (clock, grace): (Clock, Duration),
+        clock: Clock,
+        grace: Duration,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, store::Error> {
         let sessions = Arc::new(Self {
@@ -310,9 +301,9 @@ impl SessionRegistry {
     }
 
     /// Sets the directory in force, and which claims of issuers link to it.
-    pub fn set_directory(&self, agents: Arc<Agents>, links: &[UserClaimMapping]) {
+    pub fn set_directory(&self, people: Arc<UserDirectory>, links: &[UserClaimMapping]) {
         self.directory.store(Some(Arc::new(LinkedDirectory {
-            agents,
+            people,
             links: links.into(),
         })));
         // Somebody who is locked may have got another name.
@@ -325,16 +316,17 @@ impl SessionRegistry {
     pub(crate) fn with_directory_name(
         &self,
         names: PersonNames,
-        (issuer, claims): (&str, &serde_json::Map<String, serde_json::Value>),
+        issuer: &str,
+        claims: &serde_json::Map<String, serde_json::Value>,
     ) -> PersonNames {
         let directory = self.directory.load();
-        let Some(LinkedDirectory { agents, links }) = directory.as_deref() else {
+        let Some(LinkedDirectory { people, links }) = directory.as_deref() else {
             return names;
         };
         // An issuer's own claims are under `token` if it has claim mappings.
         let own = claims.get("token").and_then(serde_json::Value::as_object);
         let found = [Some(claims), own].into_iter().flatten();
-        let found = found.filter_map(|claims| agents.user_of(links, issuer, claims));
+        let found = found.filter_map(|claims| linked_person(people, links, issuer, claims));
         names.and(found.map(|person| person.user.username.as_str()))
     }
 
@@ -346,14 +338,14 @@ impl SessionRegistry {
     /// Locks a person, first in the store and then here; other processes follow within a second.
     /// Returns whether they were not locked before.
     pub async fn lock_person(&self, name: &str, reason: &str, by: &Actor) -> Result<bool, store::Error> {
-        let is_new = self.store.lock_person(name, reason, (self.clock.now(), by)).await?;
+        let is_new = self.store.lock_person(name, reason, self.clock.now(), by).await?;
         self.apply_locks().await?;
         Ok(is_new)
     }
 
     /// Unlocks a person. Returns whether they were locked.
     pub async fn unlock_person(&self, name: &str, by: &Actor) -> Result<bool, store::Error> {
-        let was_locked = self.store.unlock_person(name, (self.clock.now(), by)).await?;
+        let was_locked = self.store.unlock_person(name, self.clock.now(), by).await?;
         self.apply_locks().await?;
         Ok(was_locked)
     }
@@ -405,7 +397,7 @@ impl SessionRegistry {
     pub async fn revoke(&self, session: &SessionId, owner: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.expiry_of(session, now).await?;
-        let revocation = self.store.revoke(session, (until, now), by, owner).await?;
+        let revocation = self.store.revoke(session, until, now, by, owner).await?;
         Ok(self.apply_revocation(session, revocation.until))
     }
 
@@ -422,7 +414,7 @@ impl SessionRegistry {
     ) -> Result<(Vec<ActiveSession>, Option<ActiveSessionCursor>), store::Error> {
         let now = self.clock.now();
         let (since, stale_before) = (before(now, ACTIVE_WINDOW), before(now, REPLICA_TIMEOUT));
-        let stored = self.store.active_sessions((since, stale_before), filter, page);
+        let stored = self.store.active_sessions(since, stale_before, filter, page);
         let stored = stored.await?;
         let is_full = u32::try_from(stored.len()).is_ok_and(|rows| rows >= page.limit);
         let last = stored.last().filter(|_| is_full);

@@ -6,8 +6,8 @@ use http::{Response, request};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
+use crate::client::Client;
 use crate::forward::{Body, HANDOVER};
-use crate::server::Client;
 use tollgate_agent::connections::ConnectionError;
 use tollgate_agent::hello::{Introduction, ProofError};
 use tollgate_agent::{Connections, NotAnAgent};

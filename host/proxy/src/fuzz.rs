@@ -4,7 +4,8 @@ use tollgate_fuzz::Target;
 
 /// Every target of this crate.
 pub fn targets() -> Vec<Target> {
-    use crate::server::fuzz::{FORWARDED, FRAMING, PROXY_PROTOCOL};
+    use crate::client::fuzz::{FORWARDED, PROXY_PROTOCOL};
+    use crate::server::fuzz::FRAMING;
     [FRAMING, FORWARDED, PROXY_PROTOCOL].concat()
 }
 

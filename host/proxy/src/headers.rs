@@ -25,7 +25,7 @@ pub(crate) use response::clean_trailers;
 pub use response::{clean_plugin_response, restrict_cluster_response};
 pub use seal::{HeldValue, HostHeaders, Outbound};
 pub use upstream::Upstream;
-pub(crate) use upstream::{RequestHeader, Responder};
+pub(crate) use upstream::{Origin, RequestHeader, Responder};
 
 /// Why a request's fields are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,6 +13,7 @@
 
 pub mod agents;
 pub mod assertion;
+mod client;
 pub mod forward;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -21,3 +22,4 @@ pub mod metrics;
 pub mod record;
 pub mod server;
 pub mod target;
+mod tls;

@@ -13,8 +13,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use crate::record::Record;
-use crate::server::ConnectionCounters;
 use tollgate_identity::metrics as identity;
 use tollgate_objects::InvalidObject;
 use tollgate_objects::extensions::ExtensionSpec;
@@ -79,6 +77,21 @@ pub struct Metrics {
     agents_connected: Gauge,
     agent_streams: Gauge,
     agent_events: Family<FixedLabels<2>, Counter>,
+}
+
+/// Counts the connections of a listener.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionCounters {
+    /// Those that are open.
+    pub open: Gauge,
+    /// How many may be open.
+    pub limit: Gauge,
+    /// Those that the bound of one address closed, or refused.
+    pub of_address: Counter,
+    /// Those that the bound of all closed.
+    pub in_total: Counter,
+    /// Attempts to accept one that the system refused.
+    pub not_accepted: Counter,
 }
 
 /// Where clients connect.
@@ -288,7 +301,7 @@ impl Metrics {
     }
 
     /// Replaces how many agents are connected, and how many requests are open through them.
-    pub fn set_agents(&self, (agents, streams): (usize, usize)) {
+    pub fn set_agents(&self, agents: usize, streams: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.agents_connected.set(number(agents));
         self.agent_streams.set(number(streams));
@@ -300,11 +313,16 @@ impl Metrics {
         self.agent_events.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn count_decision(&self, record: &Record) {
-        let outcome = record.outcome.into();
-        let labels = [("front", record.front), ("outcome", outcome), ("reason", record.reason)];
+    pub(crate) fn count_decision(
+        &self,
+        front: &'static str,
+        outcome: &'static str,
+        reason: &'static str,
+        stage_durations: [Duration; 4],
+    ) {
+        let labels = [("front", front), ("outcome", outcome), ("reason", reason)];
         self.decisions.get_or_create(&labels).inc();
-        self.load.observe_record(record);
+        self.load.observe_request(front, stage_durations);
     }
 
     /// Counts a request that was sent to a backend. Takes the extension, not a name, so that only

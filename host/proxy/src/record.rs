@@ -467,7 +467,12 @@ impl Recorder {
 
     fn close(&self, record: Record, input: Option<Arc<PolicyInputSource>>) {
         let record = Arc::new(record);
-        self.metrics.count_decision(&record);
+        self.metrics.count_decision(
+            record.front,
+            record.outcome.into(),
+            record.reason,
+            record.stage_durations,
+        );
         if let Some(tracing) = &self.tracing {
             tracing.send(&record);
         }
@@ -493,7 +498,7 @@ impl Recorder {
         if record.is_of_page && record.outcome == Outcome::Allowed {
             return;
         }
-        let displaced = self.lock().push((record, input), self.capacity);
+        let displaced = self.lock().push(record, input, self.capacity);
         // Freed after the lock, so that no other request waits for it.
         drop(displaced);
     }
@@ -503,7 +508,8 @@ impl RecentRecords {
     /// Adds a record and the input of its policy; returns what they displaced.
     fn push(
         &mut self,
-        (record, input): (Arc<Record>, Option<Arc<PolicyInputSource>>),
+        record: Arc<Record>,
+        input: Option<Arc<PolicyInputSource>>,
         capacity: usize,
     ) -> (Option<Arc<Record>>, Vec<Arc<PolicyInputSource>>) {
         let is_full = self.records.len() >= capacity;

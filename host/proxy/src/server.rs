@@ -14,38 +14,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::client::{self, ClientReader, ConnectionSlot, Connections};
 use crate::forward::Body;
-use crate::metrics::Counted;
+use crate::metrics::{ConnectionCounters, Counted};
 use tollgate_config::{ProxyProtocol, TrustedProxies};
 
-mod client;
 mod connect;
 mod connection;
-mod connections;
 mod detection;
-mod forwarded;
 mod framing;
-mod peer;
-mod proxy_protocol;
 mod socket;
-mod tls;
 
-use client::ClientReader;
-use connections::{AddressPermit, Arrival, Connections};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz {
-    pub(crate) use super::forwarded::fuzz::TARGETS as FORWARDED;
     pub(crate) use super::framing::fuzz::TARGETS as FRAMING;
-    pub(crate) use super::proxy_protocol::fuzz::TARGETS as PROXY_PROTOCOL;
 }
 
-pub use client::Client;
-pub use connections::ConnectionCounters;
-pub use forwarded::Error as ForwardedError;
-use peer::Peer;
-#[cfg(test)]
-pub(crate) use peer::Transport;
-pub use tls::{Certificates, Error as TlsError, HandshakeFailure};
+pub use crate::client::{Client, ForwardedError};
+pub use crate::tls::{Certificates, Error as TlsError, HandshakeFailure};
 
 /// Pause after the system refused to accept, for example without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -164,6 +150,16 @@ pub enum RequestReadError {
     TooManyOfAddress,
 }
 
+impl From<client::Error> for RequestReadError {
+    fn from(error: client::Error) -> Self {
+        match error {
+            client::Error::Forwarded(error) => Self::Forwarded(error),
+            client::Error::Target(error) => Self::Target(error),
+            client::Error::TooManyOfAddress => Self::TooManyOfAddress,
+        }
+    }
+}
+
 impl RequestReadError {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
@@ -273,7 +269,8 @@ impl Server {
         counters.limit.set(i64::from(capacity));
         let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(
-            (limits.connections, limits.connections_per_address),
+            limits.connections,
+            limits.connections_per_address,
             counters.clone(),
         ));
         let clients = ClientReader::new(trusted, protocol, Arc::clone(&connections));
@@ -297,18 +294,14 @@ impl Server {
                             () = stop.cancelled() => break,
                             permit = acquire_permit(&slots, &connections) => permit,
                         };
-                        let slot = ConnectionSlot {
-                            _permit: permit,
-                            _counted: Counted::in_gauge(&counters.open),
-                            address_permit,
-                            arrival: Some(connections.arrive()),
-                        };
+                        let counted = Counted::in_gauge(&counters.open);
+                        let slot = ConnectionSlot::new(permit, counted, address_permit, &connections);
                         let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
                             abort: abort.child_token(),
                         };
-                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, signals));
+                        tokio::spawn(connection::run(shared.clone(), stream, address, slot, signals));
                     }
                     Err(error) => {
                         counters.not_accepted.inc();
@@ -337,16 +330,6 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
     if timeout(ABORT_TIMEOUT, slots.acquire_many(capacity)).await.is_err() {
         tracing::error!("connections are still open after the cut");
     }
-}
-
-#[derive(Debug)]
-struct ConnectionSlot {
-    _permit: OwnedSemaphorePermit,
-    _counted: Counted,
-    /// `None` for a trusted proxy.
-    address_permit: Option<AddressPermit>,
-    /// `None` once it is registered.
-    arrival: Option<Arrival>,
 }
 
 /// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.

@@ -4,81 +4,17 @@
 //! one file is bad.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-
-use super::source::Source;
-use super::watch::{FileEvents, Timing, Watch, watch};
-use super::write::{Error, FolderWriter, Writer, lock_for_load};
-use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::diagnostic::Loaded;
+use tollgate_objects::Resources;
 use tollgate_objects::decode::configured_agent;
-use tollgate_objects::{ApplicationSetStatuses, Resources};
 
 mod cache;
 mod walk;
 
-use cache::FolderCache;
+pub(crate) use cache::FolderCache;
 pub(crate) use walk::GITLAB;
-
-/// The [`Source`] that loads a folder of YAML files.
-#[derive(Debug)]
-pub struct DirectorySource {
-    folder: PathBuf,
-    namespace: String,
-    cache: Mutex<FolderCache>,
-}
-
-impl DirectorySource {
-    /// A source that reads `folder` as [`load`] does; `namespace` is the control plane's.
-    pub fn new(folder: &Path, namespace: &str) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            namespace: namespace.to_owned(),
-            cache: Mutex::default(),
-        }
-    }
-}
-
-impl Source for DirectorySource {
-    /// Like [`load`], but unchanged files are not parsed again, and not even read again if their
-    /// times can be trusted.
-    fn load(&self) -> Loaded<Arc<Resources>> {
-        // While this lock is held, no writer changes several files.
-        let _shared = match lock_for_load(&self.folder) {
-            Ok(shared) => shared,
-            Err(finding) => return Loaded::refused(vec![finding]),
-        };
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.load(&self.folder, &self.namespace, &[])
-    }
-
-    fn missing(&self) -> Vec<Diagnostic> {
-        Vec::new()
-    }
-
-    fn last_known_good(&self) -> Option<Arc<Resources>> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.history.last_known_good()
-    }
-
-    fn health(&self) -> Vec<Diagnostic> {
-        Vec::new()
-    }
-
-    fn watch(&self) -> BoxFuture<'_, Watch> {
-        let paths = vec![self.folder.clone()];
-        Box::pin(watch(paths, Timing::default(), FileEvents::IfAvailable))
-    }
-
-    fn application_set_statuses(&self) -> Option<tokio::sync::watch::Receiver<Arc<ApplicationSetStatuses>>> {
-        None
-    }
-
-    fn writer(&self) -> Result<Writer, Error> {
-        Ok(Writer::Folder(FolderWriter::new(&self.folder, &self.namespace)))
-    }
-}
 
 /// Reads every `*.yaml`, `*.yml` and `*.json` file below `folder`.
 ///

@@ -10,13 +10,17 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::directory::DirectorySource;
-use super::kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
-use super::watch::Watch;
-use super::write::{self, Writer};
+use crate::watch::Watch;
+use crate::write::{self, Writer};
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_objects::{ApplicationSetStatuses, Resources, WatchAge};
+
+mod directory;
+mod kubernetes;
+
+pub use directory::DirectorySource;
+pub use kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
 
 /// A source of the Kubernetes objects.
 pub trait Source: fmt::Debug + Send + Sync {

@@ -430,7 +430,7 @@ fn yaml_emitter(texts: Option<TextTransform>) -> YamlEmitter<'static> {
 pub fn yaml(object: &Value) -> String {
     let mut lines = String::new();
     if let Some(members) = object.as_object() {
-        yaml_emitter(None).put_members(&mut lines, members, (0, 0));
+        yaml_emitter(None).put_members(&mut lines, members, 0, 0);
     }
     lines
 }
@@ -443,13 +443,13 @@ pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: Text
     for (key, members) in parts {
         let Some(value) = object.get(*key) else { continue };
         let Some(members) = members else {
-            emitter.put_member(&mut lines, (key, value), (0, 0));
+            emitter.put_member(&mut lines, key, value, 0, 0);
             continue;
         };
         lines.push_str(&format!("{key}:\n"));
         for member in *members {
             if let Some(value) = value.get(*member) {
-                emitter.put_member(&mut lines, (member, value), (2, 2));
+                emitter.put_member(&mut lines, member, value, 2, 2);
             }
         }
     }

@@ -14,7 +14,7 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
 use tollgate_gateway::running::RunningGateway;
 use tollgate_identity::clock::Clock;
-use tollgate_identity::store::{Actor, BrowserSession, SecretHash, Store, Token};
+use tollgate_store::{Actor, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
 
 use super::case::Record;

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditEvent, AuditFilter};
+use tollgate_store::{AuditEvent, AuditFilter};
 
 use super::case::{Credential, Expect, Open, Question, RequestLine, Step, StepExpect, StreamKind};
 use super::cluster::Script;

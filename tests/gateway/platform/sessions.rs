@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
-use tollgate_identity::store::ActiveSession;
+use tollgate_store::ActiveSession;
 use uuid::Uuid;
 
 use super::{ORIGIN, TestEnvironment, environment, environment_with, no, refused};

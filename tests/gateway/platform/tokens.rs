@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
-use tollgate_identity::store::{SecretHash, Token};
+use tollgate_store::{SecretHash, Token};
 use uuid::Uuid;
 
 use super::{TestEnvironment, environment, environment_with, no, refused};

@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 
 use super::chart;
 use test_support::checkout;
-use tollgate_core::agent::AgentId;
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
 use tollgate_core::diagnostic::Location;
 use tollgate_credential::cache::health::{Health, LastError, SlotStatus, Totals};
 use tollgate_credential::{MintError, MintErrorClass};
-use tollgate_identity::access::ConfigurationStatus;
 use tollgate_objects::WatchAge;
 use tollgate_objects::decode;
 use tollgate_objects::{InvalidObject, ObjectName, extensions};
@@ -105,10 +104,10 @@ fn filled() -> Arc<Metrics> {
         .identity
         .configurations([(agent, ConfigurationStatus::Good)].into_iter());
     metrics.identity.stream_closed("revoked");
-    metrics.identity.store_failed("audit");
-    metrics.identity.observe_store("read", Duration::ZERO);
+    metrics.identity.store.failed("audit");
+    metrics.identity.store.observe("read", Duration::ZERO);
     metrics.connections(Listener::Public);
-    metrics.load.observe_sizes("argocd", (Some(1), Some(1)));
+    metrics.load.observe_sizes("argocd", Some(1), Some(1));
     metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
     metrics.load.open_exchanges("argocd");
     metrics.load.set_cluster_agents(vec![("prod".to_owned(), 1)]);

@@ -10,8 +10,7 @@ use test_support::api_server::{Answer, Api, Seen};
 use test_support::authority::{Authority, Pair};
 use test_support::client::PATIENCE;
 use tollgate_config::KubernetesState;
-use tollgate_state::kubernetes::KubernetesSource;
-use tollgate_state::source::Source as _;
+use tollgate_state::source::{KubernetesSource, Source as _};
 
 /// Empty lists, and watches without events.
 fn empty(_: &Seen) -> Answer {

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_objects::Resources;
-use tollgate_state::kubernetes::KubernetesSource;
-use tollgate_state::source::Source;
+use tollgate_state::source::{KubernetesSource, Source};
 use tollgate_state::write::Writer;
 
 use crate::state::backend::{ARGO, Namespace, Reader, StateBackend, application, fill, object, of_cluster, to_text};

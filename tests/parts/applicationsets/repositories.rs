@@ -7,10 +7,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use tollgate_applicationset::inputs::InputError;
-use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{GenerationBudget, GitTree, Repositories};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_objects::Resources;
+use tollgate_repository::RepositoryStore;
 
 /// Local repositories by the URL they stand in for.
 #[derive(Debug)]

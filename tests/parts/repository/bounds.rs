@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{GenerationBudget, Repositories as _};
 use tollgate_config::GenerationLimits;
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_objects::Resources;
+use tollgate_repository::RepositoryStore;
 
 use gix::hash::{Kind, hasher};
 use gix::odb::pack::data::entry::Header;

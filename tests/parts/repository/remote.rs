@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use tollgate_applicationset::Repositories as _;
-use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::GitLimits;
 use tollgate_objects::{RepositoryAuth, Resources};
+use tollgate_repository::RepositoryStore;
 
 use crate::repository::support::{Behavior, Origin, Server, budget, limits, secret, store};
 

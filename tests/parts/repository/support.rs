@@ -17,9 +17,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tollgate_applicationset::GenerationBudget;
-use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::{GenerationLimits, GitCache, GitLimits};
 use tollgate_objects::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
+use tollgate_repository::RepositoryStore;
 
 /// Runs git without the configuration of the machine.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use sqlx::Connection as _;
-use tollgate_identity::store::{AuditEvent, AuditFilter, Store};
+use tollgate_store::{AuditEvent, AuditFilter, Store};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, agent, all_events, at, create, event, on_both, token};

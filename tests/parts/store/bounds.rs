@@ -1,7 +1,7 @@
 //! The bounds of texts from outside: the greatest length is accepted, and one byte more is refused.
 
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{
+use tollgate_store::{
     ActiveSession, AuditFilter, BrowserSession, CredentialFilter, Error, Page, SessionOwner, Store, Token, bounds,
 };
 use uuid::Uuid;
@@ -37,7 +37,7 @@ async fn is_empty(store: &Store) -> bool {
         && all_events(store, AuditFilter::default()).await.is_empty()
         && store.revocations_after(0).await.unwrap().is_empty()
         && store
-            .active_sessions((at(0), at(0)), &filter, &Page::default())
+            .active_sessions(at(0), at(0), &filter, &Page::default())
             .await
             .unwrap()
             .is_empty()
@@ -99,7 +99,7 @@ async fn browser_sessions_are_bounded(backend: Backend) {
 }
 
 async fn events_are_bounded(backend: Backend) {
-    type Change = fn(&mut tollgate_identity::store::AuditEvent, usize);
+    type Change = fn(&mut tollgate_store::AuditEvent, usize);
     let store = backend.open().await;
     let fields: [(&str, usize, Change); 4] = [
         ("action", bounds::ACTION, |event, length| {
@@ -140,8 +140,10 @@ async fn revocations_are_bounded(backend: Backend) {
             user: user(7),
             agent_id: None,
         };
-        let times = (at(1_000), at(0));
-        store.revoke(&session, times, &actor(7), &about).await.map(drop)
+        store
+            .revoke(&session, at(1_000), at(0), &actor(7), &about)
+            .await
+            .map(drop)
     };
     assert_eq!(revoke(bounds::SESSION + 1).await, too_long("session", bounds::SESSION));
     let session = SessionId::new(AccessType::OidcIdToken, "a b");
@@ -149,7 +151,7 @@ async fn revocations_are_bounded(backend: Backend) {
         user: user(7),
         agent_id: None,
     };
-    let done = store.revoke(&session, (at(1_000), at(0)), &actor(7), &about).await;
+    let done = store.revoke(&session, at(1_000), at(0), &actor(7), &about).await;
     assert_eq!(done, Err(Error::Character("session")));
     assert!(is_empty(&store).await);
     revoke(bounds::SESSION).await.unwrap();

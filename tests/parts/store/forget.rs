@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{ActiveSession, AuditFilter, CredentialFilter, Page, SessionOwner};
+use tollgate_store::{ActiveSession, AuditFilter, CredentialFilter, Page, SessionOwner};
 use uuid::Uuid;
 
 use crate::store::support::{
@@ -43,8 +43,10 @@ async fn is_done_by_age(backend: Backend) {
     };
     for until in [now - 1, now] {
         let session = SessionId::new(AccessType::OidcIdToken, format!("until-{until}"));
-        let times = (at(until), at(0));
-        store.revoke(&session, times, &actor(9), &about).await.unwrap();
+        store
+            .revoke(&session, at(until), at(0), &actor(9), &about)
+            .await
+            .unwrap();
     }
     let seen = |session: &str, last_at: Timestamp| ActiveSession {
         session: session.to_owned(),
@@ -83,7 +85,7 @@ async fn is_done_by_age(backend: Backend) {
     assert_eq!(revocations.len(), 1);
     assert_eq!(revocations[0].until, at(now));
     let active = store
-        .active_sessions((at(0), at(0)), &filter, &Page::default())
+        .active_sessions(at(0), at(0), &filter, &Page::default())
         .await
         .unwrap();
     assert_eq!(active.len(), 1);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate_identity::store::{AuditEvent, AuditFilter, CredentialFilter, Page, SessionOwner, Store, Token};
+use tollgate_store::{AuditEvent, AuditFilter, CredentialFilter, Page, SessionOwner, Store, Token};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, event, hash, session_of, token, user};
@@ -279,7 +279,7 @@ async fn work(store: &Store, round: i64) {
         report("pair", id, recorded.is_ok());
         if created.is_ok() && number % REVOKED == 0 {
             let session = session_of(&made);
-            let revoked = store.revoke(&session, (at(1_000), at(1)), &by, &about).await;
+            let revoked = store.revoke(&session, at(1_000), at(1), &by, &about).await;
             report("revoked", made.id, revoked.is_ok());
         }
     }

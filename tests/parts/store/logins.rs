@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde_json::json;
 use tollgate_core::user::Identity;
-use tollgate_identity::store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
+use tollgate_store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, hash, on_both, user};
@@ -295,7 +295,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
         expires_at: at(900),
     };
     store
-        .create_login_token(&token, hash("token"), (&by, at(0)))
+        .create_login_token(&token, hash("token"), &by, at(0))
         .await
         .unwrap();
     assert_eq!(
@@ -306,7 +306,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     assert_eq!(store.find_login(hash("token")).await.unwrap(), None);
     let by_name = LoginToken { agent: None, ..token };
     store
-        .create_login_token(&by_name, hash("by name"), (&by, at(0)))
+        .create_login_token(&by_name, hash("by name"), &by, at(0))
         .await
         .unwrap();
     assert_eq!(
@@ -326,11 +326,11 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     // One login has no more than a thousand that are in force.
     for number in 2..1_000 {
         store
-            .create_login_token(&by_name, hash(format!("{number}")), (&by, at(0)))
+            .create_login_token(&by_name, hash(format!("{number}")), &by, at(0))
             .await
             .unwrap();
     }
-    let refused = store.create_login_token(&by_name, hash("more"), (&by, at(0))).await;
+    let refused = store.create_login_token(&by_name, hash("more"), &by, at(0)).await;
     assert!(
         matches!(refused, Err(Error::LimitReached { allowed: 1_000, .. })),
         "{refused:?}"
@@ -340,7 +340,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
         ..by_name.clone()
     };
     store
-        .create_login_token(&later, hash("later"), (&by, at(900)))
+        .create_login_token(&later, hash("later"), &by, at(900))
         .await
         .unwrap();
     let other = LoginToken {
@@ -349,7 +349,7 @@ async fn has_tokens_for_an_agent(backend: Backend) {
     };
     let another = login(8, 0);
     store
-        .create_login_token(&other, hash("other login"), (&another, at(0)))
+        .create_login_token(&other, hash("other login"), &another, at(0))
         .await
         .unwrap();
 }
@@ -364,8 +364,8 @@ async fn ends_with_the_issuer_once(backend: Backend) {
 async fn locks_are_kept_with_their_reason(backend: Backend) {
     let store = backend.open().await;
     let by = actor(1);
-    assert!(store.lock_person("ann", "laptop stolen", (at(5), &by)).await.unwrap());
-    assert!(!store.lock_person("ann", "again", (at(6), &by)).await.unwrap());
+    assert!(store.lock_person("ann", "laptop stolen", at(5), &by).await.unwrap());
+    assert!(!store.lock_person("ann", "again", at(6), &by).await.unwrap());
     let locks = store.person_locks().await.unwrap();
     assert_eq!(locks.len(), 1);
     assert_eq!(
@@ -377,13 +377,13 @@ async fn locks_are_kept_with_their_reason(backend: Backend) {
         ),
         ("ann", "laptop stolen", "user-1", at(5))
     );
-    assert!(store.unlock_person("ann", (at(7), &by)).await.unwrap());
-    assert!(!store.unlock_person("ann", (at(8), &by)).await.unwrap());
+    assert!(store.unlock_person("ann", at(7), &by).await.unwrap());
+    assert!(!store.unlock_person("ann", at(8), &by).await.unwrap());
     assert!(store.person_locks().await.unwrap().is_empty());
     let events = all_events(&store, AuditFilter::default()).await;
     let mut actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
     actions.sort_unstable();
     assert_eq!(actions, ["person.locked", "person.unlocked"]);
-    let long = store.lock_person(&"x".repeat(1_025), "", (at(9), &by)).await;
+    let long = store.lock_person(&"x".repeat(1_025), "", at(9), &by).await;
     assert!(matches!(long, Err(Error::TooLong { .. })), "{long:?}");
 }

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
+use tollgate_store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
 
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, token, user};
 use test_support::relay::{Mode, Relay};
@@ -239,7 +239,7 @@ async fn locks_of_a_replica_that_vanished_are_released() {
     let session = |id: &'static str| SessionId::new(AccessType::OidcIdToken, id);
     let (first, second) = (session("first"), session("second"));
     // It holds the lock on revocations and waits for the audit table.
-    let revoked = vanishing.revoke(&first, (at(1_000), at(0)), &by, &about);
+    let revoked = vanishing.revoke(&first, at(1_000), at(0), &by, &about);
     let vanish = async {
         waiting(url, 1).await;
         relay.set(Mode::Drop);
@@ -247,7 +247,7 @@ async fn locks_of_a_replica_that_vanished_are_released() {
     };
     let (revoked, ()) = tokio::join!(revoked, vanish);
     revoked.unwrap_err();
-    recovered(async || staying.revoke(&second, (at(1_000), at(0)), &by, &about).await).await;
+    recovered(async || staying.revoke(&second, at(1_000), at(0), &by, &about).await).await;
     let known = staying.revocations_after(0).await.unwrap();
     let known: Vec<_> = known.iter().map(|one| one.session.id()).collect();
     assert_eq!(known, ["second"]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use secrecy::SecretString;
 use sqlx::Connection as _;
-use tollgate_identity::store::{CredentialFilter, Error, Page, Store};
+use tollgate_store::{CredentialFilter, Error, Page, Store};
 
 use crate::store::support::{Backend, create, on_both, token};
 use test_support::postgres::{PASSWORD, USER, shared};

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, SessionOwner, Store};
+use tollgate_store::{AuditFilter, SessionOwner, Store};
 
 use crate::store::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
 
@@ -30,7 +30,7 @@ async fn see_every_revocation_of_each_other(backend: Backend) {
         async move {
             for number in 0..EACH {
                 let session = SessionId::new(AccessType::OidcIdToken, format!("{replica}-{number}"));
-                store.revoke(&session, (at(1_000), at(0)), by, about).await.unwrap();
+                store.revoke(&session, at(1_000), at(0), by, about).await.unwrap();
             }
         }
     }));
@@ -68,7 +68,7 @@ async fn no_revocation_overtakes_another_in_postgres() {
             agent_id: None,
         },
     );
-    let mut revoke = std::pin::pin!(store.revoke(&session, (at(1_000), at(0)), &by, &about));
+    let mut revoke = std::pin::pin!(store.revoke(&session, at(1_000), at(0), &by, &about));
     tokio::select! {
         done = &mut revoke => panic!("the revocation did not wait: {done:?}"),
         () = lock_is_awaited(url) => {}

@@ -1,7 +1,7 @@
 //! Revocations: the rows they mark, their order, and their audit events.
 
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Page, Revocation, SessionOwner, Store};
+use tollgate_store::{AuditFilter, CredentialFilter, Page, Revocation, SessionOwner, Store};
 
 use crate::store::support::{
     Backend, actor, agent, all_events, at, browser_session, create, hash, on_both, session_of, token, user,
@@ -25,7 +25,7 @@ fn about() -> SessionOwner {
 
 async fn revoke(store: &Store, session: &SessionId, until: i64, now: i64) -> Revocation {
     store
-        .revoke(session, (at(until), at(now)), &actor(9), &about())
+        .revoke(session, at(until), at(now), &actor(9), &about())
         .await
         .unwrap()
 }

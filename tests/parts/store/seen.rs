@@ -1,6 +1,6 @@
 //! Active sessions, as several replicas report them.
 
-use tollgate_identity::store::{ActiveSession, CredentialFilter, Page, Store};
+use tollgate_store::{ActiveSession, CredentialFilter, Page, Store};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, agent, at, on_both, user};
@@ -35,7 +35,7 @@ fn seen(session: &str, replica: usize, last: i64) -> ActiveSession {
 
 async fn active(store: &Store, since: i64) -> Vec<ActiveSession> {
     store
-        .active_sessions((at(since), at(since)), &CredentialFilter::default(), &Page::default())
+        .active_sessions(at(since), at(since), &CredentialFilter::default(), &Page::default())
         .await
         .unwrap()
 }
@@ -120,7 +120,7 @@ async fn are_filtered_by_person_and_agent(backend: Backend) {
             ..CredentialFilter::default()
         };
         let rows = store
-            .active_sessions((at(0), at(0)), &filter, &Page::default())
+            .active_sessions(at(0), at(0), &filter, &Page::default())
             .await
             .unwrap();
         rows.into_iter().map(|row| row.session).collect::<Vec<_>>()
@@ -146,7 +146,7 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
         ..Page::default()
     };
     let more = store
-        .active_sessions((at(0), at(0)), &CredentialFilter::default(), &next)
+        .active_sessions(at(0), at(0), &CredentialFilter::default(), &next)
         .await
         .unwrap();
     listed.extend(more);
@@ -163,7 +163,7 @@ async fn streams_of_a_silent_replica_are_closed(backend: Backend) {
     store.upsert_active_sessions(&[alive, silent]).await.unwrap();
     let of = async |silent: i64| {
         let rows = store
-            .active_sessions((at(0), at(silent)), &CredentialFilter::default(), &Page::default())
+            .active_sessions(at(0), at(silent), &CredentialFilter::default(), &Page::default())
             .await;
         let rows = rows.unwrap();
         (rows[0].requests, rows[0].open_streams)
@@ -188,7 +188,7 @@ async fn are_filtered_before_they_are_counted(backend: Backend) {
             ..CredentialFilter::default()
         };
         let page = Page::default();
-        store.active_sessions((at(0), at(0)), &filter, &page).await.unwrap()
+        store.active_sessions(at(0), at(0), &filter, &page).await.unwrap()
     };
     assert_eq!(listed(None, Some(2)).await, std::slice::from_ref(&mine));
     assert_eq!(

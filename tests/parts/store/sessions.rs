@@ -1,6 +1,6 @@
 //! Browser sessions: creation, lookup and lists.
 
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
+use tollgate_store::{AuditFilter, CredentialFilter, Error, Page};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, browser_session, hash, on_both};

@@ -7,7 +7,7 @@ use test_support::postgres;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
-use tollgate_identity::store::{Actor, AuditEvent, AuditFilter, BrowserSession, SecretHash, Store, Token};
+use tollgate_store::{Actor, AuditEvent, AuditFilter, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
 
 /// Defines a test for each function and database.

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use sqlx::{Connection as _, PgConnection};
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
+use tollgate_store::{AuditFilter, CredentialFilter, Error, Page};
 
 use crate::store::support::{Backend, actor, all_events, create, event, hash, on_both, token};
 use test_support::postgres::Server;
@@ -82,9 +82,7 @@ async fn a_thousand_concurrent_changes_need_few_transactions() {
     // A server of its own, because transactions of other databases count too.
     let server = Server::start();
     let url = server.database().await;
-    let store = tollgate_identity::store::Store::open(&url.clone().into())
-        .await
-        .unwrap();
+    let store = tollgate_store::Store::open(&url.clone().into()).await.unwrap();
     let events: Vec<_> = (0..1_000).map(|second| event("access.denied", 7, second)).collect();
     let before = next_transaction(&url).await;
     for done in join_all(events.iter().map(|event| store.record(std::slice::from_ref(event)))).await {

@@ -1,6 +1,6 @@
 //! Tokens: creation, lookup, lists and use.
 
-use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, Store, Token};
+use tollgate_store::{AuditFilter, CredentialFilter, Error, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};

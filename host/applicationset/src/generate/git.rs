@@ -107,7 +107,7 @@ impl GitGeneratorRun<'_, '_> {
         chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut made = Vec::new();
         for directory in chosen {
-            made.push(self.finished(Params::new(), 0, (directory, None))?);
+            made.push(self.finished(Params::new(), 0, directory, None)?);
         }
         Ok(made)
     }
@@ -135,7 +135,7 @@ impl GitGeneratorRun<'_, '_> {
                     TemplateEngine::FastTemplate => (flatten::flat(self.run, &object)?, 0),
                 };
                 let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
-                made.push(self.finished(params, charged, (directory, Some(name)))?);
+                made.push(self.finished(params, charged, directory, Some(name))?);
             }
         }
         Ok(made)
@@ -219,12 +219,7 @@ impl GitGeneratorRun<'_, '_> {
     /// The parameters with those of the path and the generator's `values`, charged to the budget.
     ///
     /// - `charged`: bytes of them that already were.
-    fn finished(
-        &self,
-        mut params: Params,
-        charged: u64,
-        (directory, file): (&str, Option<&str>),
-    ) -> Result<Params, Error> {
+    fn finished(&self, mut params: Params, charged: u64, directory: &str, file: Option<&str>) -> Result<Params, Error> {
         self.add_path(&mut params, directory, file);
         self.values.append(self.run, &mut params)?;
         let bytes = heap_size::of_members(&params);

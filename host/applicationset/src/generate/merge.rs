@@ -38,7 +38,7 @@ pub(super) fn parameters(
     keys.sort_unstable();
     keys.dedup();
     let mut base = made.next().unwrap_or_default();
-    let by_key = |sets: &[Params]| by_key(run, (&keys, path), sets);
+    let by_key = |sets: &[Params]| by_key(run, &keys, path, sets);
     let positions = by_key(&base)?;
     for overrides in made {
         run.budget.check_deadline()?;
@@ -65,11 +65,7 @@ pub(super) fn parameters(
 }
 
 /// The index of the set of parameters with each combination of values.
-fn by_key(
-    run: &GeneratorRun<'_>,
-    (keys, path): (&[&str], &str),
-    sets: &[Params],
-) -> Result<HashMap<String, usize>, Error> {
+fn by_key(run: &GeneratorRun<'_>, keys: &[&str], path: &str, sets: &[Params]) -> Result<HashMap<String, usize>, Error> {
     let names = keys.iter().map(|key| heap_size::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {

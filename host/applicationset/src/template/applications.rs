@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthorizationImpact, Error, RenderContext, StringTemplate, authorization_impact, tree, truncated};
+use super::{AuthorizationImpact, Error, RenderContext, StringTemplate, authorization_impact, tree};
 use crate::decode::fields::{list, mistake, object, section, text, texts};
+use crate::message::truncated;
 use crate::{GenerationBudget, Params, Spec, decode, heap_size, patch, transient_annotations};
 
 /// The finalizer that makes Argo CD's controller delete an Application's resources.

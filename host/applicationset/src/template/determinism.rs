@@ -73,7 +73,7 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
             if patch.contains("{{") {
                 let path = format!("spec.generators[{index}].{}", kind.as_ref());
                 let mut read = Vec::new();
-                inputs(spec.engine, (kind, settings), (0, path), &mut read);
+                inputs(spec.engine, kind, settings, 0, path, &mut read);
                 for one in read {
                     if let Nondeterminism::Generator { path, .. } = one {
                         add(&mut found, Nondeterminism::Patch(path));
@@ -86,7 +86,7 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
             }
             let path = format!("spec.generators[{index}].{}", kind.as_ref());
             let mut read = Vec::new();
-            inputs(spec.engine, (kind, settings), (0, path), &mut read);
+            inputs(spec.engine, kind, settings, 0, path, &mut read);
             // A name may depend on what others write, but not on a clock.
             read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters(_)));
             for one in read {
@@ -176,8 +176,10 @@ fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
 /// - `renderings`: how often the generator is rendered with other generators' parameters.
 fn inputs(
     engine: TemplateEngine,
-    (kind, settings): (GeneratorKind, &Value),
-    (renderings, path): (usize, String),
+    kind: GeneratorKind,
+    settings: &Value,
+    renderings: usize,
+    path: String,
     found: &mut Vec<Nondeterminism>,
 ) {
     match kind {
@@ -195,7 +197,7 @@ fn inputs(
                 for (kind, settings) in known.filter(|(_, settings)| !settings.is_null()) {
                     let path = format!("{path}.generators[{index}].{}", kind.as_ref());
                     let renderings = renderings.saturating_add(more);
-                    inputs(engine, (kind, settings), (renderings, path), found);
+                    inputs(engine, kind, settings, renderings, path, found);
                 }
             }
         }

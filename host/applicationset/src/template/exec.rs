@@ -36,7 +36,8 @@ struct Executor<'r, 'a> {
 /// Executes `body` with `dot` and returns the output. `body` may call the templates in `defines`.
 pub(super) fn run(
     heap: &Heap<'_>,
-    (body, dot): (&ListNode, &Value),
+    body: &ListNode,
+    dot: &Value,
     defines: &BTreeMap<String, ListNode>,
     missing_key: MissingKey,
 ) -> Result<String, ExecError> {
@@ -250,11 +251,11 @@ impl Executor<'_, '_> {
         if matches!(first, Expr::Nil(_)) && rest.is_empty() && last.is_none() {
             return Err(exec_error("nil is not a command"));
         }
-        self.evaluate(first, dot, (rest, last))
+        self.evaluate(first, dot, rest, last)
     }
 
     fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, ExecError> {
-        self.evaluate(expression, dot, (&[], None))
+        self.evaluate(expression, dot, &[], None)
     }
 
     /// Evaluates an operand; only functions and methods take arguments.
@@ -262,19 +263,20 @@ impl Executor<'_, '_> {
         &mut self,
         operand: &Expr,
         dot: &Value,
-        (rest, last): (&[Expr], Option<Value>),
+        rest: &[Expr],
+        last: Option<Value>,
     ) -> Result<Value, ExecError> {
         self.heap.step()?;
         match operand {
             Expr::Identifier(_, name) => self.call(name, rest, dot, last),
-            Expr::Field(_, path) => self.chain(dot.clone(), path, (rest, dot, last)),
+            Expr::Field(_, path) => self.chain(dot.clone(), path, rest, dot, last),
             Expr::Variable(_, name, path) if !path.is_empty() => {
                 let value = self.variable(name)?.clone();
-                self.chain(value, path, (rest, dot, last))
+                self.chain(value, path, rest, dot, last)
             }
             Expr::Chain(_, inner, path) => {
                 let value = self.argument(inner, dot)?;
-                self.chain(value, path, (rest, dot, last))
+                self.chain(value, path, rest, dot, last)
             }
             _ if !rest.is_empty() || last.is_some() => {
                 Err(exec_error("cannot give an argument to what is no function"))
@@ -296,14 +298,16 @@ impl Executor<'_, '_> {
         &mut self,
         mut value: Value,
         path: &[SmolStr],
-        (rest, dot, last): (&[Expr], &Value, Option<Value>),
+        rest: &[Expr],
+        dot: &Value,
+        last: Option<Value>,
     ) -> Result<Value, ExecError> {
         let Some((end, before)) = path.split_last() else {
             return Ok(value);
         };
         for name in before {
             self.heap.step()?;
-            value = fields::field(self.heap, &value, name, (&[], self.missing_key))?;
+            value = fields::field(self.heap, &value, name, &[], self.missing_key)?;
         }
         self.heap.step()?;
         // As in Go: a field of a missing value is missing too, and its arguments are not
@@ -312,7 +316,7 @@ impl Executor<'_, '_> {
             Value::Missing => Vec::new(),
             _ => self.arguments(rest, dot, last)?,
         };
-        fields::field(self.heap, &value, end, (&arguments, self.missing_key))
+        fields::field(self.heap, &value, end, &arguments, self.missing_key)
     }
 
     fn call(&mut self, name: &str, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, ExecError> {

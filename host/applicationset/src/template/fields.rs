@@ -16,7 +16,8 @@ pub(super) fn field(
     heap: &Heap<'_>,
     value: &Value,
     name: &str,
-    (arguments, missing_key): (&[Value], MissingKey),
+    arguments: &[Value],
+    missing_key: MissingKey,
 ) -> Result<Value, ExecError> {
     match value {
         Value::Missing => match missing_key {

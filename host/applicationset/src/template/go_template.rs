@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, Expr, ListNode, Node, Parser, PipeNode};
 
 use super::{AuthorizationImpact, Error, ExecError, RenderContext};
-use super::{divergent, excerpt, exec, functions, portable, truncated};
+use super::{divergent, excerpt, exec, functions, portable};
 use crate::MissingKey;
+use crate::message::truncated;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
 /// this is not the last character it saw.
@@ -88,7 +89,7 @@ impl GoTemplate {
     fn execute(&self, context: &RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
         heap.strict.set(self.is_strict);
-        exec::run(heap, (&self.body, root), &self.defines, self.missing_key)
+        exec::run(heap, &self.body, root, &self.defines, self.missing_key)
     }
 }
 

@@ -123,12 +123,12 @@ pub(super) fn format(time: &Zoned, layout: &str) -> String {
 fn write_element(text: &mut String, time: &Zoned, element: LayoutElement) -> std::fmt::Result {
     match element {
         LayoutElement::Conversion(conversion) => write!(text, "{}", time.strftime(conversion)),
-        LayoutElement::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
+        LayoutElement::Offset { zulu, colon, parts } => write_offset(text, time.offset(), zulu, colon, parts),
         LayoutElement::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
     }
 }
 
-fn write_offset(text: &mut String, offset: Offset, (zulu, colon, parts): (bool, bool, u8)) -> std::fmt::Result {
+fn write_offset(text: &mut String, offset: Offset, zulu: bool, colon: bool, parts: u8) -> std::fmt::Result {
     let seconds = offset.seconds();
     if zulu && seconds == 0 {
         text.push('Z');
@@ -232,7 +232,7 @@ fn finished(fields: &ParsedDate) -> Option<Zoned> {
 fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t str) -> Option<&'t str> {
     let conversion = match element {
         LayoutElement::Conversion(conversion) => conversion,
-        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
+        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, zulu, colon, parts),
         LayoutElement::Fraction { digits, keep: true } => return read_fraction(fields, text, Some(digits)),
         LayoutElement::Fraction { .. } if text.starts_with(['.', ',']) => return read_fraction(fields, text, None),
         LayoutElement::Fraction { .. } => return Some(text),
@@ -303,7 +303,7 @@ fn read_zone<'t>(fields: &mut ParsedDate, text: &'t str) -> Option<&'t str> {
     Some(rest)
 }
 
-fn read_offset<'t>(fields: &mut ParsedDate, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
+fn read_offset<'t>(fields: &mut ParsedDate, text: &'t str, zulu: bool, colon: bool, parts: u8) -> Option<&'t str> {
     if zulu && let Some(rest) = text.strip_prefix('Z') {
         fields.offset = Some(0);
         return Some(rest);

@@ -37,11 +37,11 @@ pub(super) fn check_source(text: &str) -> Result<(), String> {
     let (mut rest, mut is_trimmed) = (text, false);
     loop {
         let Some((before, inside)) = rest.split_once("{{") else {
-            edges(rest, (is_trimmed, false))?;
+            edges(rest, is_trimmed, false)?;
             return blocks.finish();
         };
         let body = trimming(inside);
-        edges(before, (is_trimmed, body.is_some()))?;
+        edges(before, is_trimmed, body.is_some())?;
         let inside = body.unwrap_or(inside);
         if let Some(comment) = inside.strip_prefix("/*") {
             (rest, is_trimmed) = after_comment(comment, body.is_some())?;
@@ -59,7 +59,7 @@ fn trimming(action: &str) -> Option<&str> {
 }
 
 /// Go trims four kinds of white space; the parser here trims all that Unicode has.
-fn edges(text: &str, (start, end): (bool, bool)) -> Result<(), String> {
+fn edges(text: &str, start: bool, end: bool) -> Result<(), String> {
     let differs = (start && text.trim_start() != text.trim_start_matches(BLANKS))
         || (end && text.trim_end() != text.trim_end_matches(BLANKS));
     if differs {

@@ -142,7 +142,7 @@ pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
 /// Whether a text is a range of versions, and not a version itself.
 ///
 /// Source: Argo CD, `util/versions`, `IsConstraint`.
-pub(crate) fn is_range(text: &str) -> bool {
+pub fn is_range(text: &str) -> bool {
     Version::read(text).is_err() && read_range(text).is_ok()
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn is_range(text: &str) -> bool {
 ///
 /// Source: Argo CD, `util/versions`, `MaxVersion`: a tag that is not a version is ignored; one
 /// that looks like a version but is invalid ends the search without a result.
-pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Option<&'t str> {
+pub fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Option<&'t str> {
     if Version::read(range).is_ok() {
         return None;
     }

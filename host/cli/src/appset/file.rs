@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::client::Failure;
+use crate::failure::Failure;
 use crate::input::read_file_or_stdin;
 use tollgate_state::write::{self, WritableKind};
 

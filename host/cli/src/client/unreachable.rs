@@ -5,7 +5,7 @@ use std::io;
 
 use rustls::CertificateError;
 
-use crate::client::Failure;
+use crate::failure::{Failure, root_cause};
 
 /// The failure of a request that got no response.
 ///
@@ -75,17 +75,4 @@ fn is_http_parse_error(root: &(dyn Error + 'static)) -> bool {
         .is_some_and(|error| error.is_parse() || error.is_incomplete_message())
         // The parser's own error has no public type.
         || root.to_string().contains("invalid HTTP")
-}
-
-/// The innermost cause. [`Error::source`] of an I/O error skips the error that it wraps.
-pub(crate) fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let mut at = error;
-    loop {
-        let wrapped = at.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let inner = wrapped.map(|inner| -> &'a (dyn Error + 'static) { inner });
-        match inner.or_else(|| at.source()) {
-            Some(next) => at = next,
-            None => return at,
-        }
-    }
 }

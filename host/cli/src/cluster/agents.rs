@@ -7,8 +7,9 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Failure, Server, print};
-use crate::format::Format;
+use crate::client::Server;
+use crate::failure::Failure;
+use crate::format::{Format, print};
 use crate::list_output::{Table, items, print_items, text_at};
 
 #[derive(Args, Debug)]

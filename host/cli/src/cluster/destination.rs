@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::warn;
-use crate::client::Failure;
+use crate::failure::Failure;
 use tollgate_cluster::access::{ClusterAccess, ClusterEndpoint};
 use tollgate_cluster::self_check::accounts::{ActingApplications, by_cluster};
 use tollgate_cluster::self_check::enrollment::check_accounts;

@@ -17,8 +17,10 @@ use super::plan::{Enrollment, OwnToken, agent_config, gateway_config, plan_enrol
 use super::{
     ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, read_token, refused, secret_failure, warn,
 };
-use crate::client::{Failure, print, runtime};
+use crate::client::runtime;
 use crate::credential::local::require_loaded;
+use crate::failure::Failure;
+use crate::format::print;
 use tollgate_cluster::access::ClusterEndpoint;
 use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
 use tollgate_objects::{Cluster, ClusterConfig, Resources};
@@ -91,11 +93,17 @@ impl Enroll {
         let secret = &*secret;
         let mut own = gateway_secrets(&secrets.gateway, secret.server()).into_iter();
         let joined = own.find(|own| has_agent(own));
-        let Checked { route, own } = self.check(&config, &control_plane, (secret, joined), &runtime)?;
-        let of_gateway = (&own, self.credential_token_file.is_some());
-        let own_secrets = (secrets.gateway.as_slice(), control_plane.namespace);
-        let plan = plan_enrollment(secret, own_secrets, of_gateway, &route)?;
-        self.show((secret, joined), &plan, out)?;
+        let Checked { route, own } = self.check(&config, &control_plane, secret, joined, &runtime)?;
+        let for_gateway_only = self.credential_token_file.is_some();
+        let plan = plan_enrollment(
+            secret,
+            &secrets.gateway,
+            control_plane.namespace,
+            &own,
+            for_gateway_only,
+            &route,
+        )?;
+        self.show(secret, joined, &plan, out)?;
         if self.change.dry_run {
             return print("Dry run: nothing was changed.", out);
         }
@@ -113,7 +121,8 @@ impl Enroll {
         &self,
         config: &Config,
         control_plane: &ControlPlaneSettings<'_>,
-        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
+        secret: &ClusterSecret,
+        joined: Option<&ClusterSecret>,
         runtime: &Runtime,
     ) -> Result<Checked, Failure> {
         let settings = control_plane.settings;
@@ -253,7 +262,8 @@ impl Enroll {
 
     fn show(
         &self,
-        (secret, joined): (&ClusterSecret, Option<&ClusterSecret>),
+        secret: &ClusterSecret,
+        joined: Option<&ClusterSecret>,
         plan: &Enrollment,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {

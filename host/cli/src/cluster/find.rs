@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use url::Url;
 
-use crate::client::Failure;
+use crate::failure::Failure;
 use tollgate_cluster::access::authority_and_path;
 use tollgate_objects::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
 use tollgate_objects::{ClusterAuth, ClusterConfig};
@@ -23,7 +23,8 @@ const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// # Errors
 /// There is none, or several clusters have the name, or another Secret leads to the same server.
 pub(super) fn argocd_secret<'a>(
-    (secrets, own): (&'a [ClusterSecret], &[ClusterSecret]),
+    secrets: &'a [ClusterSecret],
+    own: &[ClusterSecret],
     text: &str,
     namespace: &str,
 ) -> Result<Cow<'a, ClusterSecret>, Failure> {

@@ -19,7 +19,8 @@ use serde::Deserialize;
 use url::{Host, Url};
 
 use super::in_cluster;
-use crate::client::{Failure, unreachable};
+use crate::client::unreachable;
+use crate::failure::Failure;
 use crate::input::read_file_or_stdin;
 use tollgate_config::{ControlPlaneCaller, Tls};
 

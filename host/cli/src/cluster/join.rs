@@ -18,7 +18,9 @@ use url::Url;
 
 use super::find::{ambiguous, gateway_secrets};
 use super::{ArgocdClusterArgs, secret_failure};
-use crate::client::{Failure, print, runtime};
+use crate::client::runtime;
+use crate::failure::Failure;
+use crate::format::print;
 use crate::input::confirm;
 use tollgate_agent::token;
 use tollgate_config::{Config, StateSource};

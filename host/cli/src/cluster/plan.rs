@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::PAGE;
 use super::find::{ambiguous, gateway_secrets, has_agent};
 use super::gateway::Route;
-use crate::client::Failure;
+use crate::failure::Failure;
 use tollgate_objects::{ClusterAuth, ClusterConfig, ObjectName};
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
 
@@ -180,8 +180,10 @@ fn argocd_config(before: &ClusterSecret, route: &Route) -> Result<SecretString, 
 /// - `of_gateway`: `config` of the gateway's Secret.
 pub(super) fn plan_enrollment(
     secret: &ClusterSecret,
-    (own, namespace): (&[ClusterSecret], &str),
-    (of_gateway, for_gateway_only): (&SecretString, bool),
+    own: &[ClusterSecret],
+    namespace: &str,
+    of_gateway: &SecretString,
+    for_gateway_only: bool,
     route: &Route,
 ) -> Result<Enrollment, Failure> {
     let created = match gateway_secrets(own, secret.server()).as_slice() {

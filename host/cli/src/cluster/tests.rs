@@ -61,12 +61,7 @@ fn route() -> Route {
 
 fn enrolled() -> ClusterSecret {
     let moved = SecretString::from(OLD);
-    let plan = plan_enrollment(
-        &secret("prod", SERVER, OLD),
-        (&[], "tollgate"),
-        (&moved, false),
-        &route(),
-    );
+    let plan = plan_enrollment(&secret("prod", SERVER, OLD), &[], "tollgate", &moved, false, &route());
     secret("prod", SERVER, plan.unwrap().config.expose_secret())
 }
 
@@ -90,13 +85,10 @@ fn a_cluster_is_found_by_name_and_by_server() {
         ("dev", "https://dev.example"),
         ("https://dev.example/", "https://dev.example"),
     ] {
-        assert_eq!(
-            argocd_secret((&secrets, &[]), text, "argocd").unwrap().server(),
-            expected
-        );
+        assert_eq!(argocd_secret(&secrets, &[], text, "argocd").unwrap().server(), expected);
     }
     let refused =
-        |secrets: &[ClusterSecret], text: &str| argocd_secret((secrets, &[]), text, "argocd").unwrap_err().to_string();
+        |secrets: &[ClusterSecret], text: &str| argocd_secret(secrets, &[], text, "argocd").unwrap_err().to_string();
     assert_eq!(
         refused(&secrets, "test"),
         "cluster_not_found: Argo CD has no secret of a cluster `test` (there are prod, dev)"
@@ -104,7 +96,7 @@ fn a_cluster_is_found_by_name_and_by_server() {
     assert!(refused(&[], "test").ends_with("(add the cluster first, with `argocd cluster add`)"));
     // Argo CD needs no Secret of the cluster that it runs in.
     for text in ["in-cluster", IN_CLUSTER, "https://kubernetes.default.svc/"] {
-        let own = argocd_secret((&secrets, &[]), text, "argocd").unwrap();
+        let own = argocd_secret(&secrets, &[], text, "argocd").unwrap();
         assert_eq!(
             (own.server(), own.cluster_name(), own.config()),
             (IN_CLUSTER, "in-cluster", "{}")
@@ -113,9 +105,7 @@ fn a_cluster_is_found_by_name_and_by_server() {
     }
     let named = [secret("home", IN_CLUSTER, "{}")];
     assert_eq!(
-        argocd_secret((&named, &[]), IN_CLUSTER, "argocd")
-            .unwrap()
-            .cluster_name(),
+        argocd_secret(&named, &[], IN_CLUSTER, "argocd").unwrap().cluster_name(),
         "home"
     );
     assert!(refused(&named, "in-cluster").ends_with("(there are home)"));
@@ -178,7 +168,7 @@ fn a_credential_is_moved_byte_by_byte() {
     let before = secret("prod", SERVER, OLD);
     let moved = gateway_config(&before, None, PROXY).unwrap();
     assert_eq!(moved.expose_secret(), OLD);
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&moved, false), &route()).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &moved, false, &route()).unwrap();
     let created = plan.created.unwrap();
     assert_eq!(created.name, object_name("tollgate", "prod"));
     assert_eq!(created.labels["tollgate.dev/secret-type"], "cluster");
@@ -195,7 +185,7 @@ fn a_credential_is_moved_byte_by_byte() {
         projected_token: Some("/run/token".to_owned()),
         ..route()
     };
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&moved, false), &renewed).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &moved, false, &renewed).unwrap();
     let expected = json!({
         "proxyUrl": PROXY,
         "execProviderConfig": {
@@ -247,7 +237,7 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
 
     let before = secret("prod", SERVER, OLD);
     let own = gateway_config(&before, own_token, PROXY).unwrap();
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route()).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &own, true, &route()).unwrap();
     let created = [plan.created.unwrap()];
     assert_eq!(created[0].annotations["tollgate.dev/credential-for"], "gateway");
     // Argo CD could not deploy with that credential.
@@ -260,7 +250,7 @@ fn a_token_of_the_gateways_own_replaces_every_credential() {
 
 #[test]
 fn the_cluster_that_argo_cd_runs_in_has_no_credential_to_move() {
-    let before = argocd_secret((&[], &[]), "in-cluster", "argocd").unwrap().into_owned();
+    let before = argocd_secret(&[], &[], "in-cluster", "argocd").unwrap().into_owned();
     let refused = gateway_config(&before, None, PROXY).unwrap_err();
     assert_eq!(refused.code, "cluster.credential");
     let token = SecretString::from("own-token");
@@ -281,7 +271,7 @@ fn the_cluster_that_argo_cd_runs_in_has_no_credential_to_move() {
         is_in_cluster: true,
         ..route()
     };
-    let plan = plan_enrollment(&before, (&[], "tollgate"), (&own, true), &route).unwrap();
+    let plan = plan_enrollment(&before, &[], "tollgate", &own, true, &route).unwrap();
     // Argo CD reads nothing else there.
     let expected = json!({"proxyUrl": PROXY, "bearerToken": "component-token"});
     assert_eq!(parsed(&plan.config), expected);
@@ -316,17 +306,17 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
     joined.name = object_name("tollgate", "cluster-prod");
     let own = [joined.clone(), secret("dev", "https://dev.example", OLD)];
     for text in ["prod", SERVER] {
-        let created = argocd_secret((&[], &own), text, "argocd").unwrap();
+        let created = argocd_secret(&[], &own, text, "argocd").unwrap();
         assert_eq!(created.name, object_name("argocd", "cluster-prod"));
         assert_eq!(created.labels["argocd.argoproj.io/secret-type"], "cluster");
         assert!(!created.is_stored() && created.server() == SERVER && created.config() == "{}");
     }
     // One with a credential is not known to Argo CD by that.
-    let code = |own: &[ClusterSecret], text: &str| argocd_secret((&[], own), text, "argocd").unwrap_err().code;
+    let code = |own: &[ClusterSecret], text: &str| argocd_secret(&[], own, text, "argocd").unwrap_err().code;
     assert_eq!(code(&own, "dev"), "cluster_not_found");
     assert_eq!(code(&[joined.clone(), joined.clone()], "prod"), "cluster.duplicate");
 
-    let before = argocd_secret((&[], &own), "prod", "argocd").unwrap();
+    let before = argocd_secret(&[], &own, "prod", "argocd").unwrap();
     let refused = agent_config(&before, &joined, true, PROXY).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -334,7 +324,7 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
          `--credential-token-file` out)"
     );
     let kept = agent_config(&before, &joined, false, PROXY).unwrap();
-    let plan = plan_enrollment(&before, (&own, "tollgate"), (&kept, false), &route()).unwrap();
+    let plan = plan_enrollment(&before, &own, "tollgate", &kept, false, &route()).unwrap();
     assert!(plan.created.is_none(), "{plan:?}");
     let expected = json!({
         "proxyUrl": PROXY, "bearerToken": "component-token",
@@ -344,7 +334,7 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
 
     // The credential that Argo CD had is gone then, too.
     let known = secret("prod", SERVER, OLD);
-    let plan = plan_enrollment(&known, (&own, "tollgate"), (&kept, false), &route()).unwrap();
+    let plan = plan_enrollment(&known, &own, "tollgate", &kept, false, &route()).unwrap();
     assert!(plan.created.is_none() && parsed(&plan.config) == expected, "{plan:?}");
     let enrolled = known.with_config(&plan.config);
     let refused = agent_config(&enrolled, &joined, false, PROXY).unwrap_err();
@@ -400,7 +390,7 @@ fn credentials_that_cannot_be_moved_are_named() {
 fn a_run_that_broke_off_is_continued() {
     let before = secret("prod", SERVER, OLD);
     let moved = SecretString::from(OLD);
-    let plan = |own: &[ClusterSecret]| plan_enrollment(&before, (own, "tollgate"), (&moved, false), &route());
+    let plan = |own: &[ClusterSecret]| plan_enrollment(&before, own, "tollgate", &moved, false, &route());
     // Spelled otherwise, it is the same credential.
     let same = own(
         r#"{"bearerToken":"old-token","tlsClientConfig":{"insecure":true}}"#,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{folder, private_folder, write_private};
-use crate::client::{Failure, root_cause};
+use crate::failure::{Failure, root_cause};
 use crate::print_error;
 
 /// How long a keyring may take. One that is locked asks its user first.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::ExecCredentialVersion;
-use crate::client::Failure;
+use crate::failure::Failure;
 use crate::input::read_file_or_stdin;
 use tollgate_credential::{Credential, Token};
 use tollgate_gateway::clusters::exec::exec_credential;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{content, first_line, wrong_file};
-use crate::client::{Failure, base_url, wrong_url};
+use crate::client::{base_url, wrong_url};
+use crate::failure::Failure;
 use tollgate_objects::ObjectName;
 
 /// Characters to encode in a path segment: all but those of Kubernetes names. The gateway refuses

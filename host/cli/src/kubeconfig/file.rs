@@ -16,8 +16,9 @@ use zeroize::Zeroizing;
 
 use super::merge::MergedKubeconfig;
 use super::{items, text_at};
-use crate::client::{Failure, Server, print};
-use crate::format::Format;
+use crate::client::Server;
+use crate::failure::Failure;
+use crate::format::{Format, print};
 use crate::{print_error, token};
 
 /// Name of the extension of a user entry that has the id of its token.
@@ -92,7 +93,8 @@ impl<'a> KubeconfigOutput<'a> {
         self,
         format: Format,
         document: &Value,
-        (name, out): (&str, &mut dyn Write),
+        name: &str,
+        out: &mut dyn Write,
     ) -> Result<Vec<Uuid>, Failure> {
         match self {
             Self::Stdout => {
@@ -115,7 +117,7 @@ impl<'a> KubeconfigOutput<'a> {
                 print(&format!("context {name} written to {}", path.display()), out)?;
                 Ok(replaced_tokens)
             }
-            Self::Merged(merged) => merged.write(document, (name, out)),
+            Self::Merged(merged) => merged.write(document, name, out),
         }
     }
 }
@@ -231,7 +233,7 @@ mod tests {
             let mut out = Vec::new();
             opened
                 .unwrap()
-                .write(Format::Yaml, &document, ("prod", &mut out))
+                .write(Format::Yaml, &document, "prod", &mut out)
                 .unwrap();
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);

@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 
 use super::file::EXTENSION;
 use super::{items, text_at};
-use crate::client::{Failure, print};
 use crate::context::write_private;
-use crate::format::Format;
+use crate::failure::Failure;
+use crate::format::{Format, print};
 
 /// Longest kubeconfig that is changed, in bytes.
 const FILE_BYTES: u64 = 8 << 20;
@@ -99,8 +99,8 @@ impl MergedKubeconfig {
     }
 
     /// Returns the ids of the tokens that were replaced.
-    pub(super) fn write(self, document: &Value, (name, out): (&str, &mut dyn Write)) -> Result<Vec<Uuid>, Failure> {
-        let (merged, replaced) = merge(&self.before, document, (name, self.use_context));
+    pub(super) fn write(self, document: &Value, name: &str, out: &mut dyn Write) -> Result<Vec<Uuid>, Failure> {
+        let (merged, replaced) = merge(&self.before, document, name, self.use_context);
         let text = Zeroizing::new(Format::Yaml.document(&merged)?);
         write_private(&self.path, text.as_bytes()).map_err(|error| wrong(&self.path, &error))?;
         print(&format!("context {name} added to {}", self.path.display()), out)?;
@@ -122,7 +122,8 @@ impl MergedKubeconfig {
 fn merge(
     before: &Map<String, Value>,
     document: &Value,
-    (name, use_context): (&str, bool),
+    name: &str,
+    use_context: bool,
 ) -> (Map<String, Value>, Vec<Uuid>) {
     let mut merged = before.clone();
     let mut replaced = Vec::new();
@@ -207,7 +208,7 @@ mod tests {
             "contexts": [{"name": "mine", "context": {}}], "users": null, "current-context": "mine",
         });
         let before = before.as_object().unwrap();
-        let (merged, replaced) = merge(before, &ours("prod"), ("prod", false));
+        let (merged, replaced) = merge(before, &ours("prod"), "prod", false);
         assert!(replaced.is_empty());
         assert_eq!(merged["current-context"], "mine");
         assert_eq!(merged["preferences"]["colors"], true);
@@ -218,10 +219,10 @@ mod tests {
             .map(|one| &one["cluster"]["server"])
             .collect();
         assert_eq!(servers, ["https://mine", "https://t.example/k8s-proxy/"]);
-        let (merged, _) = merge(&merged, &ours("prod"), ("prod", true));
+        let (merged, _) = merge(&merged, &ours("prod"), "prod", true);
         assert_eq!(merged["current-context"], "prod");
         assert_eq!(merged["users"].as_array().unwrap().len(), 1);
-        let (merged, _) = merge(&Map::new(), &ours("prod"), ("prod", false));
+        let (merged, _) = merge(&Map::new(), &ours("prod"), "prod", false);
         assert_eq!(
             (&merged["kind"], &merged["current-context"]),
             (&json!("Config"), &json!("prod"))
@@ -234,7 +235,7 @@ mod tests {
         let mut before = ours("prod");
         before["users"][0]["user"] = super::super::file::user("pat:9:x", Some(&json!(id)));
         let before = before.as_object().unwrap();
-        let (_, replaced) = merge(before, &ours("prod"), ("prod", false));
+        let (_, replaced) = merge(before, &ours("prod"), "prod", false);
         assert_eq!(replaced, [id.parse::<uuid::Uuid>().unwrap()]);
     }
 

@@ -6,7 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{Credential, client_name, eprint_line, hint, token};
-use crate::client::{Failure, Server};
+use crate::client::Server;
+use crate::failure::Failure;
 use crate::list_output::text_at;
 
 /// Longest wait between two questions.

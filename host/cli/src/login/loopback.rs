@@ -14,7 +14,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::client::{Failure, runtime};
+use crate::client::runtime;
+use crate::failure::Failure;
 
 /// How long the person may take.
 const WAIT: Duration = Duration::from_mins(5);

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Failure, unreachable};
+use crate::client::unreachable;
+use crate::failure::Failure;
 
 /// The front whose records count.
 const FRONT: &str = "control-plane";

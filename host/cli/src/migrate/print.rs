@@ -51,7 +51,7 @@ fn cluster(report: &ClusterReport) -> String {
         }
     }
     if !report.steps.is_empty() {
-        let steps = report.steps.iter().zip(1..).map(step);
+        let steps = report.steps.iter().zip(1..).map(|(one, number)| step(one, number));
         parts.push(format!("Steps:\n{}", steps.collect::<Vec<_>>().join("\n")));
     }
     if !report.way_back.is_empty() {
@@ -118,7 +118,7 @@ fn would_refuse(entry: &WouldRefuse) -> [String; 5] {
     ]
 }
 
-fn step((step, number): (&Step, usize)) -> String {
+fn step(step: &Step, number: usize) -> String {
     let state = match step.state {
         StepState::Done => "x",
         StepState::Open => " ",

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::audit::WouldRefuse;
 use super::steps::{Step, WayBack, steps, way_back};
-use crate::client::Failure;
 use crate::cluster::{NAMES_NO_ACCOUNT, why_no_account};
+use crate::failure::Failure;
 use tollgate_cluster::self_check::manifest::Subject;
 use tollgate_cluster::self_check::manifest::applications::{ExistenceCheck, classic};
 use tollgate_cluster::self_check::manifest::deployers::{deployer, grants_rights};
@@ -224,7 +224,7 @@ impl ClusterReport {
             name: reader.name.clone(),
         });
         let accounts = self.accounts.iter().map(|report| &report.account).chain(&reader);
-        classic(&accounts.collect(), &[], (subject, ExistenceCheck::Without))
+        classic(&accounts.collect(), &[], subject, ExistenceCheck::Without)
     }
 }
 

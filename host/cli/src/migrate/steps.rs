@@ -14,7 +14,6 @@ const IN_CLUSTER_PODS: &str = "have Argo CD's pods trust Tollgate, as docs/behin
 const IN_CLUSTER_BINDINGS: &str =
     "delete the ClusterRoleBindings of Argo CD's accounts; their Roles in Argo CD's namespace stay";
 
-/// One step.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Step {
     pub(super) state: StepState,
@@ -24,7 +23,6 @@ pub(super) struct Step {
     pub(super) command: Option<String>,
 }
 
-/// A way back.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct WayBack {
     pub(super) text: &'static str,

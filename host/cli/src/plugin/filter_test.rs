@@ -68,9 +68,11 @@ struct Change {
 /// Runs it. Exit code 1 when the plugin refuses, fails or is not loaded.
 pub(super) fn run(
     settings: &tollgate_config::Plugins,
-    (name, request): (&str, &Path),
+    name: &str,
+    request: &Path,
     output: Format,
-    (out, err): (&mut dyn Write, &mut dyn Write),
+    out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let text = fs::read_to_string(request).map_err(at(request))?;
     let path = request.display();
@@ -97,7 +99,7 @@ pub(super) fn run(
         cluster: message.cluster.as_deref(),
     };
     let mut changes = Vec::new();
-    let work = || send(&filter, &context, (&mut fields, response), &mut changes);
+    let work = || send(&filter, &context, &mut fields, response, &mut changes);
     let result = tollgate_plugin::block_on_new_thread(work)?;
     let report = Report {
         plugin: name.to_owned(),
@@ -113,7 +115,8 @@ pub(super) fn run(
 async fn send(
     filter: &HeaderFilter,
     context: &FilterContext<'_>,
-    (fields, response): (&mut HeaderMap, Option<(StatusCode, HeaderMap)>),
+    fields: &mut HeaderMap,
+    response: Option<(StatusCode, HeaderMap)>,
     changes: &mut Vec<Change>,
 ) -> Result<(), CallError> {
     let before = fields.clone();

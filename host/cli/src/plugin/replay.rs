@@ -25,7 +25,8 @@ struct Counted<'a> {
 /// Runs it. Exit code 1 when a case fails.
 pub(super) fn run(
     settings: &tollgate_config::Plugins,
-    (name, transcript): (&str, &Path),
+    name: &str,
+    transcript: &Path,
     output: Format,
     out: &mut dyn Write,
 ) -> Result<ExitCode, Error> {

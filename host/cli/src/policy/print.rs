@@ -164,18 +164,15 @@ fn print_findings(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {
 /// `policy eval`.
 pub(super) fn explanation(
     out: &mut dyn Write,
-    (report, source): (&CheckReport, Option<&BundleSource>),
+    report: &CheckReport,
+    source: Option<&BundleSource>,
     output: Format,
 ) -> ExitCode {
-    drop(explain(out, (report, source), output));
+    drop(explain(out, report, source, output));
     exit_code(is_decided(report))
 }
 
-fn explain(
-    out: &mut dyn Write,
-    (report, source): (&CheckReport, Option<&BundleSource>),
-    output: Format,
-) -> io::Result<()> {
+fn explain(out: &mut dyn Write, report: &CheckReport, source: Option<&BundleSource>, output: Format) -> io::Result<()> {
     let text = |file: &str, line: u32| source.and_then(|source| source.line(file, line)).unwrap_or_default();
     if output != Format::Table {
         let reached = report.coverage.iter().map(|file| {

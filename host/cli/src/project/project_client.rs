@@ -8,7 +8,8 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::client::{Failure, Server, runtime};
+use crate::client::{Server, runtime};
+use crate::failure::Failure;
 use crate::format::Format;
 use crate::print_error;
 use tollgate_config::{Config, raw};

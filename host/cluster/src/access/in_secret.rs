@@ -23,10 +23,12 @@ impl ClusterAccess {
             &cluster.name
         };
         let access = Self::new(
-            (cluster, config),
+            cluster,
+            config,
             Arc::from(label.as_str()),
             None,
-            (endpoint, &Arc::default()),
+            endpoint,
+            &Arc::default(),
         );
         Some(access.with_source(source))
     }

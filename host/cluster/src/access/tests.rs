@@ -103,10 +103,12 @@ fn a_renewed_authority_of_the_own_cluster_is_noticed() {
         let mut clusters = Clusters::default();
         let agents = Arc::default();
         clusters.add(ClusterAccess::new(
-            (cluster, &config),
+            cluster,
+            &config,
             "own".into(),
             None,
-            (&endpoint, &agents),
+            &endpoint,
+            &agents,
         ));
         clusters
     };

@@ -107,7 +107,7 @@ impl Kinds {
         versions.get(gvr.version)?.get(gvr.resource).cloned()
     }
 
-    fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, ResourceScope)>) {
+    fn add(&mut self, group: &str, version: &str, found: Vec<(String, String, ResourceScope)>) {
         let name: Arc<str> = Arc::from(group);
         let kinds = found.into_iter().map(|(resource, kind, scope)| {
             let group = Arc::clone(&name);
@@ -183,7 +183,7 @@ pub(super) fn read(
         }
         (DiscoveryEndpoint::Groups, "APIGroupList") => group_versions(&parse(content)?),
         (DiscoveryEndpoint::Version { group, version }, "APIResourceList") => {
-            resources((group, version), parse(content)?)
+            resources(group, version, parse(content)?)
         }
         (_, _) => return Err(EndpointError::Answer),
     };
@@ -211,7 +211,7 @@ fn aggregated(endpoint: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (Dis
             let Some(version_name) = version.version else { continue };
             count = count.saturating_add(version.resources.len());
             let found = version.resources.into_iter().filter_map(parse_resource).collect();
-            kinds.add((&name, &version_name), found);
+            kinds.add(&name, &version_name, found);
         }
     }
     (DiscoveryContent::Kinds(kinds), count)
@@ -249,7 +249,7 @@ fn listed<'a>(versions: impl Iterator<Item = (&'a str, &'a str)>) -> (DiscoveryC
     (DiscoveryContent::Versions(found), count)
 }
 
-fn resources((group, version): (&str, &str), list: APIResourceList) -> (DiscoveryContent, usize) {
+fn resources(group: &str, version: &str, list: APIResourceList) -> (DiscoveryContent, usize) {
     let count = list.resources.len();
     let found = list.resources.into_iter().filter_map(|resource| {
         let scope = if resource.namespaced {
@@ -261,6 +261,6 @@ fn resources((group, version): (&str, &str), list: APIResourceList) -> (Discover
         (is_parent && !resource.kind.is_empty()).then_some((resource.name, resource.kind, scope))
     });
     let mut kinds = Kinds::default();
-    kinds.add((group, version), found.collect());
+    kinds.add(group, version, found.collect());
     (DiscoveryContent::Kinds(kinds), count)
 }

@@ -87,9 +87,10 @@ impl ClusterDiscovery {
         self: &Arc<Self>,
         access: &Arc<ClusterAccess>,
         gvr: GroupVersionResource<'_>,
-        (clock, limits): (&Clock, Limits),
+        clock: &Clock,
+        limits: Limits,
     ) -> Result<ResourceKind, Error> {
-        let launch = |task| tokio::spawn(Arc::clone(self).run_fetch(task, Arc::clone(access), (clock.clone(), limits)));
+        let launch = |task| tokio::spawn(Arc::clone(self).run_fetch(task, Arc::clone(access), clock.clone(), limits));
         for _ in 0..MAX_FETCHES {
             let mut in_flight = match self.step(gvr, clock.uptime()) {
                 LookupStep::Known(kind) => return Ok(kind),
@@ -139,7 +140,7 @@ impl ClusterDiscovery {
         state.step(endpoint, kind, now)
     }
 
-    async fn run_fetch(self: Arc<Self>, task: FetchTask, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
+    async fn run_fetch(self: Arc<Self>, task: FetchTask, access: Arc<ClusterAccess>, clock: Clock, limits: Limits) {
         let FetchTask { endpoint, done } = task;
         let answer = answer::fetch(&access, &endpoint, limits).await;
         if let Err(problem) = &answer {

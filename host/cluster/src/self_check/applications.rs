@@ -48,7 +48,8 @@ const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) async fn run(
     current: Arc<dyn Configuration>,
     mut forbidden: mpsc::Receiver<ForbiddenExtra>,
-    (metrics, results): (Arc<Metrics>, CheckResults),
+    metrics: Arc<Metrics>,
+    results: CheckResults,
 ) {
     let mut checker = AccountChecker {
         results: results.clone(),
@@ -129,7 +130,7 @@ impl AccountChecker {
                     Some(access) => {
                         let cluster = ClusterReviewer(&access);
                         let timeout = before.as_ref().map_or(ROUND_TIMEOUT, SurveyResult::next_timeout);
-                        survey(&cluster, (&accounts, keys), before, after(timeout)).await
+                        survey(&cluster, &accounts, keys, before, after(timeout)).await
                     }
                     None => SurveyResult::without_answers(CheckError::NoCluster),
                 };

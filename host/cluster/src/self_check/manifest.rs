@@ -89,7 +89,7 @@ pub fn service_account(account: &ServiceAccount, subject: &Subject) -> Vec<Value
     let rule = json!({
         "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": [ImpersonationKind::Classic.verb()],
     });
-    namespaced_role((namespace, &role), &[rule], subject).into()
+    namespaced_role(namespace, &role, &[rule], subject).into()
 }
 
 fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Value> {
@@ -103,16 +103,16 @@ fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Valu
 
 /// A role for the whole cluster, and its binding.
 fn cluster_role(name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
-    role_and_binding(("ClusterRole", name), &json!({ "name": name }), rules, subject)
+    role_and_binding("ClusterRole", name, &json!({ "name": name }), rules, subject)
 }
 
 /// A role in a namespace, and its binding.
-fn namespaced_role((namespace, name): (&str, &str), rules: &[Value], subject: &Subject) -> [Value; 2] {
+fn namespaced_role(namespace: &str, name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
     let metadata = json!({"name": name, "namespace": namespace});
-    role_and_binding(("Role", name), &metadata, rules, subject)
+    role_and_binding("Role", name, &metadata, rules, subject)
 }
 
-fn role_and_binding((kind, name): (&str, &str), metadata: &Value, rules: &[Value], subject: &Subject) -> [Value; 2] {
+fn role_and_binding(kind: &str, name: &str, metadata: &Value, rules: &[Value], subject: &Subject) -> [Value; 2] {
     let version = format!("{RBAC_GROUP}/v1");
     [
         json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),

@@ -127,7 +127,7 @@ async fn find(
     };
     let mut narrow = Vec::new();
     for scope in scopes {
-        if !may_read(access, &identity, ("*", "*"), &scope).await? {
+        if !may_read(access, &identity, "*", "*", &scope).await? {
             narrow.push(scope);
         }
     }
@@ -153,7 +153,7 @@ async fn find(
         .flat_map(|kind| narrow.iter().map(move |scope| (kind, scope)));
     let identity = &identity;
     let asked = questions.map(|(kind, scope)| async move {
-        let allowed = may_read(access, identity, (&kind.group, &kind.resource), scope).await?;
+        let allowed = may_read(access, identity, &kind.group, &kind.resource, scope).await?;
         Ok((!allowed).then_some(kind))
     });
     let mut answers = futures_util::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(MAX_IN_FLIGHT);
@@ -169,11 +169,12 @@ async fn find(
 async fn may_read(
     access: &ClusterAccess,
     identity: &Impersonation,
-    (group, resource): (&str, &str),
+    group: &str,
+    resource: &str,
     namespace: &str,
 ) -> Result<bool, CheckError> {
     for verb in VERBS {
-        if !may(access, identity, (verb, group, resource), namespace).await? {
+        if !may(access, identity, verb, group, resource, namespace).await? {
             return Ok(false);
         }
     }
@@ -184,7 +185,9 @@ async fn may_read(
 async fn may(
     access: &ClusterAccess,
     identity: &Impersonation,
-    (verb, group, resource): (&str, &str, &str),
+    verb: &str,
+    group: &str,
+    resource: &str,
     namespace: &str,
 ) -> Result<bool, CheckError> {
     let spec: Value = json!({"resourceAttributes": {
@@ -225,7 +228,7 @@ async fn reads_secrets(
     let identity = identity_of(account);
     for namespace in namespaces {
         for verb in ["get", "list", "watch"] {
-            if may(access, &identity, (verb, "", "secrets"), namespace).await? {
+            if may(access, &identity, verb, "", "secrets", namespace).await? {
                 return Ok(true);
             }
         }

@@ -8,8 +8,7 @@ use serde_json::json;
 use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 use super::review::{CheckError, ImpersonationVerdict};
 use super::{AgentPlan, ClusterGrants, PlannedAgent};
-use tollgate_core::agent::AgentId;
-use tollgate_identity::access::ConfigurationStatus;
+use tollgate_core::agent::{AgentId, ConfigurationStatus};
 
 /// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
 fn plan() -> AgentPlan {

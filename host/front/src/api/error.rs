@@ -7,8 +7,8 @@ use http::StatusCode;
 
 use crate::Denial;
 use tollgate_identity::access::secret::RandomError;
-use tollgate_identity::store;
 use tollgate_proxy::record::PolicyInputError;
+use tollgate_store as store;
 
 /// Why a request of the API is refused or fails.
 #[expect(missing_docs, reason = "the text of each says what it is")]

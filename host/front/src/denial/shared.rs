@@ -11,11 +11,12 @@ use super::Denial;
 use tollgate_agent::NotAnAgent;
 use tollgate_agent::request::RequestError;
 use tollgate_cluster::discovery;
+use tollgate_identity::access;
 use tollgate_identity::authenticate::{self, k8s_proxy};
 use tollgate_identity::sessions::EndReason;
-use tollgate_identity::{access, store};
 use tollgate_proxy::server::RequestReadError;
 use tollgate_proxy::{assertion, forward, headers, target};
+use tollgate_store as store;
 
 /// The text of every 401 on the way into clusters.
 const UNAUTHORIZED: &str = "Unauthorized";

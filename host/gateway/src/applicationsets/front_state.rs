@@ -18,7 +18,6 @@ use crate::applicationsets::request::Error;
 use crate::set_author;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::generate::generate;
-use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, InputError, Inputs, budget};
 use tollgate_config::ApplicationSets;
 use tollgate_front::Denial;
@@ -27,6 +26,7 @@ use tollgate_identity::clock::Clock;
 use tollgate_objects::ObjectName;
 use tollgate_objects::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_proxy::forward::{LimitPermit, Limiter};
+use tollgate_repository::RepositoryStore;
 
 use crate::applicationsets::watch::{ComparisonScheduler, EndedWatches};
 

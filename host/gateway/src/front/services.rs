@@ -15,13 +15,13 @@ use tollgate_agent::Connections;
 use tollgate_cluster::discovery::Discovery;
 use tollgate_cluster::self_check::extras::ExtraGrants;
 use tollgate_config::Config;
-use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::forward::Limiter;
 use tollgate_proxy::metrics::Metrics;
 use tollgate_proxy::record::Recorder;
 use tollgate_rego::Checker;
 use tollgate_state::source::Source;
+use tollgate_store::Store;
 
 /// What the process gives its fronts.
 #[derive(Debug)]

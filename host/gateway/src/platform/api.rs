@@ -12,8 +12,8 @@ use uuid::Uuid;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::user::{Membership, User};
 use tollgate_identity::access::AgentShare;
-use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Login, Token};
 use tollgate_objects::agent::AccessMode;
+use tollgate_store::{ActiveSession, AuditEvent, BrowserSession, Login, Token};
 
 pub(crate) mod content;
 pub(crate) mod cookie;

@@ -10,9 +10,9 @@ use tollgate_core::agent::AgentId;
 use tollgate_front::api::Error;
 use tollgate_front::api::query::OwnerFilter;
 use tollgate_front::permission::{GET_AUDIT, object};
-use tollgate_identity::store::AuditFilter;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_store::AuditFilter;
 
 impl PlatformHandler<'_> {
     pub(super) async fn list_audit(

@@ -22,11 +22,11 @@ use tollgate_front::api::pages::{PageBuilder, ROWS, last_of_full};
 use tollgate_front::api::query::Query;
 use tollgate_front::permission::{DELETE_SESSIONS, GET_SESSIONS};
 use tollgate_identity::access::secret;
-use tollgate_identity::store::{
-    ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Login, Page, SecretHash, SessionOwner,
-};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_store::{
+    ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Login, Page, SecretHash, SessionOwner,
+};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

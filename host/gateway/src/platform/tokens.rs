@@ -21,10 +21,10 @@ use tollgate_front::api::Error;
 use tollgate_front::api::pages::{PageBuilder, ROWS, last_of_full};
 use tollgate_front::permission::{CREATE_TOKENS, DELETE_TOKENS, GET_TOKENS, object};
 use tollgate_identity::access::secret;
-use tollgate_identity::store::{CreationCursor, Page, SecretHash, SessionOwner, Token};
 use tollgate_objects::agent::AccessMode;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
+use tollgate_store::{CreationCursor, Page, SecretHash, SessionOwner, Token};
 
 const SCOPE: &str = "k8s_proxy";
 

@@ -25,10 +25,10 @@ use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::export;
 use tollgate_identity::clock::Clock;
 use tollgate_identity::revoked_tokens;
-use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::SigningKeys;
 use tollgate_proxy::server::{Certificates, TlsError};
 use tollgate_runtime::certificates;
+use tollgate_store::Store;
 
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);

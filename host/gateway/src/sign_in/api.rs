@@ -28,9 +28,9 @@ use tollgate_front::permission::{self, LOCK_PEOPLE};
 use tollgate_identity::access::{Member, secret};
 use tollgate_identity::authenticate::{ARGOCD_ISSUER, Principal};
 use tollgate_identity::logins::{ActiveLogin, LoginScope, NewLogin};
-use tollgate_identity::store::{Actor, Login, LoginKind, LoginRequest, LoginRequestState, SecretHash};
 use tollgate_objects::agent::AccessMode;
 use tollgate_proxy::forward::Body;
+use tollgate_store::{Actor, Login, LoginKind, LoginRequest, LoginRequestState, SecretHash};
 
 /// How long a code of a device waits.
 const DEVICE_LIFETIME: std::time::Duration = std::time::Duration::from_mins(10);
@@ -336,9 +336,11 @@ impl SignIn<'_> {
             }
         };
         let id = agent.as_ref().map(|(id, _)| *id);
-        let identity = (principal.names().clone(), is_mapped);
         let logins = &self.state.logins;
-        let made = logins.create_kubectl_token(&login.login, agent, identity).await;
+        let identity = principal.names().clone();
+        let made = logins
+            .create_kubectl_token(&login.login, agent, identity, is_mapped)
+            .await;
         let (secret, expires_at) = made.map_err(Error::creating(principal.username()))?;
         let bearer = Zeroizing::new(match id {
             Some(id) => format!("pat:{id}:{}", secret.expose_secret()),

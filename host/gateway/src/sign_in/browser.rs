@@ -21,9 +21,9 @@ use tollgate_front::api::content::buffer;
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::authenticate::sign_in::{ARGOCD, SignInAnswer, SignInError};
 use tollgate_identity::logins::Logins;
-use tollgate_identity::store::Actor;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::Outcome;
+use tollgate_store::Actor;
 
 /// Longest content of a form, in bytes.
 pub(super) const FORM_BYTES: u64 = 16 * 1024;
@@ -137,7 +137,7 @@ impl SignIn<'_> {
         let callback = callback(&logins, method)?;
         let authenticator = Arc::clone(&self.snapshot.authenticator);
         let signed_in = authenticator
-            .complete_sign_in(method, (&attempt, answer), &callback)
+            .complete_sign_in(method, &attempt, answer, &callback)
             .await;
         let cookie = match signed_in {
             Ok(signed_in) => self.log_in(signed_in, head).await?,

@@ -22,8 +22,8 @@ use tollgate_front::Denial;
 use tollgate_front::api::content::buffer;
 use tollgate_identity::access::secret;
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_identity::store::{LoginRequest, LoginRequestState, SecretHash};
 use tollgate_proxy::forward::Body;
+use tollgate_store::{LoginRequest, LoginRequestState, SecretHash};
 
 /// How long a code that was approved waits to be exchanged.
 const CODE_LIFETIME: std::time::Duration = std::time::Duration::from_mins(2);

@@ -9,7 +9,7 @@ use tollgate_front::Denial;
 use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::authenticate::sign_in::{LogoutTokenError, SignInError};
 use tollgate_identity::logins::CreateError;
-use tollgate_identity::store;
+use tollgate_store as store;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

@@ -22,7 +22,7 @@ impl Configuration for CheckedConfiguration {
             settings,
             mapping: &front.mapping,
         };
-        AgentPlan::of(&front.agents, names, (&policies.resources, &snapshot.clusters))
+        AgentPlan::of(&front.agents, names, &policies.resources, &snapshot.clusters)
     }
 
     fn accounts(&self) -> AccountPlan {

@@ -10,15 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::AccessDenyReason;
 use super::membership::{ListedNamespaces, Member};
-use tollgate_config::{GroupMembership, UserClaimMapping, UserLookupKey};
+use crate::person::linked_person;
+use tollgate_config::{GroupMembership, UserClaimMapping};
 use tollgate_core::access::AccessFacts;
-use tollgate_core::agent::{Agent, AgentId};
-use tollgate_core::claims::{EMAIL, is_email_usable};
+use tollgate_core::agent::{Agent, AgentId, ConfigurationStatus};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::{AccessAs, Identity, Membership, User};
@@ -52,16 +51,6 @@ struct AgentEntry {
     /// What a remote platform is told; `None` while it has mistakes.
     document: Option<Arc<Value>>,
     shared: SharingState,
-}
-
-/// Whether an agent's access follows its current files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConfigurationStatus {
-    /// Access follows the current files.
-    Good,
-    /// The files have mistakes: the last good ones stay in force, or the agent is closed.
-    Broken,
 }
 
 #[derive(Debug)]
@@ -172,7 +161,7 @@ impl Agents {
         let shared = match (&last_good, &object.sharing) {
             (Some(access), _) => SharingState::Open {
                 access_mode: access.access_mode,
-                lists: ListedNamespaces::resolve(access, (name, &self.people, &self.memberships), &mut self.findings),
+                lists: ListedNamespaces::resolve(access, name, &self.people, &self.memberships, &mut self.findings),
             },
             (None, Sharing::Invalid) => SharingState::Closed(BROKEN),
             (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),
@@ -273,28 +262,9 @@ impl Agents {
         &self.people
     }
 
-    /// Returns the person an issuer's claims stand for, found by the first of the issuer's links
-    /// that matches.
-    ///
-    /// A number is an integer or text in canonical decimal. An `email` that the issuer says is
-    /// not verified matches nobody.
+    /// Returns the person an issuer's claims stand for, as [`linked_person`].
     pub fn user_of(&self, links: &[UserClaimMapping], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
-        let mut links = links.iter().filter(|link| link.issuer == issuer);
-        links.find_map(|link| {
-            let claim = claims.get(&link.claim)?;
-            // SECURITY: anyone who can sign up may enter somebody else's address.
-            if link.claim == EMAIL && !is_email_usable(claims) {
-                return None;
-            }
-            match link.key {
-                UserLookupKey::Username => self.people.person_by_username(claim.as_str()?),
-                UserLookupKey::Id => {
-                    // Numbers of agents have the same format.
-                    let read = |text: &str| AgentId::parse(text).map(AgentId::get);
-                    self.people.person(claim.as_i64().or_else(|| read(claim.as_str()?))?)
-                }
-            }
-        })
+        linked_person(&self.people, links, issuer, claims)
     }
 
     /// Whether the issuer's agent claim alone grants this agent.

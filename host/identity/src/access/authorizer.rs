@@ -15,7 +15,7 @@ use super::secret::is_malformed_token;
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
-use crate::store::Store;
+use tollgate_store::Store;
 
 /// Decides whether a person may use an agent. There is one per process; it outlives reloads.
 #[derive(Debug)]
@@ -54,15 +54,14 @@ impl Authorizer {
                 stream_lifetime,
             } => {
                 let authority = certificate_authority.as_deref();
-                let times = (clock.clone(), *stream_lifetime);
-                let remote = RemotePlatform::new((url, authority), secret, embedded, times)?;
+                let remote = RemotePlatform::new(url, authority, secret, embedded, clock.clone(), *stream_lifetime)?;
                 // A cached answer must leave time for a stream, so that nobody is refused because it
                 // ends before the platform is asked again.
                 let success = config.success_ttl.min(*stream_lifetime / 2);
                 (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let cache = AccessCache::new(clock.clone(), (success, config.refusal_ttl));
+        let cache = AccessCache::new(clock.clone(), success, config.refusal_ttl);
         Ok(Self {
             platform,
             cache: cache.map_err(|_| SetupError::Randomness)?,

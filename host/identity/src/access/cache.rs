@@ -55,7 +55,8 @@ impl AccessCache {
     /// - `success_ttl`, `refusal_ttl`: how long each kind of result is cached.
     pub(super) fn new(
         clock: Clock,
-        (success_ttl, refusal_ttl): (Duration, Duration),
+        success_ttl: Duration,
+        refusal_ttl: Duration,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
         Ok(Self {
             results: Cache::builder()

@@ -23,13 +23,13 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::person::PersonNames;
-use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::AgentId;
 use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity};
+use tollgate_store::{SecretHash, Store, Token};
 
 const SCOPE: &str = "k8s_proxy";
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ impl EmbeddedPlatform {
         match &query.key {
             AccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
             AccessKey::SessionCookie { cookie, csrf_token } => {
-                self.cookie(agents, query.agent, (cookie, csrf_token)).await
+                self.cookie(agents, query.agent, cookie, csrf_token).await
             }
             AccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
             // Only a platform that runs jobs knows them.
@@ -84,7 +84,7 @@ impl EmbeddedPlatform {
             revoked_at: token.revoked_at,
             expires_at: token.expires_at,
         };
-        let access = self.grant_to_owner((agents, agent), found, || {
+        let access = self.grant_to_owner(agents, agent, found, || {
             if token.scopes != [SCOPE] {
                 return Err(AccessDenyReason::Scope);
             }
@@ -107,7 +107,8 @@ impl EmbeddedPlatform {
         &self,
         agents: &Agents,
         agent: AgentId,
-        (cookie, csrf_token): (&SecretString, &SecretString),
+        cookie: &SecretString,
+        csrf_token: &SecretString,
     ) -> Result<AccessGrant, Error> {
         let session = self.store.find_session(SecretHash::of(cookie)).await?;
         let session = session.ok_or(AccessDenyReason::UnknownKey)?;
@@ -120,7 +121,7 @@ impl EmbeddedPlatform {
             revoked_at: session.revoked_at,
             expires_at: session.expires_at,
         };
-        self.grant_to_owner((agents, agent), found, || {
+        self.grant_to_owner(agents, agent, found, || {
             // SECURITY: hashes are compared, in constant time, so that the time reveals nothing
             // of the token.
             let presented = SecretHash::of(csrf_token);
@@ -132,7 +133,8 @@ impl EmbeddedPlatform {
     /// - `more`: further checks for this kind of credential.
     fn grant_to_owner(
         &self,
-        (agents, agent): (&Agents, AgentId),
+        agents: &Agents,
+        agent: AgentId,
         found: StoredCredential,
         more: impl FnOnce() -> Result<(), AccessDenyReason>,
     ) -> Result<AccessGrant, Error> {
@@ -175,8 +177,7 @@ impl EmbeddedPlatform {
             agents.grant(agent, subject, token.session.clone())
         });
         let linked = self.linked(&token.issuer, &token.claims, token.mapped.clone());
-        let linked = (linked, token.names());
-        vouched_for(result, subject, (&token.session, token.expires_at, linked))
+        vouched_for(result, subject, &token.session, token.expires_at, linked, token.names())
     }
 
     /// A token that a login made for kubectl.
@@ -206,11 +207,8 @@ impl EmbeddedPlatform {
         });
         let linked = self.linked(&login.issuer, &login.claims, Some(token.identity.clone()));
         let names = names_of(&login.claims, Some(&token.identity));
-        let linked = (
-            linked,
-            names.and([login.subject.as_str(), login.user.username.as_str()]),
-        );
-        vouched_for(result, subject, (&session, expires_at, linked))
+        let names = names.and([login.subject.as_str(), login.user.username.as_str()]);
+        vouched_for(result, subject, &session, expires_at, linked, names)
     }
 
     /// The claims that decide which person is meant.
@@ -282,7 +280,10 @@ impl EmbeddedPlatform {
 fn vouched_for(
     result: Result<AccessFacts, AccessDenyReason>,
     subject: CredentialSubject<'_>,
-    (session, expires_at, (linked, names)): (&SessionId, Timestamp, (LinkedClaims, PersonNames)),
+    session: &SessionId,
+    expires_at: Timestamp,
+    linked: LinkedClaims,
+    names: PersonNames,
 ) -> Result<AccessGrant, Error> {
     let user = subject.person.map(|person| person.user.clone());
     let user = user.or_else(|| Some(issuer_only_user(subject.vouched?.1)));

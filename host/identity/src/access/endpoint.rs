@@ -79,8 +79,10 @@ impl PlatformEndpoint {
     /// Cancel safe.
     pub async fn answer<V, F>(
         &self,
-        (field, body): (Option<&HeaderValue>, &[u8]),
-        (authorizer, agents): (&Authorizer, &Arc<Agents>),
+        field: Option<&HeaderValue>,
+        body: &[u8],
+        authorizer: &Authorizer,
+        agents: &Arc<Agents>,
         verify: V,
     ) -> Response<Bytes>
     where

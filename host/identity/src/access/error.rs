@@ -1,8 +1,8 @@
 //! Why access is not granted.
 
-use crate::store;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
+use tollgate_store as store;
 
 /// Why access was not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -51,7 +51,9 @@ impl ListedNamespaces {
     /// Resolves the lists; entries that neither the directory nor `memberships` has grant nothing.
     pub(super) fn resolve(
         access: &UserAccess,
-        (agent, people, memberships): (&str, &UserDirectory, &[GroupMembership]),
+        agent: &str,
+        people: &UserDirectory,
+        memberships: &[GroupMembership],
         findings: &mut Vec<Diagnostic>,
     ) -> Self {
         let mut listed = |kind: NamespaceKind, path: &Arc<str>, found: Option<&GitLabNamespace>| {
@@ -69,7 +71,7 @@ impl ListedNamespaces {
                 );
                 findings.push(Diagnostic::warning(access.location.clone(), message));
             }
-            Some(ListedNamespace::new((id?, kind, path), found, (people, memberships)))
+            Some(ListedNamespace::new(id?, kind, path, found, people, memberships))
         };
         let (projects, groups) = (access.projects.iter(), access.groups.iter());
         Self {
@@ -90,9 +92,12 @@ impl ListedNamespaces {
 
 impl ListedNamespace {
     fn new(
-        (id, kind, path): (i64, NamespaceKind, &Arc<str>),
+        id: i64,
+        kind: NamespaceKind,
+        path: &Arc<str>,
         space: Option<&GitLabNamespace>,
-        (people, memberships): (&UserDirectory, &[GroupMembership]),
+        people: &UserDirectory,
+        memberships: &[GroupMembership],
     ) -> Self {
         let above = people.ancestor_groups(path);
         let members = space.into_iter().chain(above);

@@ -92,10 +92,12 @@ impl RemotePlatform {
     ///
     /// - `stream_lifetime`: how long an exchange may last after the answer that let it in.
     pub(super) fn new(
-        (base, authority): (&Url, Option<&str>),
+        base: &Url,
+        authority: Option<&str>,
         secret: &Path,
         embedded: EmbeddedPlatform,
-        (clock, stream_lifetime): (Clock, Duration),
+        clock: Clock,
+        stream_lifetime: Duration,
     ) -> Result<Self, SetupError> {
         Ok(Self {
             http: client(authority)?,
@@ -206,7 +208,7 @@ impl RemotePlatform {
             StatusCode::UNAUTHORIZED => return Err(unavailable(WRONG_SECRET)),
             other => return Err(unexpected_status(other)),
         }
-        person::read(&body, (agents, query.agent), id_token)
+        person::read(&body, agents, query.agent, id_token)
     }
 
     async fn job(&self, id: AgentId, token: &SecretString) -> Result<PlatformAnswer, Error> {

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::sharded::Sharded;
-use crate::store::AuditEvent;
+use tollgate_store::AuditEvent;
 
 /// Owners are hashed into these.
 const SHARDS: usize = 16;

@@ -25,11 +25,11 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::http_client::{self, Authority, Versions};
 use crate::metrics::Metrics;
-use crate::store::{self, AuditEvent, Store};
 use tollgate_config::AuditExport;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_runtime::followed::AuthorityFile;
+use tollgate_store::{self as store, AuditEvent, Store};
 
 mod ocsf;
 
@@ -136,7 +136,8 @@ impl Exporter {
     pub fn new(
         settings: &AuditExport,
         store: Arc<Store>,
-        (clock, bucket): (Clock, Duration),
+        clock: Clock,
+        bucket: Duration,
         metrics: Arc<Metrics>,
         agent_name: AgentName,
     ) -> Result<Self, Error> {
@@ -218,7 +219,7 @@ impl Exporter {
         match self.receiver.send(lines).await {
             Ok(()) => self.grow(),
             Err(Error::Refused(status)) if is_about_content(status) => {
-                return self.refused(&events, (count, status)).await;
+                return self.refused(&events, count, status).await;
             }
             Err(error) => return Err(error),
         }
@@ -253,7 +254,7 @@ impl Exporter {
     /// Makes the next batch smaller after the receiver refused the content of the first `count` events.
     /// Sets one event aside that is refused alone, and refused again, while the receiver takes a later
     /// one: it is the event, and not the receiver, that is in the way.
-    async fn refused(&mut self, events: &[AuditEvent], (count, status): (usize, StatusCode)) -> Result<usize, Error> {
+    async fn refused(&mut self, events: &[AuditEvent], count: usize, status: StatusCode) -> Result<usize, Error> {
         self.taken = 0;
         if count > 1 {
             self.retries_smaller = true;

@@ -17,9 +17,9 @@ use super::buckets::AggregationKey;
 use super::{AccessEntry, AccessOutcome};
 use crate::sessions::table::EndedExchange;
 use crate::sessions::{EndReason, ExchangeKind, SessionHolder};
-use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
+use tollgate_store::AuditEvent;
 
 /// Longest text from a caller, in bytes; Kubernetes names have at most 253.
 const TEXT_BYTES: usize = 256;

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::Audit;
 use crate::clock::Clock;
-use crate::store;
+use tollgate_store as store;
 
 /// How long a count waits before it is written to the store.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ async fn run_retention(audit: Weak<Audit>, clock: Clock) {
         {
             let Some(audit) = audit.upgrade() else { return };
             if let Err(error) = apply_retention(&audit, clock.now(), begun.saturating_sub(last)).await {
-                audit.metrics.store_failed("forget");
+                audit.metrics.store.failed("forget");
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }

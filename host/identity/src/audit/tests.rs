@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::sessions::table::OpenExchange;
 use crate::sessions::{EndReason, EndTrigger, ExchangeKind};
-use crate::store::AuditFilter;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
+use tollgate_store::AuditFilter;
 
 const MINUTE: Duration = Duration::from_mins(1);
 const ID: Uuid = Uuid::from_u128(7);
@@ -79,7 +79,7 @@ impl Fixture {
     /// Sessions whose closed streams are recorded.
     async fn sessions(&self) -> Arc<SessionRegistry> {
         let clock = self.clock.clone();
-        let sessions = SessionRegistry::start(self.store.clone(), (clock, MINUTE), self.metrics.clone())
+        let sessions = SessionRegistry::start(self.store.clone(), clock, MINUTE, self.metrics.clone())
             .await
             .unwrap();
         self.audit.record_closed_streams(&sessions);

@@ -216,8 +216,14 @@ impl AuthorKey {
     ) -> Result<Arc<Principal>, AuthorError> {
         let person: Person = self.author.verify(set, statement)?;
         let kind = person.kind.parse::<Kind>().map_err(|_| AuthorError::Signature)?;
-        let names = (person.sub, person.name, person.groups);
-        Ok(Arc::new(principal((kind, person.iss), names, scopes)))
+        Ok(Arc::new(principal(
+            kind,
+            person.iss,
+            person.sub,
+            person.name,
+            person.groups,
+            scopes,
+        )))
     }
 }
 
@@ -244,14 +250,23 @@ impl Principal {
         let is_reserved = |name: &str| name.starts_with("role:") || name.starts_with("proj:");
         let username = if is_reserved(username) { "" } else { username };
         let groups = groups.iter().filter(|group| !is_reserved(group)).cloned();
-        let names = (username.to_owned(), username.to_owned(), groups.collect());
-        principal((Kind::Kubernetes, KUBERNETES_ISSUER.to_owned()), names, scopes)
+        principal(
+            Kind::Kubernetes,
+            KUBERNETES_ISSUER.to_owned(),
+            username.to_owned(),
+            username.to_owned(),
+            groups.collect(),
+            scopes,
+        )
     }
 }
 
 fn principal(
-    (kind, issuer): (Kind, String),
-    (user_id, username, groups): (String, String, Vec<String>),
+    kind: Kind,
+    issuer: String,
+    user_id: String,
+    username: String,
+    groups: Vec<String>,
     scopes: &[String],
 ) -> Principal {
     let mut claims = Map::from_iter(name_claims(&user_id, &groups, scopes));

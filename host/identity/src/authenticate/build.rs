@@ -182,11 +182,13 @@ impl Builder<'_> {
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
         let mapping =
             CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, path, &mut self.findings);
-        let known = (self.known_keys(&issuer.url), &self.clock);
+        let known = self.known_keys(&issuer.url);
         let verifier = Verifier::build(
-            (issuer, path),
+            issuer,
+            path,
             ValidationProfile::OpenIdConnect,
             known,
+            &self.clock,
             &mut self.findings,
         );
         if self.issuers.contains_key(&issuer.url) {
@@ -246,7 +248,7 @@ impl Builder<'_> {
             via: sso.via,
             ..KeySource::of(&sso.issuer, &discovery)?
         };
-        let keys = keys(source, (self.known_keys(&sso.issuer), &self.clock))?;
+        let keys = keys(source, self.known_keys(&sso.issuer), &self.clock)?;
         let mut userinfo = None;
         if let Some((path, max_age)) = sso.userinfo {
             let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
@@ -300,11 +302,13 @@ impl Verifier {
     /// Builds the verifier of a configured issuer's tokens; `None` if a finding says why not.
     ///
     /// - `issuer`: the issuer, with its path in the settings.
-    /// - `known`: the keys it had before, and the clock for new ones.
+    /// - `known`: the keys it had before. `clock`: for new ones.
     pub(super) fn build(
-        (issuer, path): (&tollgate_config::Issuer, &str),
+        issuer: &tollgate_config::Issuer,
+        path: &str,
         profile: ValidationProfile,
-        known: (Option<Arc<KeyCache>>, &Clock),
+        known: Option<Arc<KeyCache>>,
+        clock: &Clock,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
         let algorithms = algorithms(&issuer.algorithms, path, findings);
@@ -318,7 +322,7 @@ impl Verifier {
                     max_age: issuer.jwks_max_age,
                     ..source
                 };
-                keys(source, known)
+                keys(source, known, clock)
             })
             .inspect_err(|error| findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))))
             .ok()?;
@@ -335,10 +339,7 @@ impl Verifier {
 
 /// The keys an issuer had before if they come from the same source, else an
 /// empty cache.
-fn keys(
-    source: KeySource,
-    (known, clock): (Option<Arc<KeyCache>>, &Clock),
-) -> Result<Arc<KeyCache>, fetch::FetchError> {
+fn keys(source: KeySource, known: Option<Arc<KeyCache>>, clock: &Clock) -> Result<Arc<KeyCache>, fetch::FetchError> {
     match known.filter(|keys| keys.source == source) {
         Some(keys) => Ok(keys),
         None => KeyCache::new(source, clock.clone()).map(Arc::new),

@@ -25,7 +25,8 @@ const AUDIENCES: [&str; 2] = ["argo-cd", "argo-cd-cli"];
 
 /// `None` with a finding if sign-ins through Dex are refused.
 pub(super) fn read(
-    (resources, dex): (&Resources, &Text),
+    resources: &Resources,
+    dex: &Text,
     server: Option<&ArgocdServer>,
     findings: &mut Vec<Diagnostic>,
 ) -> Option<OidcConfig> {

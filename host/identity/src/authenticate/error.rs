@@ -51,7 +51,7 @@ pub enum Error {
     RevocationsUnavailable,
     /// The store cannot tell whether a login is in force. Maps to 503.
     #[error("the store of logins is unavailable")]
-    StoreUnavailable(#[source] crate::store::Error),
+    StoreUnavailable(#[source] tollgate_store::Error),
     /// The credential is good, but not for this. The caller may see the whole message. Maps to 403.
     #[error("this credential is not for requests of this kind: {0}")]
     Scope(&'static str),

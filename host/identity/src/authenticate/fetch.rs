@@ -184,7 +184,8 @@ impl Resolve for OwnHosts {
 /// - `authority`: the system's when absent.
 /// - `via`: the only server that it connects to, if not that of `base`.
 pub(super) fn client(
-    (base, own): (&Url, &OwnHosts),
+    base: &Url,
+    own: &OwnHosts,
     authority: Option<&Authority>,
     via: Option<&ServerAddress>,
 ) -> Result<Client, FetchError> {

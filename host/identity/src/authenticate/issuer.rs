@@ -210,7 +210,7 @@ impl OidcIssuer {
             ClaimInterpretation::Mapped(mapping) => Ok((self.mapped(mapping, claims, times.expires_at)?, None)),
             ClaimInterpretation::Argocd { userinfo } => {
                 let now = clock.now().as_second();
-                self.argocd(userinfo.as_deref(), claims, (text, times, now)).await
+                self.argocd(userinfo.as_deref(), claims, text, times, now).await
             }
         }
     }
@@ -294,7 +294,9 @@ impl OidcIssuer {
         &self,
         userinfo: Option<&UserinfoClient>,
         mut claims: Map<String, Value>,
-        (token, times, now): (&str, TokenTimes, i64),
+        token: &str,
+        times: TokenTimes,
+        now: i64,
     ) -> Result<Verified, Error> {
         if user_identifier(&claims).is_empty() {
             return Err(InvalidTokenReason::missing("sub").into());
@@ -302,7 +304,7 @@ impl OidcIssuer {
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
             let subject = string_claim(&claims, "sub");
-            let (groups, counts_for) = userinfo.groups((token, subject), (now, times.expires_at)).await?;
+            let (groups, counts_for) = userinfo.groups(token, subject, now, times.expires_at).await?;
             if let Some(groups) = groups {
                 claims.insert("groups".to_owned(), groups);
             }

@@ -153,11 +153,7 @@ enum Trigger {
 impl KeyCache {
     pub(super) fn new(source: KeySource, clock: Clock) -> Result<Self, FetchError> {
         let own = source.own_hosts();
-        let client = fetch::client(
-            (&source.discovery, &own),
-            source.authority.as_ref(),
-            source.via.as_ref(),
-        )?;
+        let client = fetch::client(&source.discovery, &own, source.authority.as_ref(), source.via.as_ref())?;
         Ok(Self {
             source,
             client,

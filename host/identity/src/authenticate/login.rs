@@ -19,9 +19,9 @@ use super::verified_tokens::sha256;
 use super::{Authenticator, Safety, argocd_token, origin};
 use crate::logins::{self, ActiveLogin, Logins};
 use crate::person::PersonNames;
-use crate::store::{self, Login};
 use tollgate_config::Console;
 use tollgate_core::principal::Kind;
+use tollgate_store::{self as store, Login};
 
 /// Name of the console's cookie: browsers take it over https only, for this host alone and from no
 /// other.
@@ -75,10 +75,16 @@ impl Authenticator {
             return Ok(Some(principal));
         }
         let identity = self.identity_of(&found.login)?;
-        let times = (self.clock.unix_seconds(), Some(found.expires_at.as_second()));
+        let (now, expires_at) = (self.clock.unix_seconds(), found.expires_at.as_second());
         let principal = Arc::new(Principal::of_login(identity, presented.transport, found));
-        self.cache
-            .insert((key, &presented.token), Arc::clone(&principal), None, times);
+        self.cache.insert(
+            key,
+            &presented.token,
+            Arc::clone(&principal),
+            None,
+            now,
+            Some(expires_at),
+        );
         Ok(Some(principal))
     }
 
@@ -162,7 +168,7 @@ impl Authenticator {
         let of_login = login.map(|login| [login.subject.as_str(), login.user.username.as_str()]);
         let names = names.and(of_login.into_iter().flatten());
         match &self.sessions {
-            Some(sessions) => sessions.with_directory_name(names, (principal.issuer(), principal.claims())),
+            Some(sessions) => sessions.with_directory_name(names, principal.issuer(), principal.claims()),
             None => names,
         }
     }

@@ -93,12 +93,12 @@ impl CompiledClaimMappings {
         let value = Value::Object(claims.clone());
         self.check_claims(claims, &value)?;
         let name = |source: &ClaimSource, field| {
-            let name = source.name((claims, &value), field)?;
+            let name = source.name(claims, &value, field)?;
             self.check_name(&name, field)?;
             Ok::<_, Error>(name)
         };
         let username = name(&self.username, IdentityField::Username)?;
-        let groups = self.groups.as_ref().map(|groups| groups.names((claims, &value)));
+        let groups = self.groups.as_ref().map(|groups| groups.names(claims, &value));
         let mut groups = groups.transpose()?.unwrap_or_default();
         groups.retain(|group| !group.is_empty());
         for group in &groups {
@@ -188,7 +188,8 @@ impl Rule {
 impl ClaimSource {
     fn name(
         &self,
-        (claims, value): (&Map<String, Value>, &Value),
+        claims: &Map<String, Value>,
+        value: &Value,
         field: IdentityField,
     ) -> Result<String, InvalidTokenReason> {
         let name = match self {
@@ -212,7 +213,7 @@ impl ClaimSource {
         Ok(name)
     }
 
-    fn names(&self, (claims, value): (&Map<String, Value>, &Value)) -> Result<Vec<String>, Error> {
+    fn names(&self, claims: &Map<String, Value>, value: &Value) -> Result<Vec<String>, Error> {
         let field = IdentityField::Groups;
         match self {
             Self::Claim { claim, prefix } => {

@@ -151,7 +151,7 @@ impl Principal {
     }
 
     /// What identifies the token on Argo CD's list of revoked tokens.
-    pub(crate) fn token_ids(&self) -> &TokenIds {
+    pub fn token_ids(&self) -> &TokenIds {
         &self.identity.token_ids
     }
 

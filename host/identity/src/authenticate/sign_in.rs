@@ -162,7 +162,7 @@ impl RelyingParty {
         let own: Vec<&Url> = [&base].into_iter().chain(&discovery).collect();
         let own = OwnHosts::of(&own);
         let authority = issuer.certificate_authority.clone().map(Authority::Pem);
-        let http = fetch::client((&base, &own), authority.as_ref(), None)?;
+        let http = fetch::client(&base, &own, authority.as_ref(), None)?;
         Ok(Self { settings, http, own })
     }
 
@@ -266,7 +266,8 @@ impl Authenticator {
     pub async fn complete_sign_in(
         &self,
         method: &str,
-        (attempt, answer): (&Attempt, SignInAnswer),
+        attempt: &Attempt,
+        answer: SignInAnswer,
         callback: &Url,
     ) -> Result<SignedIn, SignInError> {
         let state = answer.state.as_deref().ok_or(SignInError::NoAttempt)?;
@@ -291,7 +292,7 @@ impl Authenticator {
             });
         }
         let code = SecretString::from(answer.code.ok_or(SignInError::NoCode)?);
-        let tokens = exchange::redeem((issuer, client, &provider), &code, (attempt, callback));
+        let tokens = exchange::redeem(issuer, client, &provider, &code, attempt, callback);
         let tokens = tokens.await?;
         let claims = self.verify_id_token(issuer, client, attempt, &tokens).await?;
         let identity = issuer.identity_of(claims.clone(), None).map_err(SignInError::Token)?;
@@ -452,7 +453,8 @@ impl ArgocdSignIn {
         url.set_path(&format!("{root}/api/v1/session"));
         Ok(Self {
             http: fetch::client(
-                (&settings.server, &OwnHosts::of(&[&settings.server])),
+                &settings.server,
+                &OwnHosts::of(&[&settings.server]),
                 authority.as_ref(),
                 Some(&via),
             )?,

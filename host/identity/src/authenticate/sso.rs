@@ -68,7 +68,7 @@ impl OidcConfig {
         };
         match (entry("oidc.config"), entry("dex.config")) {
             (None, None) => None,
-            (None, Some(dex)) => dex::read((resources, dex), server, findings),
+            (None, Some(dex)) => dex::read(resources, dex, server, findings),
             (Some(oidc), dex) => {
                 if let Some(dex) = dex {
                     let message = "`dex.config` is not used: `oidc.config` takes precedence, as in Argo CD";

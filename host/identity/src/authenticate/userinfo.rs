@@ -56,7 +56,7 @@ struct Answer {
 impl UserinfoClient {
     pub(super) fn new(settings: UserinfoSettings) -> Result<Self, FetchError> {
         let UserinfoSettings { url, authority, .. } = &settings;
-        let client = fetch::client((url, &fetch::OwnHosts::of(&[url])), authority.as_ref(), None)?;
+        let client = fetch::client(url, &fetch::OwnHosts::of(&[url]), authority.as_ref(), None)?;
         Ok(Self {
             client,
             settings,
@@ -75,8 +75,10 @@ impl UserinfoClient {
     /// - `now`, `expires_at`: seconds since 1970.
     pub(super) async fn groups(
         &self,
-        (token, subject): (&str, &str),
-        (now, expires_at): (i64, Option<i64>),
+        token: &str,
+        subject: &str,
+        now: i64,
+        expires_at: Option<i64>,
     ) -> Result<(Option<Value>, Duration), UserinfoError> {
         let key = sha256(token);
         let known = self.answers.get(&key, now).filter(|known| known.subject == subject);
@@ -91,8 +93,7 @@ impl UserinfoClient {
             groups: groups.clone(),
             until: now.saturating_add_unsigned(max_age.as_secs()),
         };
-        self.answers
-            .insert((key, token), answer, Some(max_age), (now, expires_at));
+        self.answers.insert(key, token, answer, Some(max_age), now, expires_at);
         Ok((groups, max_age))
     }
 

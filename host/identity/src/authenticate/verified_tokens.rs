@@ -50,10 +50,12 @@ where
     /// - `now`, `expires_at`: seconds since 1970.
     pub(super) fn insert(
         &self,
-        (key, token): (K, &str),
+        key: K,
+        token: &str,
         value: V,
         fresh_for: Option<Duration>,
-        (now, expires_at): (i64, Option<i64>),
+        now: i64,
+        expires_at: Option<i64>,
     ) {
         let fresh_for = fresh_for.unwrap_or(VERIFIED_TOKEN_TTL).min(VERIFIED_TOKEN_TTL);
         let latest = now.saturating_add_unsigned(fresh_for.as_secs());

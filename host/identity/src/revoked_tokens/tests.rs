@@ -58,25 +58,25 @@ fn each_identifying_claim_counts_and_others_do_not() {
         (json!({"jti": ["a"]}), RevocationStatus::NotRevoked),
         (json!({"jti": ""}), RevocationStatus::NotRevoked),
     ] {
-        assert_eq!(list.status_of(&TokenIds::of(&claims(told.clone()))), status, "{told}");
+        assert_eq!(list.status(&TokenIds::of(&claims(told.clone()))), status, "{told}");
     }
 }
 
 #[test]
 fn tokens_that_may_be_listed_are_unknown_until_the_list_was_read_and_after_the_grace_period() {
     let (list, clock) = list(WhenUnavailable::Deny);
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::Unknown);
+    assert_eq!(list.status(&token("a")), RevocationStatus::Unknown);
     assert_eq!(
-        list.status_of(&TokenIds::default()),
+        list.status(&TokenIds::default()),
         RevocationStatus::NotRevoked,
         "it is never listed"
     );
     list.set_complete(clock.uptime());
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::NotRevoked);
+    assert_eq!(list.status(&token("a")), RevocationStatus::NotRevoked);
     clock.advance(GRACE - Duration::from_secs(1));
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::NotRevoked);
+    assert_eq!(list.status(&token("a")), RevocationStatus::NotRevoked);
     clock.advance(Duration::from_secs(2));
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::Unknown);
+    assert_eq!(list.status(&token("a")), RevocationStatus::Unknown);
     assert!(list.is_unavailable());
     list.set_complete(clock.uptime());
     assert!(!list.is_unavailable());
@@ -86,8 +86,8 @@ fn tokens_that_may_be_listed_are_unknown_until_the_list_was_read_and_after_the_g
 fn with_allow_only_what_is_listed_is_refused() {
     let (list, _) = list(WhenUnavailable::Allow);
     list.revoke([&b"a"[..]]);
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::Revoked);
-    assert_eq!(list.status_of(&token("b")), RevocationStatus::NotRevoked);
+    assert_eq!(list.status(&token("a")), RevocationStatus::Revoked);
+    assert_eq!(list.status(&token("b")), RevocationStatus::NotRevoked);
     assert!(list.is_outdated() && !list.is_unavailable());
 }
 
@@ -99,7 +99,7 @@ fn a_revocation_is_kept_until_its_token_must_have_expired() {
     list.set_lifetime(b"short", Some(Duration::from_secs(60)));
     list.set_lifetime(b"unnamed", None);
     assert!(!list.needs_lifetime(b"short") && !list.needs_lifetime(b"unnamed"));
-    let is_listed = |id: &str| list.status_of(&token(id)) == RevocationStatus::Revoked;
+    let is_listed = |id: &str| list.status(&token(id)) == RevocationStatus::Revoked;
     clock.advance(CLOCK_SKEW + Duration::from_secs(55));
     list.forget_expired();
     assert!(is_listed("short"));
@@ -120,7 +120,7 @@ fn revoking_again_neither_prolongs_nor_shortens() {
     assert!(!list.needs_lifetime(b"a"));
     clock.advance(CLOCK_SKEW + Duration::from_secs(65));
     list.forget_expired();
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::NotRevoked);
+    assert_eq!(list.status(&token("a")), RevocationStatus::NotRevoked);
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn a_list_that_is_full_counts_as_unavailable_and_keeps_what_it_has() {
     let (list, _) = complete(WhenUnavailable::Deny);
     let ids: Vec<_> = (0..MAX_REVOCATIONS).map(usize::to_be_bytes).collect();
     assert!(list.revoke(ids.iter().map(|id| &id[..])));
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::NotRevoked);
+    assert_eq!(list.status(&token("a")), RevocationStatus::NotRevoked);
     assert!(!list.revoke([&b"one more"[..]]));
-    assert_eq!(list.status_of(&token("a")), RevocationStatus::Unknown);
+    assert_eq!(list.status(&token("a")), RevocationStatus::Unknown);
     assert!(list.revoke([&ids[0][..]]), "it is on the list already");
 }
 

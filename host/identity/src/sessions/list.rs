@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 
 use jiff::Timestamp;
 
-use crate::store::ActiveSession;
+use tollgate_store::ActiveSession;
 
 /// What this process last stored of the use of a session.
 #[derive(Clone, Copy, Debug, Default)]

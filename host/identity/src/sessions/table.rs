@@ -16,11 +16,11 @@ use super::list::{LocalSession, ReportedUse};
 use super::{EndReason, ExchangeKind, NewExchange, SessionHolder};
 use crate::person::PersonNames;
 use crate::sharded::{Sharded, lock};
-use crate::store::{ActiveSession, CredentialFilter, SessionOwner};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
+use tollgate_store::{ActiveSession, CredentialFilter, SessionOwner};
 
 /// Sessions are hashed into these.
 const SHARDS: usize = 64;

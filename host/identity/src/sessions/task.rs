@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{ACTIVE_WINDOW, SessionRegistry, before};
 use crate::clock::Clock;
-use crate::store;
+use tollgate_store as store;
 
 const POLL: Duration = Duration::from_millis(300);
 
@@ -64,13 +64,13 @@ impl SessionRegistry {
 pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Duration) {
     let tasks = sessions.tasks.clone();
     let (sessions, clock) = (Arc::downgrade(sessions), sessions.clock.clone());
-    let following = follow_revocations(sessions.clone(), clock.clone(), (cursor, grace));
+    let following = follow_revocations(sessions.clone(), clock.clone(), cursor, grace);
     tasks.spawn("revocations of sessions", following);
     tasks.spawn("ends of sessions", expire(sessions.clone(), clock.clone()));
     tasks.spawn("active sessions", report_active_sessions(sessions, clock));
 }
 
-async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
+async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, mut cursor: Cursor, grace: Duration) {
     let mut health = StoreHealth::new("revocations cannot be read");
     // Uptime up to which all revocations are known.
     let mut known = clock.uptime();
@@ -164,7 +164,7 @@ impl StoreHealth {
             Ok(()) | Err(_) => {}
         }
         if result.is_err() {
-            sessions.metrics.store_failed(operation);
+            sessions.metrics.store.failed(operation);
         }
         self.good = result.is_ok();
     }

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::{BrowserSession, SecretHash, Token};
+use tollgate_store::{BrowserSession, SecretHash, Token};
 
 mod active;
 
@@ -40,7 +40,7 @@ impl Replica {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await?);
         let metrics = Arc::new(Metrics::default());
-        let sessions = SessionRegistry::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
+        let sessions = SessionRegistry::start(store, clock.clone(), GRACE, metrics.clone()).await?;
         let closed_streams = Arc::new(Mutex::new(Vec::new()));
         let recorder = closed_streams.clone();
         sessions.on_stream_closed(move |closed| recorder.lock().unwrap().push(closed));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{Backend, BuildError, target};
+use super::backend::{Backend, BuildError, origin};
 use super::tls;
 use crate::headers::{RequestHeader, Responder, Upstream};
 use tollgate_objects::extensions::ConnectionSpec;
@@ -43,13 +43,14 @@ impl ArgocdBackend {
     /// [`BuildError`], for the first thing found.
     pub fn build(
         server: &url::Url,
-        (authorities, name): (Option<&Arc<AuthorityFile>>, Option<&str>),
+        authorities: Option<&Arc<AuthorityFile>>,
+        name: Option<&str>,
         root_path: &str,
     ) -> Result<Self, BuildError> {
-        let target = target(server)?;
+        let origin = origin(server)?;
         let identity = tls::followed_identity(server, authorities, name)?;
         let upstream = |base: &str| {
-            let upstream = Upstream::new(target.clone(), base.to_owned(), Vec::new(), RequestHeader::Absent);
+            let upstream = Upstream::new(origin.clone(), base.to_owned(), Vec::new(), RequestHeader::Absent);
             upstream
                 .map(|upstream| upstream.answered_by(Responder::Argocd))
                 .map_err(|_| BuildError::Host)

@@ -24,7 +24,7 @@ use tower::Service;
 use super::http2_pool::Http2Pool;
 use super::resolver::Resolver;
 use super::{Body, tls};
-use crate::headers::{HeldValue, RequestHeader, Responder, Upstream};
+use crate::headers::{HeldValue, Origin, RequestHeader, Responder, Upstream};
 use tollgate_agent::connections::{AgentClient, AgentSender};
 use tollgate_agent::request::RequestError;
 use tollgate_objects::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
@@ -146,8 +146,8 @@ impl Backend {
     /// # Errors
     /// [`BuildError`], for the first thing found.
     pub fn build(spec: &ExtensionSpec, service: &ServiceSpec) -> Result<Self, BuildError> {
-        let target = target(&service.url)?;
-        let secure = target.0 == Scheme::HTTPS;
+        let origin = origin(&service.url)?;
+        let secure = origin.scheme == Scheme::HTTPS;
         crate::target::check_path(service.url.path()).map_err(BuildError::Path)?;
         if let Some((name, _)) = service.headers.iter().find(|(name, _)| !Upstream::may_configure(name)) {
             return Err(BuildError::ReservedHeader(name.clone()));
@@ -162,17 +162,18 @@ impl Backend {
             // Operators put credentials here; they stay out of Debug and HPACK.
             value.set_sensitive(true);
         }
-        let upstream = Upstream::new(target, service.url.path().to_owned(), headers, request_header)
+        let upstream = Upstream::new(origin, service.url.path().to_owned(), headers, request_header)
             .map_err(|_| BuildError::Host)?
             .answered_by(Responder::Extension(spec.name.clone()));
-        let tls = if secure {
+        let config = if secure {
             tls::client_config(&spec.tls)?
         } else {
             tls::unused_config()?
         };
-        let name = tls::server_name(spec.tls.server_name.as_deref())?;
+        let server_name = tls::server_name(spec.tls.server_name.as_deref())?;
+        let tls = TlsIdentity { config, server_name };
         let connection = &spec.connection;
-        let connector = |versions| Connector::new(connection, (tls.clone(), name.clone()), versions);
+        let connector = |versions| Connector::new(connection, tls.clone(), versions);
         Ok(Self {
             upstream: Arc::new(upstream),
             timeouts: spec.timeouts,
@@ -215,8 +216,8 @@ impl Backend {
     }
 
     /// Empty pools, for exchanges that can be long and many.
-    pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, (tls, name): TlsIdentity) -> Self {
-        let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
+    pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, tls: TlsIdentity) -> Self {
+        let connector = |versions| Connector::new(&connection, tls.clone(), versions);
         let upgrades = pool(&connection, connector(HttpVersions::Http1), Pings::None);
         let both = connector(HttpVersions::Both);
         Self {
@@ -278,7 +279,7 @@ impl Backend {
     }
 }
 
-pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> {
+pub(super) fn origin(url: &url::Url) -> Result<Origin, BuildError> {
     let scheme = match url.scheme() {
         "http" => Scheme::HTTP,
         "https" => Scheme::HTTPS,
@@ -295,10 +296,10 @@ pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> 
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
-    Ok((
+    Ok(Origin {
         scheme,
-        Authority::from_maybe_shared(authority).map_err(|_| BuildError::Host)?,
-    ))
+        authority: Authority::from_maybe_shared(authority).map_err(|_| BuildError::Host)?,
+    })
 }
 
 /// When HTTP/2 keep-alive pings are sent.
@@ -381,10 +382,16 @@ pub(super) struct Connector {
     bound: Duration,
 }
 
-pub(super) type TlsIdentity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
+/// How a backend is recognized over TLS, and how the gateway identifies itself there.
+#[derive(Clone)]
+pub(super) struct TlsIdentity {
+    pub(super) config: ClientConfig,
+    /// Expected in the backend's certificate instead of its host.
+    pub(super) server_name: Option<rustls::pki_types::ServerName<'static>>,
+}
 
 impl Connector {
-    fn new(spec: &ConnectionSpec, (tls, name): TlsIdentity, versions: HttpVersions) -> Self {
+    fn new(spec: &ConnectionSpec, tls: TlsIdentity, versions: HttpVersions) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -397,8 +404,8 @@ impl Connector {
         tcp.set_tcp_user_timeout(Some(liveness.user_timeout));
         // Bounds one address, so that a dead one leaves time for the next.
         tcp.set_connect_timeout(Some(spec.connect_timeout));
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        let builder = match name {
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls.config).https_or_http();
+        let builder = match tls.server_name {
             Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
             None => builder,
         };
@@ -457,7 +464,10 @@ mod tests {
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let connection = spec("echo", &url).connection;
         for versions in [HttpVersions::Http1, HttpVersions::Http2, HttpVersions::Both] {
-            let tls = (tls::unused_config().unwrap(), None);
+            let tls = TlsIdentity {
+                config: tls::unused_config().unwrap(),
+                server_name: None,
+            };
             let mut connector = Connector::new(&connection, tls, versions);
             poll_fn(|cx| connector.poll_ready(cx)).await.unwrap();
             let MaybeHttpsStream::Http(stream) = connector.call(url.parse().unwrap()).await.unwrap() else {

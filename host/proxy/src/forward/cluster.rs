@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use url::Url;
 
-use super::backend::{Backend, BuildError, target};
+use super::backend::{Backend, BuildError, origin};
 use super::tls;
 use crate::headers::{RequestHeader, Upstream};
 use tollgate_agent::AgentClient;
@@ -60,7 +60,7 @@ impl ClusterBackend {
     /// [`BuildError`]: `server` is no URL of `https` or `http`.
     pub fn through_agent(server: &str, agent: AgentClient) -> Result<Self, BuildError> {
         let server = Url::parse(server).map_err(|_| BuildError::Host)?;
-        let upstream = Upstream::new(target(&server)?, "/".to_owned(), Vec::new(), RequestHeader::Absent)
+        let upstream = Upstream::new(origin(&server)?, "/".to_owned(), Vec::new(), RequestHeader::Absent)
             .map_err(|_| BuildError::Host)?;
         Ok(Self {
             no_certificate: Arc::new(Backend::with_agent(upstream, agent)),
@@ -110,10 +110,10 @@ fn build_backend(
     settings: &ClusterTls,
     certificate: Option<&ClientCertificate>,
 ) -> Result<Backend, BuildError> {
-    let target = target(server)?;
+    let origin = origin(server)?;
     crate::target::check_path(server.path()).map_err(BuildError::Path)?;
     let identity = tls::identity(server, settings, certificate)?;
-    let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
+    let upstream = Upstream::new(origin, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
         .map_err(|_| BuildError::Host)?;
     // No idle timeout: a watch may be silent for long. TCP's own probes detect a server that is
     // gone.

@@ -224,9 +224,9 @@ async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
         Backend::build(&spec, &spec.services[0]).unwrap(),
     );
     let address = "127.0.0.1:1".parse().unwrap();
-    let client = Arc::new(crate::server::Client::for_test(
+    let client = Arc::new(crate::client::Client::for_test(
         address,
-        crate::server::Transport::Plain,
+        crate::client::Transport::Plain,
     ));
     let identity = crate::headers::IdentityHeaders::default();
     let resource = crate::headers::ResourceHeaders::new(&crate::headers::ResourceNames {
@@ -252,7 +252,7 @@ async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
         let path = crate::target::join("/", "/x", None).unwrap();
         crate::headers::clean(head)
             .unwrap()
-            .seal((one.upstream(), path), &host_headers, &client)
+            .seal(one.upstream(), path, &host_headers, &client)
             .unwrap()
     };
     assert!(matches!(

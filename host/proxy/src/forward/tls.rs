@@ -54,7 +54,8 @@ pub(super) fn identity(
         "https" => cluster_config(tls, certificate)?,
         _ => unused_config()?,
     };
-    Ok((config, server_name(tls.server_name.as_deref())?))
+    let server_name = server_name(tls.server_name.as_deref())?;
+    Ok(TlsIdentity { config, server_name })
 }
 
 /// As [`identity`], for a server whose authorities are in a file of the settings; the system's are trusted
@@ -69,7 +70,8 @@ pub(super) fn followed_identity(
         ("https", None) => builder()?.with_root_certificates(system_roots()?).with_no_client_auth(),
         _ => unused_config()?,
     };
-    Ok((config, server_name(name)?))
+    let server_name = server_name(name)?;
+    Ok(TlsIdentity { config, server_name })
 }
 
 /// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::InspectReader;
 
 use super::{Body, Error};
+use crate::client::Client;
 use crate::headers::{HeldValue, Upstream, clean_response};
-use crate::server::Client;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::{EndSignal, TunnelTraffic};
 use tollgate_objects::extensions::TimeoutSpec;
@@ -72,7 +72,7 @@ impl Tunnel {
             if let Some(traffic) = traffic {
                 traffic.open();
             }
-            let run = run((self.upgrade, backend), self.idle, traffic);
+            let run = run(self.upgrade, backend, self.idle, traffic);
             tokio::select! {
                 () = self.client.peer().closing().cancelled() => {}
                 () = ended(self.signal.as_ref()) => {}
@@ -94,7 +94,7 @@ async fn ended(signal: Option<&EndSignal>) {
     }
 }
 
-async fn run((client, backend): (OnUpgrade, OnUpgrade), idle: Option<Duration>, traffic: Option<&TunnelTraffic>) {
+async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>, traffic: Option<&TunnelTraffic>) {
     let handover = async { tokio::try_join!(client, backend) };
     let Ok(Ok((client, backend))) = timeout(HANDOVER, handover).await else {
         return;

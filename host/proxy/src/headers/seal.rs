@@ -21,7 +21,7 @@ use super::identity::{GroupEncoding, IdentityHeaders};
 use super::resource::ResourceHeaders;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, kubernetes};
-use crate::server::Client;
+use crate::client::Client;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::upgrade::Protocol;
 use tollgate_credential::{Credential, sensitive_header_value};
@@ -147,7 +147,8 @@ impl CleanedRequest {
     /// [`Error::Value`] and [`Error::Nameless`].
     pub fn seal(
         self,
-        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        upstream: &Arc<Upstream>,
+        path: PathAndQuery,
         host_headers: &HostHeaders<'_>,
         client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
@@ -168,7 +169,8 @@ impl CleanedRequest {
     /// [`Error::Forbidden`] and [`Error::Duplicate`], as [`CleanedRequest::seal`].
     pub fn seal_for_argocd(
         mut self,
-        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        upstream: &Arc<Upstream>,
+        path: PathAndQuery,
         client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
         let (host, credentials) = (self.host.clone(), std::mem::take(&mut self.credentials));
@@ -193,7 +195,8 @@ impl CleanedRequest {
     /// sent.
     pub fn seal_for_cluster(
         self,
-        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        upstream: &Arc<Upstream>,
+        path: PathAndQuery,
         credential: &Credential,
         audit_id: Uuid,
         client: &Arc<Client>,
@@ -215,9 +218,11 @@ impl CleanedRequest {
     /// attribute the request to somebody else.
     pub fn seal_for_kubernetes(
         mut self,
-        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        upstream: &Arc<Upstream>,
+        path: PathAndQuery,
         credential: &Credential,
-        (impersonation, audit_id): (&Impersonation, Uuid),
+        impersonation: &Impersonation,
+        audit_id: Uuid,
         client: &Arc<Client>,
     ) -> Result<Outbound, Error> {
         kubernetes::remove_front_only_fields(&mut self.fields);

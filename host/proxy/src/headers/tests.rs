@@ -6,7 +6,7 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, request};
 
 use super::*;
-use crate::server::{Client, Transport};
+use crate::client::{Client, Transport};
 
 fn head(fields: &[(&str, &str)]) -> request::Parts {
     let mut request = Request::builder().method(Method::GET).uri("/x");
@@ -24,8 +24,11 @@ fn upstream(headers: &[(&'static str, &'static str)], request_header: RequestHea
         .iter()
         .map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v)))
         .collect::<Vec<_>>();
-    let target = (Scheme::HTTP, Authority::from_static("backend.example:8080"));
-    Arc::new(Upstream::new(target, "/".to_owned(), headers, request_header).unwrap())
+    let origin = Origin {
+        scheme: Scheme::HTTP,
+        authority: Authority::from_static("backend.example:8080"),
+    };
+    Arc::new(Upstream::new(origin, "/".to_owned(), headers, request_header).unwrap())
 }
 
 fn caller<'a>(groups: &'a [String], extra: &'a [(String, Vec<String>)]) -> UserInfo<'a> {
@@ -63,7 +66,8 @@ fn seal(cleaned: CleanedRequest) -> Result<HeaderMap, Error> {
     let path = crate::target::join("/", "/x", None).unwrap();
     let upstream = upstream(&[], RequestHeader::Absent);
     let outbound = cleaned.seal(
-        (&upstream, path),
+        &upstream,
+        path,
         &host_headers(&identity, &ResourceHeaders::new(&NAMES)?),
         &client(),
     )?;
@@ -385,7 +389,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
     });
     let resource = resource.unwrap();
     let host_headers = host_headers(&identity, &resource);
-    let outbound = cleaned.seal((&upstream, path), &host_headers, &client()).unwrap();
+    let outbound = cleaned.seal(&upstream, path, &host_headers, &client()).unwrap();
     let fields = outbound.head().headers();
     assert_eq!(fields.get_all("authorization").iter().collect::<Vec<_>>(), ["Bearer s"]);
     assert_eq!(fields.get_all("x-team").iter().collect::<Vec<_>>(), ["service"]);
@@ -451,7 +455,7 @@ fn group_lists_of_argo_cd_are_joined_unchanged() {
             crate::target::join("/", "", None).unwrap(),
         );
         let outbound = clean(head(&[("argocd-user-groups", "admins")])).unwrap();
-        let outbound = outbound.seal((&upstream, path), &host_headers, &client())?;
+        let outbound = outbound.seal(&upstream, path, &host_headers, &client())?;
         let value = outbound.head().headers().get("argocd-user-groups");
         Ok(value.map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap()))
     };
@@ -522,12 +526,12 @@ fn request_header_identity_is_complete_or_refused() {
     );
     let refused = clean(head(&[]))
         .unwrap()
-        .seal((&upstream, path()), &host_headers(&bare, &resource), &client());
+        .seal(&upstream, path(), &host_headers(&bare, &resource), &client());
     assert_eq!(refused.unwrap_err(), Error::Nameless);
     let full = bare.with_request_header(&caller).unwrap();
     let cleaned = clean(head(&[("x-remote-user", "root"), ("x-remote-extra-a", "b")])).unwrap();
     let outbound = cleaned
-        .seal((&upstream, path()), &host_headers(&full, &resource), &client())
+        .seal(&upstream, path(), &host_headers(&full, &resource), &client())
         .unwrap();
     let all = |name: &str| {
         outbound

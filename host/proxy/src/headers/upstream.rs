@@ -39,6 +39,13 @@ pub(crate) enum RequestHeader {
     Absent,
 }
 
+/// The scheme and authority of a URL.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: Authority,
+}
+
 impl Upstream {
     /// Whether requests to both go to the same URL.
     pub fn has_same_url(&self, other: &Self) -> bool {
@@ -48,11 +55,12 @@ impl Upstream {
     /// - `base`: path of the service's URL, `/` or more.
     /// - `headers`: set on each request, checked by [`Upstream::may_configure`].
     pub(crate) fn new(
-        (scheme, authority): (Scheme, Authority),
+        origin: Origin,
         base: String,
         headers: Vec<(HeaderName, HeaderValue)>,
         request_header: RequestHeader,
     ) -> Result<Self, http::header::InvalidHeaderValue> {
+        let Origin { scheme, authority } = origin;
         let host = HeaderValue::from_str(authority.as_str())?;
         Ok(Self {
             scheme,

@@ -11,8 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
-use crate::record::Record;
-use crate::server::HandshakeFailure;
+use crate::tls::HandshakeFailure;
 use tollgate_objects::WatchAge;
 use tollgate_runtime::{followed, name_lookup};
 
@@ -204,12 +203,12 @@ impl LoadMetrics {
         metrics
     }
 
-    pub(super) fn observe_record(&self, record: &Record) {
-        let front = ("front", record.front);
-        let total: Duration = record.stage_durations.iter().sum();
+    pub(super) fn observe_request(&self, front: &'static str, stage_durations: [Duration; 4]) {
+        let front = ("front", front);
+        let total: Duration = stage_durations.iter().sum();
         self.request.get_or_create(&[front]).observe(total.as_secs_f64());
         let stages = ["authenticate", "authorize", "headers", "forward"];
-        for (stage, duration) in stages.into_iter().zip(record.stage_durations) {
+        for (stage, duration) in stages.into_iter().zip(stage_durations) {
             // A stage that the request did not reach took no time at all.
             if !duration.is_zero() {
                 let labels = [front, ("stage", stage)];
@@ -221,7 +220,7 @@ impl LoadMetrics {
     /// Records sizes of a message's content, as far as its heads say them.
     ///
     /// - `front`: one of the fixed names of the decision records.
-    pub fn observe_sizes(&self, front: &'static str, (request, response): (Option<u64>, Option<u64>)) {
+    pub fn observe_sizes(&self, front: &'static str, request: Option<u64>, response: Option<u64>) {
         let label = [("front", front)];
         if let Some(bytes) = request {
             self.request_bytes.get_or_create(&label).observe(as_float(bytes));

@@ -16,11 +16,10 @@ use hyper_util::rt::TokioIo;
 use tokio_util::either::Either;
 
 use super::Handler;
-use super::client::Client;
 use super::connection::{ServerContext, ShutdownSignals, serve};
 use super::detection::handshake;
-use super::peer::{ConnectTunnel, Peer};
 use super::socket::CheckedStream;
+use crate::client::{Client, ConnectTunnel, Peer};
 use crate::forward::Body;
 
 /// A `CONNECT` that passed all checks.
@@ -77,7 +76,7 @@ pub(super) async fn run<H: Handler>(
     let detected = tokio::select! {
         biased;
         () = signals.closing() => return,
-        detected = handshake(tls, stream, (shared.limits.header_timeout, &peer), Either::Right) => detected,
+        detected = handshake(tls, stream, shared.limits.header_timeout, &peer, Either::Right) => detected,
     };
     // There is no tunnel inside a tunnel.
     serve(&shared, detected, peer, &signals).await;

@@ -26,13 +26,13 @@ use tokio::time::{interval, timeout};
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Client, ClientReader};
 use super::connect::{self, AcceptedConnect};
 use super::detection::{ProtocolDetection, handshake, sniff};
-use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket, reset};
-use super::{Certificates, ConnectionSlot, Handler, HandshakeFailure, Limits, RequestReadError};
+use super::{Handler, Limits, RequestReadError};
+use crate::client::{Client, ClientReader, ConnectionSlot, Peer, Transport};
 use crate::forward::{Body, BodyError};
+use crate::tls::{Certificates, HandshakeFailure};
 
 /// Sent when a head took too long, because the parser has no response for that.
 const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -119,7 +119,8 @@ impl ShutdownSignals {
 
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
-    (mut stream, address): (TcpStream, SocketAddr),
+    mut stream: TcpStream,
+    address: SocketAddr,
     mut slot: ConnectionSlot,
     signals: ShutdownSignals,
 ) {
@@ -149,7 +150,7 @@ pub(super) async fn run<H: Handler>(
     let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
-            Some(tls) => handshake(tls, stream, (bound, &peer), Either::Left).await,
+            Some(tls) => handshake(tls, stream, bound, &peer, Either::Left).await,
         }
     };
     let detected = tokio::select! {
@@ -459,7 +460,7 @@ impl InFlightRequest {
 
     /// Finds the client that sent the request, which may be behind a proxy.
     fn identify(&mut self, clients: &ClientReader, head: &mut request::Parts) -> Result<(), RequestReadError> {
-        clients.read(&mut self.client, head)
+        Ok(clients.read(&mut self.client, head)?)
     }
 
     fn peer(&self) -> &Peer {

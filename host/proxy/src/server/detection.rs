@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::Certificates;
-use super::peer::Peer;
 use super::socket::{Socket, TlsSocket};
+use crate::client::Peer;
+use crate::tls::Certificates;
 use tollgate_agent::hello::channel_value;
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
@@ -34,7 +34,8 @@ pub(super) enum ProtocolDetection {
 pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Certificates,
     stream: S,
-    (bound, peer): (Duration, &Peer),
+    bound: Duration,
+    peer: &Peer,
     kind: fn(Box<TlsStream<S>>) -> TlsSocket,
 ) -> io::Result<ProtocolDetection> {
     let accepted = timeout(bound, tls.acceptor().accept(stream)).await;

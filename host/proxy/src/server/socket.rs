@@ -14,8 +14,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
+use super::Limits;
 use super::framing::{FramingValidator, RequestPhase};
-use super::{Limits, Peer};
+use crate::client::Peer;
 use crate::forward::timeout::LazyTimer;
 
 /// What the parser gets instead of a refused line. No parser state accepts a NUL, and the empty

@@ -204,7 +204,7 @@ async fn connections_are_counted_and_each_bound_that_acts() {
         ..limits()
     };
     let counted = counters.clone();
-    let server = TestServer::changed(Gateway::new(&[]).unwrap(), (limits, None), |server| {
+    let server = TestServer::changed(Gateway::new(&[]).unwrap(), limits, None, |server| {
         server.counted_by(counted)
     });
     let server = server.await;

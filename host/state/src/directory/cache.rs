@@ -27,9 +27,9 @@ use tollgate_objects::decode::read_file;
 const RACY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-pub(super) struct FolderCache {
+pub(crate) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
-    pub(super) history: LoadHistory,
+    pub(crate) history: LoadHistory,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl FileStamp {
 
 impl FolderCache {
     /// Loads everything below `folder`, as it is now or as it would be with `overlays`.
-    pub(super) fn load(
+    pub(crate) fn load(
         &mut self,
         folder: &Path,
         namespace: &str,
@@ -98,7 +98,7 @@ impl FolderCache {
             // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
-            match file(&found, &inside, (namespace, old)) {
+            match file(&found, &inside, namespace, old) {
                 Ok(file) => {
                     decoded.push(file.decoded.clone());
                     files.insert(found.path, file);
@@ -124,7 +124,8 @@ impl FolderCache {
 fn file(
     found: &FoundFile,
     inside: &Path,
-    (namespace, old): (&str, Option<CachedFile>),
+    namespace: &str,
+    old: Option<CachedFile>,
 ) -> Result<CachedFile, DecodedInput> {
     let stamp = FileStamp::of(&found.metadata);
     if let Some(old) = &old

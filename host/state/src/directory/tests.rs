@@ -9,7 +9,6 @@ use tollgate_objects::decode::load_text;
 use tollgate_objects::{ObjectName, Resources, SyncWindow};
 
 mod agents;
-mod last_known_good;
 
 fn good(folder: &Path) -> Resources {
     let loaded = load(folder, "argocd");

@@ -11,10 +11,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::error_text::{describe_client_error, describe_kubeconfig_error, short};
-use super::kinds::WATCH_SECONDS;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_runtime::certificates;
+
+/// Seconds that one watch call lasts. A connection that died silently is noticed after at most this
+/// time, and resuming costs the server almost nothing.
+pub(crate) const WATCH_SECONDS: u32 = 60;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -27,7 +30,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
 }
 
 /// As [`connect`], from settings that were read.
-pub(super) fn client(mut config: Config) -> Result<Client, String> {
+pub(crate) fn client(mut config: Config) -> Result<Client, String> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     // Otherwise the age of an idle connection would count as silence.
@@ -60,7 +63,7 @@ pub(crate) async fn client_config(settings: &KubernetesState) -> Result<Config, 
 
 /// The files that a client is made of, so that it is made anew when one changes. Those of a pod are not
 /// among them, because the client library reads them again by itself.
-pub(super) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
+pub(crate) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
     let Some(file) = &settings.kubeconfig else {
         return Vec::new();
     };
@@ -76,7 +79,7 @@ pub(super) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
 
 /// The last second of validity of the client certificate, since the Unix epoch; `None` if there is none, or
 /// if a program makes it.
-pub(super) fn certificate_end(config: &Config) -> Option<u64> {
+pub(crate) fn certificate_end(config: &Config) -> Option<u64> {
     let user = &config.auth_info;
     let pem = match (&user.client_certificate_data, &user.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,

@@ -14,7 +14,7 @@ use tollgate_core::diagnostic::{one_line, with_causes};
 const MAX_TEXT_BYTES: usize = 512;
 
 /// Foreign text as an error may contain it: one line of at most [`MAX_TEXT_BYTES`].
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     one_line(text, MAX_TEXT_BYTES)
 }
 

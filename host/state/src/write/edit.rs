@@ -55,7 +55,7 @@ pub(super) fn replace(text: &str, position: ObjectPosition, wanted: &Value) -> R
     };
     let slot = at_mut(&mut values, position).ok_or(NOT_READ)?;
     let old = std::mem::replace(slot, wanted.clone());
-    edited((text, object), (&old, wanted), (&values, object.line))
+    edited(text, object, &old, wanted, &values, object.line)
 }
 
 /// The text without the object: a list's item, or one of several documents. If the object is the
@@ -77,7 +77,7 @@ pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, Edi
     items.remove(item);
     let new = slot.clone();
     let line = items_of(root).map_or(root.line, |list| list.line);
-    edited((text, root), (&old, &new), (&values, line))
+    edited(text, root, &old, &new, &values, line)
 }
 
 fn read(text: &str) -> Result<(Vec<Value>, Vec<SyntaxNode>), EditError> {
@@ -88,12 +88,15 @@ fn read(text: &str) -> Result<(Vec<Value>, Vec<SyntaxNode>), EditError> {
 
 /// The text with `node` changed from `old` to `new`, if that gives the documents `expected`.
 fn edited(
-    (text, node): (&str, &SyntaxNode),
-    (old, new): (&Value, &Value),
-    (expected, line): (&[Value], usize),
+    text: &str,
+    node: &SyntaxNode,
+    old: &Value,
+    new: &Value,
+    expected: &[Value],
+    line: usize,
 ) -> Result<String, EditError> {
     let mut editor = Editor::new(text);
-    editor.value(node, (old, new), None)?;
+    editor.value(node, old, new, None)?;
     let changed = editor.finish();
     if documents(&changed).as_deref() == Ok(expected) {
         return Ok(changed);
@@ -154,12 +157,7 @@ impl Editor<'_> {
         self.splices.push((range, replacement.into()));
     }
 
-    fn value(
-        &mut self,
-        syntax: &SyntaxNode,
-        (old, new): (&Value, &Value),
-        parent: Parent<'_>,
-    ) -> Result<(), EditError> {
+    fn value(&mut self, syntax: &SyntaxNode, old: &Value, new: &Value, parent: Parent<'_>) -> Result<(), EditError> {
         if old == new {
             return Ok(());
         }
@@ -168,15 +166,15 @@ impl Editor<'_> {
         }
         match (&syntax.kind, old, new) {
             (SyntaxKind::Mapping(style, pairs), Value::Object(old), Value::Object(new)) => {
-                self.mapping((syntax, *style, pairs), old, new)
+                self.mapping(syntax, *style, pairs, old, new)
             }
             (SyntaxKind::Sequence(CollectionStyle::Block, items), Value::Array(old), Value::Array(new)) => {
-                self.block_list((syntax, items), (old, new), parent)
+                self.block_list(syntax, items, old, new, parent)
             }
             (SyntaxKind::Sequence(CollectionStyle::Flow, items), Value::Array(old), Value::Array(new))
                 if !(items.is_empty() && matches!(parent, Some((_, CollectionStyle::Block)))) =>
             {
-                self.flow_list((syntax, items), (old, new))
+                self.flow_list(syntax, items, old, new)
             }
             (_, _, _) => self.rewrite_value(syntax, new, parent),
         }
@@ -221,7 +219,9 @@ impl Editor<'_> {
 
     fn mapping(
         &mut self,
-        (syntax, style, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
+        syntax: &SyntaxNode,
+        style: CollectionStyle,
+        pairs: &[Pair],
         old: &Map<String, Value>,
         new: &Map<String, Value>,
     ) -> Result<(), EditError> {
@@ -236,8 +236,8 @@ impl Editor<'_> {
                 return Err(EditError { line, why: MERGED });
             };
             match after {
-                Some(after) => self.value(&pair.value, (before, after), Some((&pair.key, style)))?,
-                None => self.drop_pair((syntax, style, pairs), (at, pair))?,
+                Some(after) => self.value(&pair.value, before, after, Some((&pair.key, style)))?,
+                None => self.drop_pair(syntax, style, pairs, at, pair)?,
             }
         }
         let added = new.iter().filter(|(key, _)| !old.contains_key(*key));
@@ -246,7 +246,7 @@ impl Editor<'_> {
             return Ok(());
         }
         if style == CollectionStyle::Flow {
-            self.flow_members((syntax, pairs), added);
+            self.flow_members(syntax, pairs, added);
             return Ok(());
         }
         let (first, last) = pairs.first().zip(pairs.last()).ok_or(refused(syntax))?;
@@ -254,15 +254,18 @@ impl Editor<'_> {
         let step = pairs.iter().find_map(|pair| self.list_step(pair)).unwrap_or(2);
         let mut lines = String::new();
         let emitter = self.emitter(&first.key, &[], step);
-        emitter.put_members(&mut lines, &added, (indent, indent));
+        emitter.put_members(&mut lines, &added, indent, indent);
         self.insert_lines(self.after(last.value.range.end), lines);
         Ok(())
     }
 
     fn drop_pair(
         &mut self,
-        (syntax, style, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
-        (at, pair): (usize, &Pair),
+        syntax: &SyntaxNode,
+        style: CollectionStyle,
+        pairs: &[Pair],
+        at: usize,
+        pair: &Pair,
     ) -> Result<(), EditError> {
         if let Some(node) = pair.value.first_with_property() {
             return Err(refused(node));
@@ -280,8 +283,10 @@ impl Editor<'_> {
 
     fn block_list(
         &mut self,
-        (syntax, items): (&SyntaxNode, &[SyntaxNode]),
-        (old, new): (&[Value], &[Value]),
+        syntax: &SyntaxNode,
+        items: &[SyntaxNode],
+        old: &[Value],
+        new: &[Value],
         parent: Parent<'_>,
     ) -> Result<(), EditError> {
         let (key, _) = parent.ok_or(refused(syntax))?;
@@ -310,7 +315,7 @@ impl Editor<'_> {
             let emitter = self.emitter(key, &order, 2);
             let mut lines = String::new();
             for item in inserted {
-                emitter.put_item(&mut lines, item, (indent, indent));
+                emitter.put_item(&mut lines, item, indent, indent);
             }
             let start = hunk.old_range().start;
             let before = start.checked_sub(1).and_then(|before| items.get(before));

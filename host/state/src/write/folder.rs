@@ -117,13 +117,13 @@ impl FolderWriter {
             let has = |part: &str| memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some();
             // A name always appears literally unless the text has an escape.
             if has("\\") || (has(kind.as_str()) && name.is_none_or(has)) {
-                self.objects(kind, (&path, &Arc::from(text)), &mut all);
+                self.objects(kind, &path, &Arc::from(text), &mut all);
             }
         }
         Ok(all)
     }
 
-    fn objects(&self, kind: WritableKind, (path, text): (&Path, &Arc<str>), all: &mut Vec<NamedObject>) {
+    fn objects(&self, kind: WritableKind, path: &Path, text: &Arc<str>, all: &mut Vec<NamedObject>) {
         let Ok(documents) = documents(text) else { return };
         let version = version(text.as_bytes());
         for (document, root) in documents.iter().enumerate() {

@@ -107,7 +107,7 @@ pub(super) fn documents(text: &str) -> Option<Vec<SyntaxNode>> {
         let (event, span) = event.ok()?;
         match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentStart(..) | Event::DocumentEnd => {}
-            event => documents.push(node((event, span), &mut || parser.next_event()?.ok())?),
+            event => documents.push(node(event, span, &mut || parser.next_event()?.ok())?),
         }
     }
     documents.retain(|root: &SyntaxNode| match &root.kind {
@@ -118,10 +118,7 @@ pub(super) fn documents(text: &str) -> Option<Vec<SyntaxNode>> {
 }
 
 /// Reads the value that begins with an event, and its content from the `next` ones.
-fn node<'t>(
-    (event, span): (Event<'t>, Span),
-    next: &mut dyn FnMut() -> Option<(Event<'t>, Span)>,
-) -> Option<SyntaxNode> {
+fn node<'t>(event: Event<'t>, span: Span, next: &mut dyn FnMut() -> Option<(Event<'t>, Span)>) -> Option<SyntaxNode> {
     let property = |anchor: usize, is_tagged: bool| match (anchor, is_tagged) {
         (0, false) => NodeProperty::None,
         (0, true) => NodeProperty::Tag,
@@ -175,7 +172,7 @@ fn collection<'t>(
     let end = loop {
         match next()? {
             (Event::SequenceEnd | Event::MappingEnd, end) => break end,
-            item => nodes.push(node(item, next)?),
+            (event, span) => nodes.push(node(event, span, next)?),
         }
     };
     let content = nodes.first().zip(nodes.last());

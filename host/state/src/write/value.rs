@@ -59,12 +59,7 @@ impl YamlEmitter<'_> {
     }
 
     /// Writes a key that stands at `indent`, after `blanks` blanks, and its value.
-    pub(super) fn put_member(
-        &self,
-        lines: &mut String,
-        (key, value): (&str, &Value),
-        (blanks, indent): (usize, usize),
-    ) {
+    pub(super) fn put_member(&self, lines: &mut String, key: &str, value: &Value, blanks: usize, indent: usize) {
         pad(lines, blanks);
         self.put_text(lines, key);
         lines.push(':');
@@ -72,22 +67,17 @@ impl YamlEmitter<'_> {
     }
 
     /// Writes members that stand at `indent`; only the first line begins with `blanks` blanks.
-    pub(super) fn put_members(
-        &self,
-        lines: &mut String,
-        members: &Map<String, Value>,
-        (blanks, indent): (usize, usize),
-    ) {
+    pub(super) fn put_members(&self, lines: &mut String, members: &Map<String, Value>, blanks: usize, indent: usize) {
         let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
-        for (blanks, member) in blanks.zip(self.sorted(members)) {
-            self.put_member(lines, member, (blanks, indent));
+        for (blanks, (key, value)) in blanks.zip(self.sorted(members)) {
+            self.put_member(lines, key, value, blanks, indent);
         }
     }
 
-    fn put_items(&self, lines: &mut String, items: &[Value], (blanks, indent): (usize, usize)) {
+    fn put_items(&self, lines: &mut String, items: &[Value], blanks: usize, indent: usize) {
         let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
         for (blanks, item) in blanks.zip(items) {
-            self.put_item(lines, item, (blanks, indent));
+            self.put_item(lines, item, blanks, indent);
         }
     }
 
@@ -97,12 +87,12 @@ impl YamlEmitter<'_> {
             Value::Object(members) if !members.is_empty() => {
                 let inner = indent.saturating_add(2);
                 lines.push_str(self.line_break);
-                self.put_members(lines, members, (inner, inner));
+                self.put_members(lines, members, inner, inner);
             }
             Value::Array(items) if !items.is_empty() => {
                 let inner = indent.saturating_add(self.list_step);
                 lines.push_str(self.line_break);
-                self.put_items(lines, items, (inner, inner));
+                self.put_items(lines, items, inner, inner);
             }
             other => {
                 lines.push(' ');
@@ -113,13 +103,13 @@ impl YamlEmitter<'_> {
     }
 
     /// Writes an item of a block list whose dashes stand at `indent`, with its line break.
-    pub(super) fn put_item(&self, lines: &mut String, value: &Value, (blanks, indent): (usize, usize)) {
+    pub(super) fn put_item(&self, lines: &mut String, value: &Value, blanks: usize, indent: usize) {
         let inner = indent.saturating_add(2);
         pad(lines, blanks);
         lines.push_str("- ");
         match value {
-            Value::Object(members) if !members.is_empty() => self.put_members(lines, members, (0, inner)),
-            Value::Array(items) if !items.is_empty() => self.put_items(lines, items, (0, inner)),
+            Value::Object(members) if !members.is_empty() => self.put_members(lines, members, 0, inner),
+            Value::Array(items) if !items.is_empty() => self.put_items(lines, items, 0, inner),
             other => {
                 self.put_inline(lines, other);
                 lines.push_str(self.line_break);
@@ -227,7 +217,7 @@ mod tests {
                 texts: None,
             };
             let mut text = String::new();
-            emitter.put_members(&mut text, value.as_object().unwrap(), (0, 0));
+            emitter.put_members(&mut text, value.as_object().unwrap(), 0, 0);
             assert_eq!(read(&text), value, "{text}");
             assert_eq!(read(&emitter.inline(&value)), value);
             assert!(text.starts_with('b') || text.starts_with("\"b"), "{text}");

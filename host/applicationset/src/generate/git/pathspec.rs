@@ -6,8 +6,8 @@
 //!
 //! Security: a pattern never matches a path outside the repository.
 
-use gix::bstr::BStr;
-use gix::glob::wildmatch::Mode;
+use bstr::BStr;
+use gix_glob::wildmatch::Mode;
 
 /// A pattern, with `.`, `..` and doubled `/` resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Pathspec {
         let literal = below.is_some_and(|rest| {
             rest.is_empty() || rest.starts_with('/') || self.text.is_empty() || self.text.ends_with('/')
         });
-        let wild = || gix::glob::wildmatch(BStr::new(&self.text), BStr::new(path), Mode::empty());
+        let wild = || gix_glob::wildmatch(BStr::new(&self.text), BStr::new(path), Mode::empty());
         literal || self.is_wild && wild()
     }
 }

@@ -40,14 +40,14 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
             _ => Err(args.error("the YAML is no list")),
         },
         "mustFromJson" => heap.json(&from_json(heap, args)?.map_err(|error| args.error(error))?),
-        "mustToJson" => heap.text(json::write(heap, args, (false, true))?),
-        "mustToPrettyJson" => heap.text(json::write(heap, args, (true, true))?),
-        "mustToRawJson" | "toRawJson" => heap.text(json::write(heap, args, (false, false))?),
+        "mustToJson" => heap.text(json::write(heap, args, false, true)?),
+        "mustToPrettyJson" => heap.text(json::write(heap, args, true, true)?),
+        "mustToRawJson" | "toRawJson" => heap.text(json::write(heap, args, false, false)?),
         "sha1sum" => hash(heap, args, &digest::SHA1_FOR_LEGACY_USE_ONLY),
         "sha256sum" => hash(heap, args, &digest::SHA256),
         "sha512sum" => hash(heap, args, &digest::SHA512),
         // A value without a JSON form gives an empty string; exceeding a limit is still an error.
-        "toJson" | "toPrettyJson" => match json::write(heap, args, (args.name == "toPrettyJson", true)) {
+        "toJson" | "toPrettyJson" => match json::write(heap, args, args.name == "toPrettyJson", true) {
             Err(ExecError::Message(_)) => heap.text(""),
             text => heap.text(text?),
         },

@@ -16,8 +16,8 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
             let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
             heap.text(shown(i128::from(seconds) * SECOND))
         }
-        "date" => written(heap, args.text(0)?, (args.arg(1), "UTC")),
-        "dateInZone" | "date_in_zone" => written(heap, args.text(0)?, (args.arg(1), args.text(2)?)),
+        "date" => written(heap, args.text(0)?, args.arg(1), "UTC"),
+        "dateInZone" | "date_in_zone" => written(heap, args.text(0)?, args.arg(1), args.text(2)?),
         "dateModify" | "date_modify" => modified(args, false),
         "duration" => {
             let seconds: i64 = match first {
@@ -33,8 +33,8 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
             Value::Time(time) => Timestamp::now().duration_since(time.timestamp()).as_nanos(),
             _ => 0,
         })),
-        "htmlDate" => written(heap, HTML_DATE, (first, "UTC")),
-        "htmlDateInZone" => written(heap, HTML_DATE, (first, args.text(1)?)),
+        "htmlDate" => written(heap, HTML_DATE, first, "UTC"),
+        "htmlDateInZone" => written(heap, HTML_DATE, first, args.text(1)?),
         "mustDateModify" | "must_date_modify" => modified(args, true),
         "mustToDate" => {
             let (layout, text) = (args.text(0)?, args.text(1)?);
@@ -73,7 +73,7 @@ fn moment(value: &Value) -> Zoned {
     }
 }
 
-fn written(heap: &Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, ExecError> {
+fn written(heap: &Heap<'_>, format: &str, value: &Value, zone: &str) -> Result<Value, ExecError> {
     heap.fits(format.len(), 64)?;
     let time = moment(value).with_time_zone(layout::time_zone(zone));
     heap.text(layout::format(&time, format))

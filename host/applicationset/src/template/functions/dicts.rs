@@ -101,7 +101,7 @@ enum MergePrecedence {
 fn merge(heap: &Heap<'_>, args: &Args<'_>, precedence: MergePrecedence) -> Result<Value, ExecError> {
     let target = args.map(0)?;
     for index in 1..args.values.len() {
-        merge_into(heap, target, args.map(index)?, (precedence, 0))?;
+        merge_into(heap, target, args.map(index)?, precedence, 0)?;
     }
     Ok(Value::Map(target.clone()))
 }
@@ -110,7 +110,8 @@ fn merge_into(
     heap: &Heap<'_>,
     target: &Map,
     source: &Map,
-    (precedence, depth): (MergePrecedence, usize),
+    precedence: MergePrecedence,
+    depth: usize,
 ) -> Result<(), ExecError> {
     if source.ptr_eq(target) {
         return Ok(());
@@ -119,7 +120,7 @@ fn merge_into(
     for (key, value) in source.entries() {
         heap.step()?;
         match (target.get(&key), &value) {
-            (Some(Value::Map(before)), Value::Map(after)) => merge_into(heap, &before, after, (precedence, depth + 1))?,
+            (Some(Value::Map(before)), Value::Map(after)) => merge_into(heap, &before, after, precedence, depth + 1)?,
             // An empty value is replaced.
             (Some(before), _) if precedence == MergePrecedence::First && !empty(&before) => {}
             // As upstream, both maps share the same nested map from now on.

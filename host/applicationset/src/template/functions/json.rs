@@ -12,7 +12,7 @@ use crate::template::{ExecError, layout, print};
 ///
 /// # Errors
 /// A number that JSON cannot represent.
-pub(super) fn write(heap: &Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<String, ExecError> {
+pub(super) fn write(heap: &Heap<'_>, args: &Args<'_>, pretty: bool, html: bool) -> Result<String, ExecError> {
     let mut writer = Writer {
         heap,
         args,

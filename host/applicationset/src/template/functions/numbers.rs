@@ -45,9 +45,9 @@ fn other(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         "subf" => exact(&floats(args), SUBTRACT),
         "until" => {
             let count = args.int(0)?;
-            numbers(heap, args, (0, count, if count < 0 { -1 } else { 1 }))
+            numbers(heap, args, 0, count, if count < 0 { -1 } else { 1 })
         }
-        "untilStep" => numbers(heap, args, (args.int(0)?, args.int(1)?, args.int(2)?)),
+        "untilStep" => numbers(heap, args, args.int(0)?, args.int(1)?, args.int(2)?),
         _ => Err(args.unknown()),
     }
 }
@@ -185,7 +185,7 @@ fn round(args: &Args<'_>) -> Result<Value, ExecError> {
 }
 
 /// The numbers from `start` up to, but not including, `stop`.
-fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64)) -> Result<Vec<i64>, ExecError> {
+fn steps(heap: &Heap<'_>, args: &Args<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i64>, ExecError> {
     let down = stop < start;
     if (down && step >= 0) || (!down && step <= 0) {
         return Ok(Vec::new());
@@ -197,8 +197,11 @@ fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64))
     Ok(numbers.take(count).collect())
 }
 
-fn numbers(heap: &Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {
-    let items = steps(heap, args, range)?.into_iter().map(Value::Int).collect();
+fn numbers(heap: &Heap<'_>, args: &Args<'_>, start: i64, stop: i64, step: i64) -> Result<Value, ExecError> {
+    let items = steps(heap, args, start, stop, step)?
+        .into_iter()
+        .map(Value::Int)
+        .collect();
     heap.list(ElementType::Int, items)
 }
 
@@ -215,7 +218,7 @@ fn seq(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         return heap.text("");
     }
     let stop = end.saturating_add(direction);
-    let numbers = steps(heap, args, (start, stop, step.unwrap_or(direction)))?;
+    let numbers = steps(heap, args, start, stop, step.unwrap_or(direction))?;
     let texts: Vec<String> = numbers.iter().map(i64::to_string).collect();
     heap.text(texts.join(" "))
 }
@@ -230,27 +233,43 @@ struct Decimal {
 /// Maximum number of decimal places in the result of a division.
 const PRECISION: i32 = 16;
 
-/// The operation on floats, and the same on decimals.
-type Operation = (fn(f64, f64) -> f64, fn(Decimal, Decimal) -> Option<Decimal>);
+/// An operation on floats, and the same on decimals.
+#[derive(Clone, Copy)]
+struct Operation {
+    on_floats: fn(f64, f64) -> f64,
+    on_decimals: fn(Decimal, Decimal) -> Option<Decimal>,
+}
 
-const ADD: Operation = (f64::add, |left, right| aligned(left, right, i128::checked_add));
-const SUBTRACT: Operation = (f64::sub, |left, right| aligned(left, right, i128::checked_sub));
-const MULTIPLY: Operation = (f64::mul, multiply_decimals);
-const DIVIDE: Operation = (f64::div, divide_decimals);
+const ADD: Operation = Operation {
+    on_floats: f64::add,
+    on_decimals: |left, right| aligned(left, right, i128::checked_add),
+};
+const SUBTRACT: Operation = Operation {
+    on_floats: f64::sub,
+    on_decimals: |left, right| aligned(left, right, i128::checked_sub),
+};
+const MULTIPLY: Operation = Operation {
+    on_floats: f64::mul,
+    on_decimals: multiply_decimals,
+};
+const DIVIDE: Operation = Operation {
+    on_floats: f64::div,
+    on_decimals: divide_decimals,
+};
 
 /// Computes with decimals, so that 0.1 and 0.2 make 0.3; with binary floating point if decimals
 /// would need more than 38 digits.
-fn exact(numbers: &[f64], (on_floats, on_decimals): Operation) -> Result<Value, ExecError> {
+fn exact(numbers: &[f64], operation: Operation) -> Result<Value, ExecError> {
     let Some((first, rest)) = numbers.split_first() else {
         return Ok(Value::Float(0.0));
     };
     let total = decimal(*first).and_then(|first| {
         let mut rest = rest.iter();
-        rest.try_fold(first, |total, number| on_decimals(total, decimal(*number)?))
+        rest.try_fold(first, |total, number| (operation.on_decimals)(total, decimal(*number)?))
     });
     let text = total.map(|total| format!("{}e{}", total.digits, total.exponent));
     let total = text.and_then(|text| text.parse().ok());
-    let in_floats = || rest.iter().copied().fold(*first, on_floats);
+    let in_floats = || rest.iter().copied().fold(*first, operation.on_floats);
     Ok(Value::Float(total.unwrap_or_else(in_floats)))
 }
 

@@ -112,7 +112,7 @@ impl<'v> Cursor<'v> {
             Some(verb) => match self.take() {
                 None => text.push_str(&format!("%!{verb}(MISSING)")),
                 Some(value) => {
-                    shown(heap, text, value, (verb, flags, 0))?;
+                    shown(heap, text, value, verb, flags, 0)?;
                     heap.charge(bytes(flags.width.unwrap_or(0)))?;
                 }
             },
@@ -161,15 +161,20 @@ impl<'v> Cursor<'v> {
     }
 }
 
-/// The verb, its flags, and the depth of the value that it prints.
-type Verb = (char, Flags, usize);
-
 /// Appends a value to `text` as `%v` formats it.
 pub(in crate::template) fn show(heap: &Heap<'_>, text: &mut String, value: &Value) -> Result<(), ExecError> {
-    shown(heap, text, value, ('v', Flags::default(), 0))
+    shown(heap, text, value, 'v', Flags::default(), 0)
 }
 
-fn shown(heap: &Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
+/// - `depth`: of `value` in the one that is printed.
+fn shown(
+    heap: &Heap<'_>,
+    text: &mut String,
+    value: &Value,
+    verb: char,
+    flags: Flags,
+    depth: usize,
+) -> Result<(), ExecError> {
     check_depth(depth)?;
     heap.charge(8 + bytes(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
@@ -189,7 +194,7 @@ fn shown(heap: &Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth)
             text.push('[');
             for (index, item) in list.items.iter().enumerate() {
                 text.push_str(if index > 0 { " " } else { "" });
-                shown(heap, text, item, (verb, flags, depth + 1))?;
+                shown(heap, text, item, verb, flags, depth + 1)?;
             }
             text.push(']');
         }
@@ -197,19 +202,19 @@ fn shown(heap: &Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth)
             text.push_str("map[");
             for (index, (key, item)) in map.entries().into_iter().enumerate() {
                 text.push_str(if index > 0 { " " } else { "" });
-                shown(heap, text, &Value::Text(key), (verb, flags, depth + 1))?;
+                shown(heap, text, &Value::Text(key), verb, flags, depth + 1)?;
                 text.push(':');
-                shown(heap, text, &item, (verb, flags, depth + 1))?;
+                shown(heap, text, &item, verb, flags, depth + 1)?;
             }
             text.push(']');
         }
         Value::Time(time) => {
             let inner = Value::Text(layout::written(time).into());
-            shown(heap, text, &inner, (verb, flags, depth))?;
+            shown(heap, text, &inner, verb, flags, depth)?;
         }
         Value::Version(version) => {
             let inner = Value::Text(version.to_string().into());
-            shown(heap, text, &inner, (verb, flags, depth))?;
+            shown(heap, text, &inner, verb, flags, depth)?;
         }
         Value::Text(inner) if verb == 'v' && flags == Flags::default() => {
             heap.charge(bytes(inner.len()))?;
@@ -222,7 +227,7 @@ fn shown(heap: &Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth)
                 // A value that does not support the verb is shown with `v` and the flags.
                 None => {
                     text.push_str(&format!("%!{verb}({}=", value.type_name()));
-                    shown(heap, text, value, ('v', flags, depth))?;
+                    shown(heap, text, value, 'v', flags, depth)?;
                     text.push(')');
                 }
             }

@@ -31,19 +31,19 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
             let (one, many) = (args.text(0)?, args.text(1)?);
             heap.text(Rc::clone(if args.int(2)? == 1 { one } else { many }))
         }
-        "quote" => quotes(heap, args, (printf::quoted, true)),
+        "quote" => quotes(heap, args, printf::quoted, true),
         "repeat" => repeat(heap, args),
         "replace" => replace(heap, args),
-        "split" => parts(heap, split(heap, args.text(0)?, (args.text(1)?, usize::MAX))?),
-        "splitList" => heap.texts(split(heap, args.text(0)?, (args.text(1)?, usize::MAX))?),
+        "split" => parts(heap, split(heap, args.text(0)?, args.text(1)?, usize::MAX)?),
+        "splitList" => heap.texts(split(heap, args.text(0)?, args.text(1)?, usize::MAX)?),
         "splitn" => {
             let (by, count, text) = (args.text(0)?, args.int(1)?, args.text(2)?);
             parts(
                 heap,
-                split(heap, by, (text, usize::try_from(count).unwrap_or(usize::MAX)))?,
+                split(heap, by, text, usize::try_from(count).unwrap_or(usize::MAX))?,
             )
         }
-        "squote" => quotes(heap, args, (|text| format!("'{text}'"), false)),
+        "squote" => quotes(heap, args, |text| format!("'{text}'"), false),
         "substr" => substr(heap, args),
         "toString" => heap.text(text_of(heap, args.arg(0))?),
         "trim" => heap.text(args.text(0)?.trim()),
@@ -62,11 +62,11 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
         }
         "trunc" => trunc(heap, args),
         "upper" => heap.text(stable_case_text(heap, args)?.chars().map(upper).collect::<String>()),
-        "wrap" => wrap(heap, args, ("\n", args.text(1)?, false)),
+        "wrap" => wrap(heap, args, "\n", args.text(1)?, false),
         "wrapWith" => {
             let line = args.text(1)?;
             let line = if line.is_empty() { "\n" } else { line };
-            wrap(heap, args, (line, args.text(2)?, true))
+            wrap(heap, args, line, args.text(2)?, true)
         }
         _ => Err(args.unknown()),
     }
@@ -104,7 +104,7 @@ fn repeat(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 }
 
 /// - `escapes`: whether unprintable characters are escaped.
-fn quotes(heap: &Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> String, bool)) -> Result<Value, ExecError> {
+fn quotes(heap: &Heap<'_>, args: &Args<'_>, quote: fn(&str) -> String, escapes: bool) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
     for text in non_nil(heap, args.values)? {
         heap.refuse_divergent(escapes && !text.is_ascii(), || {
@@ -188,7 +188,7 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Option<Vec<u8>> {
 }
 
 /// Wraps the lines of a text at spaces; words longer than a line are only broken if `hard`.
-fn wrap(heap: &Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, ExecError> {
+fn wrap(heap: &Heap<'_>, args: &Args<'_>, line: &str, text: &str, hard: bool) -> Result<Value, ExecError> {
     let width = usize::try_from(args.int(0)?.max(1)).unwrap_or(usize::MAX);
     heap.fits(text.len() / width + 1, line.len().saturating_add(width.min(text.len())))?;
     let mut wrapped: Vec<u8> = Vec::with_capacity(text.len());
@@ -218,7 +218,7 @@ fn wrap(heap: &Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)
 }
 
 /// Splits a text into at most this many pieces; an empty separator splits between characters.
-fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, usize)) -> Result<Vec<&'t str>, ExecError> {
+fn split<'t>(heap: &Heap<'_>, by: &str, text: &'t str, most: usize) -> Result<Vec<&'t str>, ExecError> {
     if !by.is_empty() {
         heap.fits(text.matches(by).count() + 1, 64)?;
         return Ok(text.splitn(most, by).collect());

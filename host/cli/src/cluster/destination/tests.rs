@@ -6,8 +6,7 @@ use tollgate_core::diagnostic::Location;
 use tollgate_objects::{ConfigMap, Text};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
-use tollgate_state::directory::DirectorySource;
-use tollgate_state::source::Source as _;
+use tollgate_state::source::{DirectorySource, Source as _};
 
 const SERVER: &str = "https://prod.example";
 

@@ -46,7 +46,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     if args.mode != ModeArg::Constrained {
         parts.push((
             "Every Kubernetes. Whoever has these roles can do what the accounts can do.",
-            classic(&accounts, &keys, (&args.subject, check)),
+            classic(&accounts, &keys, &args.subject, check),
         ));
     }
     if args.mode != ModeArg::Classic {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         }
         parts.push((
             "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
-            constrained(&accounts, &args.permissions(), (&args.subject, check)),
+            constrained(&accounts, &args.permissions(), &args.subject, check),
         ));
     }
     writeln!(

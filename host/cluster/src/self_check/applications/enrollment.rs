@@ -28,7 +28,7 @@ pub async fn check_accounts(
     access: &ClusterAccess,
     accounts: &[ServiceAccountName],
 ) -> Result<AccountFindings, String> {
-    let result = survey(&ClusterReviewer(access), (accounts, &[]), None, after(ROUND_TIMEOUT)).await;
+    let result = survey(&ClusterReviewer(access), accounts, &[], None, after(ROUND_TIMEOUT)).await;
     if let Some(problem) = result.problem {
         return Err(problem.to_string());
     }

@@ -105,7 +105,8 @@ impl AccountsReport {
             ClusterReport::of(
                 server,
                 cluster,
-                (surveys.get(server).map_or(&no_survey, |result| &**result), &plan.keys),
+                surveys.get(server).map_or(&no_survey, |result| &**result),
+                &plan.keys,
             )
         });
         Self {
@@ -116,7 +117,7 @@ impl AccountsReport {
 }
 
 impl ClusterReport {
-    fn of(server: &str, cluster: &ClusterAccounts, (result, keys): (&SurveyResult, &[String])) -> Self {
+    fn of(server: &str, cluster: &ClusterAccounts, result: &SurveyResult, keys: &[String]) -> Self {
         let impersonation = Counts::of_impersonation(cluster, result);
         let result_of = |account: &ServiceAccountName| result.accounts.get(account);
         let mut accounts: Vec<_> = cluster.accounts.iter().collect();

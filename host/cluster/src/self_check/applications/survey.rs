@@ -95,7 +95,8 @@ impl BroadRights {
 /// Cancel safe.
 pub(super) async fn survey(
     cluster: &impl AccessReviewer,
-    (due, keys): (&[ServiceAccountName], &[String]),
+    due: &[ServiceAccountName],
+    keys: &[String],
     before: Option<SurveyResult>,
     deadline: Instant,
 ) -> SurveyResult {
@@ -231,7 +232,7 @@ async fn ask_impersonation(
     account: &ServiceAccountName,
 ) -> AccountImpersonation {
     for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
-        match has_right(cluster, broad, (AccountRight::Impersonate(mode), account)).await {
+        match has_right(cluster, broad, AccountRight::Impersonate(mode), account).await {
             Ok(true) => return AccountImpersonation::Granted(mode),
             Ok(false) => {}
             Err(problem) => return AccountImpersonation::Unknown(problem),
@@ -245,7 +246,7 @@ async fn ask_existence(
     broad: &BroadRights,
     account: &ServiceAccountName,
 ) -> AccountExistence {
-    match has_right(cluster, broad, (AccountRight::Get, account)).await {
+    match has_right(cluster, broad, AccountRight::Get, account).await {
         Ok(true) => {}
         Ok(false) => return AccountExistence::Hidden,
         Err(problem) => return AccountExistence::Unknown(problem),
@@ -261,7 +262,8 @@ async fn ask_existence(
 async fn has_right(
     cluster: &impl AccessReviewer,
     broad: &BroadRights,
-    (right, account): (AccountRight, &ServiceAccountName),
+    right: AccountRight,
+    account: &ServiceAccountName,
 ) -> Result<bool, CheckError> {
     if broad.covers(right, &account.namespace) {
         return Ok(true);

@@ -114,10 +114,11 @@ fn keys() -> Vec<String> {
 /// A round with enough time.
 async fn survey(
     fake: &FakeReviewer,
-    accounts_and_keys: (&[ServiceAccountName], &[String]),
+    accounts: &[ServiceAccountName],
+    keys: &[String],
     before: Option<SurveyResult>,
 ) -> SurveyResult {
-    super::survey(fake, accounts_and_keys, before, after(ROUND_TIMEOUT)).await
+    super::survey(fake, accounts, keys, before, after(ROUND_TIMEOUT)).await
 }
 
 /// Runs a round and compares impersonation and existence of each account.
@@ -126,7 +127,7 @@ async fn expect_results(
     due: &[&str],
     expected: &[(&str, AccountImpersonation, AccountExistence)],
 ) -> SurveyResult {
-    let result = survey(fake, (&accounts(due), &keys()), None).await;
+    let result = survey(fake, &accounts(due), &keys(), None).await;
     let found: BTreeMap<_, _> = result
         .accounts
         .iter()
@@ -233,10 +234,10 @@ async fn invalid_account_names_are_not_checked() {
 async fn a_failed_check_makes_the_cluster_unknown_and_grants_nothing() {
     let mut fake = FakeReviewer::new(&["classic * *", "extra t.example/user"], &[]);
     let due = accounts(&["a x"]);
-    let before = survey(&fake, (&due, &keys()), None).await;
+    let before = survey(&fake, &due, &keys(), None).await;
     assert_eq!(granted(&before).accounts, GrantedAccounts::All);
     fake.problem = Some(CheckError::Answer);
-    let result = survey(&fake, (&due, &keys()), Some(before)).await;
+    let result = survey(&fake, &due, &keys(), Some(before)).await;
     assert_eq!(result.problem, Some(CheckError::Answer));
     assert!(granted(&result).keys.is_empty());
     assert_eq!(result.accounts, BTreeMap::new());
@@ -248,7 +249,7 @@ async fn a_failed_check_makes_the_cluster_unknown_and_grants_nothing() {
 async fn concurrent_checks_are_bounded() {
     let fake = FakeReviewer::default();
     let due: Vec<ServiceAccountName> = (0..40).map(|n| account(&format!("a x{n}"))).collect();
-    survey(&fake, (&due, &keys()), None).await;
+    survey(&fake, &due, &keys(), None).await;
     assert_eq!(fake.max_in_flight.load(Ordering::Relaxed), 4);
 }
 
@@ -283,7 +284,7 @@ fn a_cluster_that_does_not_answer_is_asked_less_and_less() {
 #[tokio::test]
 async fn a_round_times_out() {
     let due = accounts(&["a x"]);
-    let result = super::survey(&SilentReviewer, (&due, &keys()), None, Instant::now()).await;
+    let result = super::survey(&SilentReviewer, &due, &keys(), None, Instant::now()).await;
     assert!(matches!(result.problem, Some(CheckError::Time(_))), "{result:?}");
 }
 
@@ -296,11 +297,11 @@ async fn rounds_are_bounded_and_start_with_the_accounts_that_waited_longest() {
     let fake = FakeReviewer::new(&["classic * *"], &[]);
     let first = cluster.due_accounts(None, &keys(), Instant::now()).unwrap();
     assert_eq!(first, all[..MAX_ACCOUNTS_PER_ROUND]);
-    let result = survey(&fake, (&first, &keys()), None).await;
+    let result = survey(&fake, &first, &keys(), None).await;
     assert_eq!(cluster.unasked(&result), 1);
     let second = cluster.due_accounts(Some(&result), &keys(), Instant::now()).unwrap();
     assert_eq!(second, all[MAX_ACCOUNTS_PER_ROUND..]);
-    let result = survey(&fake, (&second, &keys()), Some(result)).await;
+    let result = survey(&fake, &second, &keys(), Some(result)).await;
     assert_eq!(cluster.unasked(&result), 0);
     assert_eq!(cluster.due_accounts(Some(&result), &keys(), Instant::now()), None);
     // A new key is due at once.
@@ -325,7 +326,7 @@ async fn rounds_are_bounded_and_start_with_the_accounts_that_waited_longest() {
 async fn missing_accounts_and_failed_clusters_are_checked_again_soon() {
     let all = accounts(&["a x", "a y"]);
     let cluster = cluster_accounts(&all);
-    let result = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
+    let result = survey(&FakeReviewer::new(&["classic a x"], &[]), &all, &keys(), None).await;
     assert_eq!(cluster.due_accounts(Some(&result), &keys(), Instant::now()), None);
     assert_eq!(
         cluster.due_accounts(Some(&result), &keys(), after(RETRY_INTERVAL)),
@@ -343,7 +344,7 @@ async fn missing_accounts_and_failed_clusters_are_checked_again_soon() {
 #[tokio::test]
 async fn extra_is_granted_only_with_classic_impersonation() {
     let fake = FakeReviewer::new(&["classic a x", "constrained a y", "extra t.example/user"], &[]);
-    let result = survey(&fake, (&accounts(&["a x", "a y", "a z"]), &keys()), None).await;
+    let result = survey(&fake, &accounts(&["a x", "a y", "a z"]), &keys(), None).await;
     let granted = granted(&result);
     let (grants, _reports) = ExtraGrants::new();
     grants.set([("https://one.example".to_owned(), granted.clone())]);
@@ -366,7 +367,7 @@ async fn reports_list_problems_first() {
     let all = accounts(&["a x", "b y", "c z", "d q:r"]);
     let cluster = cluster_accounts(&all);
     let fake = FakeReviewer::new(&["classic a x", "get a x", "get b y", "extra t.example/user"], &["a x"]);
-    let result = survey(&fake, (&accounts(&["a x", "b y", "d q:r"]), &keys()), None).await;
+    let result = survey(&fake, &accounts(&["a x", "b y", "d q:r"]), &keys(), None).await;
     let plan = AccountPlan {
         mode: ImpersonationMode::Audit,
         clusters: BTreeMap::from([("https://one.example".to_owned(), cluster)]),
@@ -451,7 +452,7 @@ async fn changes_are_logged_once() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = accounts(&names);
     let cluster = cluster_accounts(&all);
-    let before = survey(&FakeReviewer::default(), (&all, &keys()), None).await;
+    let before = survey(&FakeReviewer::default(), &all, &keys(), None).await;
     let before = ClusterWarnings::of(&cluster, &before);
     let lines = logged(|| before.log_changes(&cluster, None));
     assert_eq!(lines.len(), 2, "{lines:?}");
@@ -474,7 +475,7 @@ async fn changes_are_logged_once() {
         &["classic * *", "extra t.example/user", "extra t.example/application"],
         &[],
     );
-    let now = ClusterWarnings::of(&cluster, &survey(&fake, (&all, &keys()), None).await);
+    let now = ClusterWarnings::of(&cluster, &survey(&fake, &all, &keys(), None).await);
     let lines = logged(|| now.log_changes(&cluster, Some(&before)));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("every service account of the cluster"));

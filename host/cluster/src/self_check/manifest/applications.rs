@@ -64,9 +64,10 @@ impl<'a> FromIterator<&'a ServiceAccountName> for AccountsByNamespace {
 pub fn classic(
     accounts: &AccountsByNamespace,
     keys: &[String],
-    (subject, check): (&Subject, ExistenceCheck),
+    subject: &Subject,
+    check: ExistenceCheck,
 ) -> Vec<Value> {
-    let mut objects = roles(accounts, (ROLE, ImpersonationKind::Classic), (subject, check));
+    let mut objects = roles(accounts, ROLE, ImpersonationKind::Classic, subject, check);
     if !keys.is_empty() {
         let resources: Vec<String> = keys.iter().map(|key| format!("userextras/{key}")).collect();
         let rule = json!({"apiGroups": [AUTHENTICATION_GROUP], "resources": resources, "verbs": ["impersonate"]});
@@ -80,10 +81,16 @@ pub fn classic(
 pub fn constrained(
     accounts: &AccountsByNamespace,
     permissions: &ConstrainedPermissions,
-    (subject, check): (&Subject, ExistenceCheck),
+    subject: &Subject,
+    check: ExistenceCheck,
 ) -> Vec<Value> {
-    let role = (CONSTRAINED_ROLE, ImpersonationKind::Constrained);
-    let mut objects = roles(accounts, role, (subject, check));
+    let mut objects = roles(
+        accounts,
+        CONSTRAINED_ROLE,
+        ImpersonationKind::Constrained,
+        subject,
+        check,
+    );
     let rules = constrained_rules(permissions, "serviceaccount");
     objects.extend(cluster_role(CONSTRAINED_ROLE, &rules, subject));
     labeled(objects)
@@ -101,8 +108,10 @@ fn labeled(mut objects: Vec<Value>) -> Vec<Value> {
 
 fn roles(
     accounts: &AccountsByNamespace,
-    (role, mode): (&str, ImpersonationKind),
-    (subject, check): (&Subject, ExistenceCheck),
+    role: &str,
+    mode: ImpersonationKind,
+    subject: &Subject,
+    check: ExistenceCheck,
 ) -> Vec<Value> {
     let mut objects = Vec::new();
     for (namespace, names) in &accounts.namespaces {
@@ -117,7 +126,7 @@ fn roles(
             rights.push(AccountRight::Get);
         }
         let rules: Vec<Value> = rights.into_iter().map(rule).collect();
-        objects.extend(namespaced_role((namespace, role), &rules, subject));
+        objects.extend(namespaced_role(namespace, role, &rules, subject));
     }
     objects
 }

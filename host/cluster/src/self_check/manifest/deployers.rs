@@ -44,7 +44,7 @@ pub fn deployer(account: &ServiceAccountName, kinds: &BTreeSet<DeployedKind>) ->
         let rules: Vec<Value> = rules.collect();
         objects.extend(match namespace {
             "" => cluster_role(&role, &rules, &subject),
-            namespace => namespaced_role((namespace, &role), &rules, &subject),
+            namespace => namespaced_role(namespace, &role, &rules, &subject),
         });
     }
     objects

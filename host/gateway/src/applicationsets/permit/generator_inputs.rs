@@ -12,13 +12,13 @@ use crate::applicationsets::permit::SetAuthorizer;
 use crate::applicationsets::permit::finding::Finding;
 use crate::set_list::is_templated;
 
-use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_core::glob::redact_credentials;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_policy::rbac::url_object_name;
 use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
+use tollgate_repository::allowed_repository;
 
 const MAX_MEMOIZED: usize = 10_000;
 /// The setting that refuses if the gateway may not query a repository.
@@ -113,7 +113,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         let SetAuthorizer {
             resources, settings, ..
         } = self.authorizer;
-        let allowed = allowed_repository(resources, &settings.repositories, (self.project, url));
+        let allowed = allowed_repository(resources, &settings.repositories, self.project, url);
         let shown = redact_credentials(url);
         let about = DeniedResource::Repository(shown.clone());
         let refused = allowed.as_ref().err();

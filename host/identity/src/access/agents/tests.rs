@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::{Agents, CredentialSubject};
 use crate::access::tests::fixture::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
-use crate::access::{AccessDenyReason, AccessGrant, ConfigurationStatus};
+use crate::access::{AccessDenyReason, AccessGrant};
 use crate::metrics::Metrics;
 use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
+use tollgate_core::agent::ConfigurationStatus;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
 use tollgate_objects::people::PersonState;

@@ -7,8 +7,8 @@ use sqlx::Connection as _;
 use crate::access::secret::generate_token;
 use crate::access::tests::fixture::{Fixture, Pat, agent, mapped, people_and, refusal, shared_as};
 use crate::access::{AccessDenyReason, Agents, Error};
-use crate::store::{Actor, SessionOwner};
 use tollgate_core::user::AccessAs;
+use tollgate_store::{Actor, SessionOwner};
 
 fn admin() -> Actor {
     Actor {
@@ -61,7 +61,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
 #[tokio::test]
 async fn results_are_cached_per_csrf_token() {
     let fixture = Fixture::new().await;
-    fixture.add_cookie((102, "bob"), 3600).await;
+    fixture.add_cookie(102, "bob", 3600).await;
     fixture.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(
         refusal(fixture.cookie(9999, "sess-bob", "wrong").await),

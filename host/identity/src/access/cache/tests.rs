@@ -17,7 +17,7 @@ use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, User};
 
 fn cache(clock: &Clock) -> AccessCache {
-    AccessCache::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
+    AccessCache::new(clock.clone(), Duration::from_secs(60), Duration::from_secs(10)).unwrap()
 }
 
 fn key(cache: &AccessCache, agent: i64, key: AccessKey, dependencies: &[&[u8]]) -> CacheKey {

@@ -86,7 +86,7 @@ async fn unknown_tokens_and_agents_are_refused_and_errors_name_the_owner() {
 async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
     let mut fixture = Fixture::new().await;
     fixture.add(&Pat::default()).await;
-    fixture.add_cookie((101, "alice"), 3600).await;
+    fixture.add_cookie(101, "alice", 3600).await;
     let shared = shared_as("user");
     let mine = agent(9999, "my-agent", &shared);
     let others = [
@@ -163,8 +163,8 @@ async fn what_is_remembered_lets_nobody_in_while_the_store_is_cut_off() {
 #[tokio::test]
 async fn a_cookie_gives_access_only_with_its_csrf_token() {
     let fixture = Fixture::new().await;
-    let bob = fixture.add_cookie((102, "bob"), 3600).await;
-    fixture.add_cookie((101, "alice"), 3600).await;
+    let bob = fixture.add_cookie(102, "bob", 3600).await;
+    fixture.add_cookie(101, "alice", 3600).await;
     let access = fixture.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(access.user().id, 102);
     assert_eq!(
@@ -197,8 +197,8 @@ async fn a_cookie_gives_access_only_with_its_csrf_token() {
 #[tokio::test]
 async fn cookies_of_blocked_users_and_expired_cookies_are_refused() {
     let fixture = Fixture::new().await;
-    fixture.add_cookie((108, "heidi"), 3600).await;
-    fixture.add_cookie((102, "bob"), 0).await;
+    fixture.add_cookie(108, "heidi", 3600).await;
+    fixture.add_cookie(102, "bob", 0).await;
     assert_eq!(
         refusal(fixture.cookie(7, "sess-heidi", "csrf-heidi").await),
         AccessDenyReason::Blocked

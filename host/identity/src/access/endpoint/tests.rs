@@ -49,9 +49,10 @@ impl Platform {
     }
 
     async fn answer(&self, field: Option<&HeaderValue>, body: &[u8]) -> Response<Bytes> {
-        let authorizer_and_agents = (&self.fixture.authorizer, &self.fixture.agents);
         let verify = |token: SecretString| async move { self.verify(&token) };
-        self.endpoint.answer((field, body), authorizer_and_agents, verify).await
+        self.endpoint
+            .answer(field, body, &self.fixture.authorizer, &self.fixture.agents, verify)
+            .await
     }
 
     async fn post(&self, query: &Value) -> (u16, String) {
@@ -115,8 +116,8 @@ async fn refusals_have_the_statuses_of_the_design() {
     let platform = Platform::new().await;
     let fixture = &platform.fixture;
     fixture.add(&Pat::default()).await;
-    fixture.add_cookie((102, "bob"), 3600).await;
-    fixture.add_cookie((105, "erin"), 3600).await;
+    fixture.add_cookie(102, "bob", 3600).await;
+    fixture.add_cookie(105, "erin", 3600).await;
     let carol = Pat {
         secret: "glpat-carol",
         user: (103, "carol"),
@@ -242,7 +243,7 @@ async fn a_remote_authorizer_gives_the_results_of_the_platform() {
         (109, "ivan"),
     ];
     for (number, name) in people {
-        platform.fixture.add_cookie((number, name), 3600).await;
+        platform.fixture.add_cookie(number, name, 3600).await;
         for agent in [9999, 8, 7, 6, 424_242] {
             let (cookie, csrf_token) = (format!("sess-{name}"), format!("csrf-{name}"));
             let own = platform.fixture.cookie(agent, &cookie, &csrf_token).await;

@@ -44,7 +44,8 @@ struct WireMembership {
 
 pub(super) fn read(
     body: &[u8],
-    (agents, id): (&Agents, AgentId),
+    agents: &Agents,
+    id: AgentId,
     id_token: Option<&IdToken>,
 ) -> Result<PlatformAnswer, Error> {
     let answer: WireAnswer = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
@@ -53,7 +54,7 @@ pub(super) fn read(
     }
     let config_project = answer.agent.config_project.id.number();
     let config_project = config_project.ok_or_else(|| not_understood("`agent.config_project.id` is no number"))?;
-    let (access_as, user) = identity(answer.access_as, answer.user, (agents, id_token))?;
+    let (access_as, user) = identity(answer.access_as, answer.user, agents, id_token)?;
     Ok(PlatformAnswer {
         config_project,
         user,
@@ -64,7 +65,8 @@ pub(super) fn read(
 fn identity(
     access_as: Map<String, Value>,
     user: WireUser,
-    (agents, id_token): (&Agents, Option<&IdToken>),
+    agents: &Agents,
+    id_token: Option<&IdToken>,
 ) -> Result<(AccessAs, User), Error> {
     let (key, value) = single_entry(access_as).ok_or_else(|| not_understood(super::NOT_ONE_KEY))?;
     if !value.is_object() {

@@ -13,13 +13,13 @@ use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Agent
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
 use tollgate_config::{SameSite, UserClaimMapping, UserLookupKey};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
 use tollgate_objects::Resources;
 use tollgate_objects::decode::load_text;
+use tollgate_store::{Actor, BrowserSession, SecretHash, Store, Token};
 
 pub(crate) const ISSUER: &str = "https://gitlab.example.com";
 
@@ -170,7 +170,7 @@ impl Fixture {
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let metrics = Arc::new(Metrics::default());
-        let sessions = SessionRegistry::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
+        let sessions = SessionRegistry::start(Arc::clone(&store), clock.clone(), Duration::from_secs(10), metrics)
             .await
             .unwrap();
         let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone());
@@ -213,7 +213,7 @@ impl Fixture {
     }
 
     /// A browser session with cookie `sess-NAME` and CSRF token `csrf-NAME`.
-    pub(crate) async fn add_cookie(&self, (user_id, name): (i64, &str), lifetime_seconds: i64) -> Uuid {
+    pub(crate) async fn add_cookie(&self, user_id: i64, name: &str, lifetime_seconds: i64) -> Uuid {
         let id = Uuid::now_v7();
         let hash = |text: String| SecretHash::of(&SecretString::from(text));
         let session = BrowserSession {

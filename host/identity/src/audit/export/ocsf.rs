@@ -14,14 +14,20 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::store::AuditEvent;
+use tollgate_store::AuditEvent;
 
 const SCHEMA: &str = "1.4.0";
 
-/// A class of events, and what was done.
-struct Class {
+/// Numbers of a category and of a class in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ClassUid {
     category: u32,
     class: u32,
+}
+
+/// A class of events, and what was done.
+struct Class {
+    uid: ClassUid,
     /// The activity's number in the class; 99 for one that has none.
     activity: u32,
     /// Its name.
@@ -29,21 +35,32 @@ struct Class {
 }
 
 impl Class {
-    fn new((category, class): (u32, u32), activity: u32, name: impl Into<String>) -> Self {
+    fn new(uid: ClassUid, activity: u32, name: impl Into<String>) -> Self {
         Self {
-            category,
-            class,
+            uid,
             activity,
             name: name.into(),
         }
     }
 }
 
-const API_ACTIVITY: (u32, u32) = (6, 6003);
-const ACCOUNT_CHANGE: (u32, u32) = (3, 3001);
-const AUTHENTICATION: (u32, u32) = (3, 3002);
-const ENTITY_MANAGEMENT: (u32, u32) = (3, 3004);
-const BASE: (u32, u32) = (0, 0);
+const API_ACTIVITY: ClassUid = ClassUid {
+    category: 6,
+    class: 6003,
+};
+const ACCOUNT_CHANGE: ClassUid = ClassUid {
+    category: 3,
+    class: 3001,
+};
+const AUTHENTICATION: ClassUid = ClassUid {
+    category: 3,
+    class: 3002,
+};
+const ENTITY_MANAGEMENT: ClassUid = ClassUid {
+    category: 3,
+    class: 3004,
+};
+const BASE: ClassUid = ClassUid { category: 0, class: 0 };
 
 /// What an activity is that the class has no number for.
 const OTHER: u32 = 99;
@@ -62,11 +79,11 @@ pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize +
             fields.insert(key.to_owned(), value);
         }
     };
-    put("category_uid", class.category.into());
-    put("class_uid", class.class.into());
+    put("category_uid", class.uid.category.into());
+    put("class_uid", class.uid.class.into());
     put("activity_id", class.activity.into());
     put("activity_name", class.name.into());
-    put("type_uid", (class.class * 100 + class.activity).into());
+    put("type_uid", (class.uid.class * 100 + class.activity).into());
     put("severity_id", if is_failure { 2 } else { 1 }.into());
     put("status_id", if is_failure { 2 } else { 1 }.into());
     put("status_detail", reason);
@@ -93,7 +110,7 @@ pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize +
     put("actor", actor(event));
     let client = take(details, "client");
     // A request has an origin, even if it was counted with those of others.
-    let source = match (client.is_null(), (class.category, class.class) == API_ACTIVITY) {
+    let source = match (client.is_null(), class.uid == API_ACTIVITY) {
         (false, _) => json!({"ip": client}),
         (true, true) => json!({"name": "unknown"}),
         (true, false) => Value::Null,
@@ -102,13 +119,13 @@ pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize +
     let endpoint = event
         .agent_id
         .map(|id| without_null(json!({"uid": id.to_string(), "name": agent})));
-    match (class.category, class.class) {
+    match class.uid {
         API_ACTIVITY => put("dst_endpoint", endpoint.into()),
         // Other classes have no such field.
         _ => details.extend(endpoint.map(|endpoint| ("agent".to_owned(), endpoint))),
     }
     let audit_id = take(details, "audit_id");
-    match (class.category, class.class) {
+    match class.uid {
         API_ACTIVITY => {
             put("api", api(details, &audit_id));
             put("resources", resources(details));

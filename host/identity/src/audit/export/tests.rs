@@ -38,8 +38,15 @@ impl Fixture {
 
     fn exporter(&self, settings: &AuditExport) -> Exporter {
         let name: AgentName = Box::new(|id| (id.get() == 7).then(|| "production".to_owned()));
-        let times = (self.clock.clone(), BUCKET);
-        Exporter::new(settings, self.store.clone(), times, self.metrics.clone(), name).unwrap()
+        Exporter::new(
+            settings,
+            self.store.clone(),
+            self.clock.clone(),
+            BUCKET,
+            self.metrics.clone(),
+            name,
+        )
+        .unwrap()
     }
 
     fn to_file(&self) -> Exporter {

@@ -28,9 +28,8 @@ pub fn is_present(fields: &HeaderMap) -> bool {
 /// Reads cookie, agent and CSRF token. A header field takes precedence over a query parameter.
 pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCredential> {
     let cookie = cookie(&head.headers)?;
-    let (agent_field, csrf_field) = ((AGENT_FIELD, "Gitlab-Agent-Id"), (CSRF_FIELD, "X-Csrf-Token"));
-    let agent = header_or_parameter(head, agent_field, AGENT_PARAMETER, "the agent id")?;
-    let csrf = header_or_parameter(head, csrf_field, CSRF_PARAMETER, "the CSRF token")?;
+    let agent = header_or_parameter(head, AGENT_FIELD, "Gitlab-Agent-Id", AGENT_PARAMETER, "the agent id")?;
+    let csrf = header_or_parameter(head, CSRF_FIELD, "X-Csrf-Token", CSRF_PARAMETER, "the CSRF token")?;
     Ok(PresentedCredential::Query(AccessQuery {
         agent: AgentId::parse(&agent).ok_or(MalformedAgentCredential::Agent)?,
         key: AccessKey::SessionCookie {
@@ -64,7 +63,8 @@ fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 /// The only value of a field, else of a query parameter.
 fn header_or_parameter(
     head: &Parts,
-    (field, shown): (HeaderName, &'static str),
+    field: HeaderName,
+    shown: &'static str,
     parameter: &'static str,
     part: &'static str,
 ) -> Result<String, MalformedAgentCredential> {

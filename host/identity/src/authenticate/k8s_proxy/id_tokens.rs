@@ -56,7 +56,7 @@ impl IdTokenVerifier {
         let mut issuers = BTreeMap::new();
         for (index, person) in config.issuers.iter().enumerate() {
             let path = format!("kubernetes.jwt[{index}]");
-            let issuer = IdTokenIssuer::build((person, &path), (previous, clock), &mut findings);
+            let issuer = IdTokenIssuer::build(person, &path, previous, clock, &mut findings);
             issuers.extend(issuer.map(|issuer| (issuer.verifier.name.clone(), issuer)));
         }
         let tokens = Self {
@@ -83,10 +83,15 @@ impl IdTokenVerifier {
             return Ok(known);
         }
         let verified = self.verify_uncached(token).await.map_err(|error| refusal(&error))?;
-        let times = (now, Some(verified.expires_at.as_second()));
         let verified = Arc::new(verified);
-        self.cache
-            .insert((key, token.expose_secret()), verified.clone(), None, times);
+        self.cache.insert(
+            key,
+            token.expose_secret(),
+            verified.clone(),
+            None,
+            now,
+            Some(verified.expires_at.as_second()),
+        );
         Ok(verified)
     }
 
@@ -121,14 +126,16 @@ impl IdTokenVerifier {
 
 impl IdTokenIssuer {
     fn build(
-        (person, path): (&tollgate_config::KubernetesIssuer, &str),
-        (previous, clock): (Option<&IdTokenVerifier>, &Clock),
+        person: &tollgate_config::KubernetesIssuer,
+        path: &str,
+        previous: Option<&IdTokenVerifier>,
+        clock: &Clock,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
         let issuer = &person.issuer;
         let known = previous.and_then(|previous| previous.issuers.get(&issuer.url));
-        let known = (known.map(|known| known.verifier.keys.clone()), clock);
-        let verifier = Verifier::build((issuer, path), ValidationProfile::Kubernetes, known, findings);
+        let known = known.map(|known| known.verifier.keys.clone());
+        let verifier = Verifier::build(issuer, path, ValidationProfile::Kubernetes, known, clock, findings);
         let mapping = CompiledClaimMappings::compile(issuer, ValidationProfile::Kubernetes, path, findings);
         if !person.is_mapped && !issuer.user_validation.is_empty() {
             let message = format!("`{path}.userValidationRules` check a user that only `claimMappings` make");

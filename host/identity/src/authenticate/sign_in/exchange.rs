@@ -31,9 +31,12 @@ struct TokenError {
 
 /// Redeems a code (OpenID Connect Core, section 3.1.3; RFC 7636, section 4.5).
 pub(super) async fn redeem(
-    (issuer, client, provider): (&OidcIssuer, &RelyingParty, &ProviderMetadata),
+    issuer: &OidcIssuer,
+    client: &RelyingParty,
+    provider: &ProviderMetadata,
     code: &SecretString,
-    (attempt, callback): (&Attempt, &Url),
+    attempt: &Attempt,
+    callback: &Url,
 ) -> Result<Tokens, SignInError> {
     let wrong = |reason: String| SignInError::Issuer {
         issuer: issuer.verifier.name.clone(),

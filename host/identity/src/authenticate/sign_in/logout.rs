@@ -14,7 +14,7 @@ use crate::authenticate::error::{Error, InvalidTokenReason};
 use crate::authenticate::principal::{hash_parts_hex, string_claim};
 use crate::authenticate::token::UnverifiedToken;
 use crate::logins::Logins;
-use crate::store::{self, Actor, Login, SecretHash};
+use tollgate_store::{self as store, Actor, Login, SecretHash};
 
 /// The event that makes a token a logout token.
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";

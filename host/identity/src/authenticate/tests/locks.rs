@@ -10,7 +10,7 @@ use crate::authenticate::{Arc, Authenticator, CredentialTransport, Error, Princi
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Actor, Store};
+use tollgate_store::{Actor, Store};
 
 struct Fixture {
     _folder: tempfile::TempDir,
@@ -23,10 +23,14 @@ impl Fixture {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}/store", folder.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
-        let times = (Clock::default(), Duration::from_secs(10));
-        let sessions = SessionRegistry::start(store, times, Arc::new(Metrics::default()))
-            .await
-            .unwrap();
+        let sessions = SessionRegistry::start(
+            store,
+            Clock::default(),
+            Duration::from_secs(10),
+            Arc::new(Metrics::default()),
+        )
+        .await
+        .unwrap();
         let registries = Registries {
             sessions: Some(Arc::clone(&sessions)),
             ..Registries::default()

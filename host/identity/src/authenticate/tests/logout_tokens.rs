@@ -16,9 +16,9 @@ use crate::authenticate::sign_in::LogoutTokenError;
 use crate::logins::{Logins, NewLogin};
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
-use crate::store::{Login, LoginKind, Store};
 use tollgate_config::{Console, ConsoleHost, DeviceLogin};
 use tollgate_core::user::User;
+use tollgate_store::{Login, LoginKind, Store};
 
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
@@ -171,8 +171,12 @@ impl People {
         let (folder, clock) = (tempfile::tempdir().unwrap(), fixture.authenticator.clock.clone());
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
-        let grace = (clock.clone(), Duration::from_secs(10));
-        let sessions = SessionRegistry::start(Arc::clone(&store), grace, Arc::new(Metrics::default()));
+        let sessions = SessionRegistry::start(
+            Arc::clone(&store),
+            clock.clone(),
+            Duration::from_secs(10),
+            Arc::new(Metrics::default()),
+        );
         let hour = Duration::from_secs(3600);
         let console = Console {
             url: Url::parse("https://tollgate.example").unwrap(),

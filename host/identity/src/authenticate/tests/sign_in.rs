@@ -54,8 +54,9 @@ impl Fixture {
             state: Some(attempt.state.clone()),
             ..SignInAnswer::default()
         };
-        let answer = (attempt, answer);
-        self.authenticator.complete_sign_in(METHOD, answer, &callback()).await
+        self.authenticator
+            .complete_sign_in(METHOD, attempt, answer, &callback())
+            .await
     }
 
     /// Signs somebody in with the ID token that `token` makes of good claims, and an access token.

@@ -126,7 +126,7 @@ async fn rows_are_written_periodically_and_only_when_they_change() {
         let rows = replica
             .sessions
             .store
-            .active_sessions((since, since), &everyone(), &Page::default())
+            .active_sessions(since, since, &everyone(), &Page::default())
             .await
             .unwrap();
         rows.iter()
@@ -156,7 +156,7 @@ async fn rows_are_written_again_after_a_failed_write() {
     let rows = replica
         .sessions
         .store
-        .active_sessions((Timestamp::MIN, Timestamp::MIN), &everyone(), &Page::default())
+        .active_sessions(Timestamp::MIN, Timestamp::MIN, &everyone(), &Page::default())
         .await
         .unwrap();
     assert_eq!(rows.len(), 1);

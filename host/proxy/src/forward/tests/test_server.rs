@@ -150,7 +150,7 @@ impl Gateway {
             resource: &resource,
             assertion: None,
         };
-        let sealed = cleaned.seal((backend.upstream(), target), &host_headers, client);
+        let sealed = cleaned.seal(backend.upstream(), target, &host_headers, client);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
         if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
@@ -209,13 +209,14 @@ impl TestServer {
     }
 
     pub(crate) async fn with(gateway: Gateway, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {
-        Self::changed(gateway, (limits, tls), |server| server).await
+        Self::changed(gateway, limits, tls, |server| server).await
     }
 
     /// As [`TestServer::with`], with the server that `change` returns.
     pub(crate) async fn changed(
         gateway: Gateway,
-        (limits, tls): (Limits, Option<Arc<Certificates>>),
+        limits: Limits,
+        tls: Option<Arc<Certificates>>,
         change: impl FnOnce(Server) -> Server,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -6,9 +6,9 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{check_impersonation, client_impersonates};
-use crate::headers::upstream::{RequestHeader, Upstream};
+use crate::client::{Client, Transport};
+use crate::headers::upstream::{Origin, RequestHeader, Upstream};
 use crate::headers::{CleanedRequest, Error, clean};
-use crate::server::{Client, Transport};
 use tollgate_core::user::Identity;
 use tollgate_credential::{Credential, Token};
 use tollgate_policy::impersonate::Impersonation;
@@ -25,12 +25,14 @@ fn cleaned(fields: &[(&str, &[u8])]) -> CleanedRequest {
 }
 
 fn seal(cleaned: CleanedRequest, credential: &Credential, impersonation: &Impersonation) -> Result<HeaderMap, Error> {
-    let target = (Scheme::HTTPS, Authority::from_static("cluster.example:6443"));
-    let upstream = Upstream::new(target, "/".to_owned(), vec![], RequestHeader::Absent).unwrap();
+    let origin = Origin {
+        scheme: Scheme::HTTPS,
+        authority: Authority::from_static("cluster.example:6443"),
+    };
+    let upstream = Arc::new(Upstream::new(origin, "/".to_owned(), vec![], RequestHeader::Absent).unwrap());
     let path = crate::target::join("/", "/x", None).unwrap();
     let client = Arc::new(Client::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls));
-    let to = (&Arc::new(upstream), path);
-    let outbound = cleaned.seal_for_kubernetes(to, credential, (impersonation, ID), &client)?;
+    let outbound = cleaned.seal_for_kubernetes(&upstream, path, credential, impersonation, ID, &client)?;
     Ok(outbound.head().headers().clone())
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::server::Client as Caller;
+use crate::client::Client as Caller;
 
 /// Answers with what the server says of the request.
 #[derive(Default)]

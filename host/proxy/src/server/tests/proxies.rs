@@ -29,7 +29,7 @@ async fn required(limits: Limits, tls: Option<Arc<Certificates>>) -> (TestServer
     .await;
     let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
     let gateway = Gateway::new(&specs).unwrap();
-    let server = TestServer::changed(gateway, (limits, tls), |server| {
+    let server = TestServer::changed(gateway, limits, tls, |server| {
         server.behind(proxies(), ProxyProtocol::Required)
     });
     (server.await, backend)
@@ -207,7 +207,7 @@ async fn without_the_setting_a_header_is_no_request() {
         let is_plain = tls.is_none();
         let backend = Backend::start(|_| Reply::ok("x")).await;
         let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
-        let server = TestServer::changed(Gateway::new(&specs).unwrap(), (limits(), tls), |server| {
+        let server = TestServer::changed(Gateway::new(&specs).unwrap(), limits(), tls, |server| {
             server.behind(proxies(), ProxyProtocol::Absent)
         });
         let server = server.await;
@@ -228,7 +228,7 @@ async fn without_the_setting_a_header_is_no_request() {
 async fn requests_of_one_http2_connection_may_have_different_clients() {
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
-    let server = TestServer::changed(Gateway::new(&specs).unwrap(), (limits(), None), |server| {
+    let server = TestServer::changed(Gateway::new(&specs).unwrap(), limits(), None, |server| {
         server.behind(proxies(), ProxyProtocol::Absent)
     });
     let server = server.await;

@@ -75,7 +75,7 @@ impl ClusterWriter {
                     before,
                     propagation,
                 } => {
-                    let tried = self.remove(key, before, (*propagation, true)).await;
+                    let tried = self.remove(key, before, *propagation, true).await;
                     tried.map_err(|error| BatchError::nothing_written(key.clone(), error))
                 }
                 Write::Create { .. } | Write::Replace { .. } => Ok(false),
@@ -94,13 +94,13 @@ impl ClusterWriter {
                 before,
                 after,
                 expected_version,
-            } => self.change(key, (before, after), expected_version).await,
+            } => self.change(key, before, after, expected_version).await,
             Write::Delete {
                 key,
                 before,
                 propagation,
             } => {
-                let is_there = self.remove(key, before, (*propagation, false)).await?;
+                let is_there = self.remove(key, before, *propagation, false).await?;
                 Ok((None, is_there.then(|| Undo::Recreate(before.clone()))))
             }
         }
@@ -131,7 +131,8 @@ impl ClusterWriter {
     async fn change(
         &self,
         key: &ObjectKey,
-        (before, after): (&Value, &Value),
+        before: &Value,
+        after: &Value,
         expected_version: &ResourceVersion,
     ) -> Result<Done, Error> {
         let (mut was, mut wanted) = (before.clone(), after.clone());
@@ -169,7 +170,8 @@ impl ClusterWriter {
         &self,
         key: &ObjectKey,
         before: &Value,
-        (propagation, is_dry_run): (Propagation, bool),
+        propagation: Propagation,
+        is_dry_run: bool,
     ) -> Result<bool, Error> {
         let parameters = DeleteParams {
             dry_run: is_dry_run,
@@ -211,7 +213,7 @@ impl ClusterWriter {
         for (key, undo) in done.into_iter().rev() {
             let undone = match undo {
                 Undo::Remove(object) => {
-                    let removed = self.remove(&key, &object, (Propagation::Background, false)).await;
+                    let removed = self.remove(&key, &object, Propagation::Background, false).await;
                     removed.map(drop).map_err(|error| error.to_string())
                 }
                 Undo::PutBack(before, after) => {
@@ -235,7 +237,7 @@ impl ClusterWriter {
         if !is_same(&found.object, &after) {
             return Err(Error::conflict(key, "of this batch", found.version.as_str()));
         }
-        self.change(key, (&after, before), &found.version).await.map(drop)
+        self.change(key, &after, before, &found.version).await.map(drop)
     }
 
     async fn recreate(&self, key: &ObjectKey, before: &Value) -> Result<(), String> {

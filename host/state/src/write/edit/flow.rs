@@ -12,8 +12,10 @@ use crate::write::value::Quotes;
 impl Editor<'_> {
     pub(super) fn flow_list(
         &mut self,
-        (syntax, items): (&SyntaxNode, &[SyntaxNode]),
-        (old, new): (&[Value], &[Value]),
+        syntax: &SyntaxNode,
+        items: &[SyntaxNode],
+        old: &[Value],
+        new: &[Value],
     ) -> Result<(), EditError> {
         let ranges: Vec<_> = items.iter().map(|item| item.range.clone()).collect();
         let order = items.last().map(keys).unwrap_or_default();
@@ -38,14 +40,14 @@ impl Editor<'_> {
             }
             let more = texts.get(in_place.len()..).unwrap_or_default();
             if !more.is_empty() {
-                self.flow_insert(syntax, &ranges, (middle, more));
+                self.flow_insert(syntax, &ranges, middle, more);
             }
             self.flow_drop(syntax, &ranges, middle..removed.end.max(middle))?;
         }
         Ok(())
     }
 
-    pub(super) fn flow_members(&mut self, (syntax, pairs): (&SyntaxNode, &[Pair]), added: Map<String, Value>) {
+    pub(super) fn flow_members(&mut self, syntax: &SyntaxNode, pairs: &[Pair], added: Map<String, Value>) {
         let ranges: Vec<_> = pairs.iter().map(Pair::range).collect();
         let mut emitter = self.emitter(pairs.last().map_or(syntax, |pair| &pair.key), &[], 2);
         if pairs.is_empty() {
@@ -54,7 +56,7 @@ impl Editor<'_> {
         let all = emitter.inline(&Value::Object(added));
         let inner = all.strip_prefix('{').and_then(|all| all.strip_suffix('}'));
         let texts = [inner.unwrap_or_default().to_owned()];
-        self.flow_insert(syntax, &ranges, (ranges.len(), &texts));
+        self.flow_insert(syntax, &ranges, ranges.len(), &texts);
     }
 
     /// The quotes of the whole text, for places without a neighbor to imitate.
@@ -66,7 +68,7 @@ impl Editor<'_> {
         }
     }
 
-    fn flow_insert(&mut self, syntax: &SyntaxNode, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
+    fn flow_insert(&mut self, syntax: &SyntaxNode, ranges: &[Range<usize>], at: usize, texts: &[String]) {
         let Some(first) = ranges.first() else {
             let start = syntax.range.start.saturating_add(1);
             return self.splice(start..start, texts.join(", "));

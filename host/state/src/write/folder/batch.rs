@@ -137,7 +137,7 @@ impl FolderWriter {
         };
         let text: Arc<str> = change.new.as_deref().unwrap_or_default().into();
         let mut all = Vec::new();
-        self.objects(key.kind, (&here.path, &text), &mut all);
+        self.objects(key.kind, &here.path, &text, &mut all);
         let moved = all.into_iter().find(|(found, _)| found == key);
         moved.map(|(_, found)| found).ok_or(Error::Interrupted)
     }

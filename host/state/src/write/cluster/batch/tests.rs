@@ -112,7 +112,7 @@ impl Store {
             Some(Fault::Refused) => refusal(403, "Forbidden"),
             other => {
                 self.write_concurrently(other, &name);
-                self.act(&head.method, (&name, is_dry), content)
+                self.act(&head.method, &name, is_dry, content)
             }
         };
         let (code, answer) = match fault {
@@ -136,7 +136,7 @@ impl Store {
         object["metadata"]["resourceVersion"] = json!(version);
     }
 
-    fn act(&mut self, method: &Method, (name, is_dry): (&str, bool), content: &Value) -> (u16, Value) {
+    fn act(&mut self, method: &Method, name: &str, is_dry: bool, content: &Value) -> (u16, Value) {
         let version = self.next();
         let found = self.objects.get(name).cloned();
         let is_current =

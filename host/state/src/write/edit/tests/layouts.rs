@@ -89,7 +89,7 @@ fn write(entries: &[(Value, EntryLayout)], file_layout: &FileLayout) -> (String,
         if entry_layout.is_flow {
             lines = format!("{indent}- {}\n", emitter.inline(entry));
         } else {
-            emitter.put_item(&mut lines, entry, (indent.len(), indent.len()));
+            emitter.put_item(&mut lines, entry, indent.len(), indent.len());
         }
         if let Some(behind) = entry_layout.behind {
             lines.truncate(lines.len() - 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::persist::{FileChange, prepare};
 use super::{NAME, lock_for_load, recover, write};
-use crate::directory::DirectorySource;
+use crate::source::DirectorySource;
 use crate::source::Source as _;
 use crate::write::batch::Write;
 use crate::write::{FolderWriter, ObjectKey, WritableKind};
@@ -19,7 +19,7 @@ fn application(name: &str, project: &str) -> String {
     )
 }
 
-fn file_change(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
+fn file_change(root: &Path, name: &str, old: Option<&str>, new: Option<&str>) -> FileChange {
     let key = ObjectKey {
         kind: WritableKind::Application,
         name: ObjectName {
@@ -38,7 +38,7 @@ fn file_change(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)
 
 /// A folder with `changed` and `gone`, and a batch that creates a third file and deletes one.
 fn batch(root: &Path) -> Vec<FileChange> {
-    for change in ["changed", "gone"].map(|name| file_change(root, name, (Some("old"), None))) {
+    for change in ["changed", "gone"].map(|name| file_change(root, name, Some("old"), None)) {
         fs::write(&change.path, change.old.as_deref().unwrap()).unwrap();
     }
     fs::write(
@@ -47,9 +47,9 @@ fn batch(root: &Path) -> Vec<FileChange> {
     )
     .unwrap();
     vec![
-        file_change(root, "changed", (Some("old"), Some("new"))),
-        file_change(root, "gone", (Some("old"), None)),
-        file_change(root, "made", (None, Some("new"))),
+        file_change(root, "changed", Some("old"), Some("new")),
+        file_change(root, "gone", Some("old"), None),
+        file_change(root, "made", None, Some("new")),
     ]
 }
 
@@ -127,7 +127,7 @@ fn long_batch(root: &Path) -> Vec<FileChange> {
     let one = |number: usize| {
         let old = (number + 1 < FILES).then_some("old");
         let new = (number > 0).then_some("new");
-        file_change(root, &format!("file-{number:02}"), (old, new))
+        file_change(root, &format!("file-{number:02}"), old, new)
     };
     (0..FILES).map(one).collect()
 }

@@ -7,7 +7,7 @@ use super::{FileChange, prepare};
 use crate::write::{FolderWriter, ObjectKey, WritableKind};
 use tollgate_objects::ObjectName;
 
-fn file_change(folder: &Path, file: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
+fn file_change(folder: &Path, file: &str, old: Option<&str>, new: Option<&str>) -> FileChange {
     FileChange {
         key: ObjectKey {
             kind: WritableKind::Application,
@@ -31,10 +31,10 @@ fn a_failure_restores_files_that_were_already_replaced() {
     // A file cannot replace a folder.
     std::fs::create_dir(path.join("refused")).unwrap();
     let changes = [
-        file_change(path, "changed", (Some("old"), Some("new"))),
-        file_change(path, "gone", (Some("old"), None)),
-        file_change(path, "made", (None, Some("new"))),
-        file_change(path, "refused", (None, Some("new"))),
+        file_change(path, "changed", Some("old"), Some("new")),
+        file_change(path, "gone", Some("old"), None),
+        file_change(path, "made", None, Some("new")),
+        file_change(path, "refused", None, Some("new")),
     ];
     let prepared = changes.iter().map(|change| {
         let text = change.new.as_deref();
