@@ -185,11 +185,11 @@ impl<E> Reader<'_, E> {
                 self.scalar(text, is_plain, anchor, place)
             }
             EventData::SequenceStart { anchor, tag, style, .. } => {
-                let anchor = self.begin(anchor, tag, style == SequenceStyle::Flow)?;
+                let anchor = self.begin(anchor, tag.as_ref(), style == SequenceStyle::Flow)?;
                 self.sequence(anchor)
             }
             EventData::MappingStart { anchor, tag, style, .. } => {
-                let anchor = self.begin(anchor, tag, style == MappingStyle::Flow)?;
+                let anchor = self.begin(anchor, tag.as_ref(), style == MappingStyle::Flow)?;
                 self.mapping(anchor)
             }
             EventData::Alias { anchor } => self.alias(&anchor),
@@ -232,7 +232,12 @@ impl<E> Reader<'_, E> {
         Ok(Some(id))
     }
 
-    fn begin(&mut self, anchor: Option<String>, tag: Option<String>, is_flow: bool) -> Result<Option<usize>, Error<E>> {
+    fn begin(
+        &mut self,
+        anchor: Option<String>,
+        tag: Option<&String>,
+        is_flow: bool,
+    ) -> Result<Option<usize>, Error<E>> {
         self.charge(heap_size::VALUE_BYTES)?;
         if tag.is_some() {
             return self.wrong(NOT_A_TAG);

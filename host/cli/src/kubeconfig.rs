@@ -147,7 +147,7 @@ impl Kubeconfig {
                 application::token_file(path.ok_or_else(application::no_credential)?)?
             }
         };
-        self.finish(&front, &gateway, name, user, kubeconfig_output, out)
+        self.finish(&front, &gateway, name, &user, kubeconfig_output, out)
     }
 
     /// The context of the login by which kubectl's helper gets tokens; `None` if the kubeconfig gets a
@@ -163,7 +163,7 @@ impl Kubeconfig {
         front: &Url,
         gateway: &Gateway,
         name: &str,
-        user: Value,
+        user: &Value,
         kubeconfig_output: KubeconfigOutput<'_>,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {

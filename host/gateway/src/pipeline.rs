@@ -87,7 +87,10 @@ impl Gateway {
                 let mut front = "none";
                 record.note(|record| front = record.front);
                 let received_bytes = response.body().size_hint().exact();
-                self.services.metrics.load.observe_sizes(front, sent_bytes, received_bytes);
+                self.services
+                    .metrics
+                    .load
+                    .observe_sizes(front, sent_bytes, received_bytes);
                 record.close(outcome, response.status(), reason);
                 response
             }
@@ -156,7 +159,7 @@ impl Handler for Gateway {
         let cors = arrival.cors(rules).transpose();
         let refused = match (&cors, &found) {
             (Err(error), _) => Some(Denial::from(error.clone())),
-            (Ok(_), Err(error)) => Some(Denial::from(error.clone())),
+            (Ok(_), Err(error)) => Some(Denial::from(*error)),
             (Ok(_), Ok(_)) => None,
         };
         let cors = cors.ok().flatten();

@@ -216,7 +216,7 @@ impl Backend {
     }
 
     /// Empty pools, for exchanges that can be long and many.
-    pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, tls: TlsIdentity) -> Self {
+    pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, tls: &TlsIdentity) -> Self {
         let connector = |versions| Connector::new(&connection, tls.clone(), versions);
         let upgrades = pool(&connection, connector(HttpVersions::Http1), Pings::None);
         let both = connector(HttpVersions::Both);

@@ -121,7 +121,7 @@ fn build_backend(
         connect_timeout: CONNECT_WITHIN,
         ..ConnectionSpec::default()
     };
-    Ok(Backend::with_http2_pool(upstream, connection, identity))
+    Ok(Backend::with_http2_pool(upstream, connection, &identity))
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl FolderCache {
             // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
-            match file(&found, &inside, namespace, old) {
+            match file(&found, &inside, namespace, old.as_ref()) {
                 Ok(file) => {
                     decoded.push(file.decoded.clone());
                     files.insert(found.path, file);
@@ -125,10 +125,10 @@ fn file(
     found: &FoundFile,
     inside: &Path,
     namespace: &str,
-    old: Option<CachedFile>,
+    old: Option<&CachedFile>,
 ) -> Result<CachedFile, DecodedInput> {
     let stamp = FileStamp::of(&found.metadata);
-    if let Some(old) = &old
+    if let Some(old) = old
         && old.change_check == ChangeCheck::Metadata
         && old.stamp == stamp
     {
@@ -145,7 +145,7 @@ fn file(
     })?;
     let stamp = FileStamp::of(&metadata);
     let (change_check, digest) = (stamp.change_check(now), Sha256::digest(text.as_bytes()).into());
-    if let Some(old) = &old
+    if let Some(old) = old
         && old.digest == digest
     {
         return Ok(CachedFile {
@@ -155,7 +155,7 @@ fn file(
         });
     }
     let mut items = read_file(&text, name, &inside, namespace);
-    if let Some(old) = &old {
+    if let Some(old) = old {
         reuse_equal(&mut items, &old.decoded.items);
     }
     Ok(CachedFile {
