@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tollgate_config::raw;
-use tollgate_gateway::projects::update::change;
 use tollgate_objects::ObjectName;
+use tollgate_policy::account_entries as change;
 use tollgate_state::write::batch::{Propagation, Write};
 use tollgate_state::write::{Error, ObjectKey, StoredObject, WritableKind, Writer};
 

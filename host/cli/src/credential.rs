@@ -17,7 +17,7 @@ use super::answer::SettingsArgs;
 use super::client::Server;
 use super::failure::Failure;
 use super::format::{Format, print};
-use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
+use tollgate_credential::exec::{ExecCredentialVersion, erase};
 
 mod explain;
 pub(crate) mod local;

@@ -22,7 +22,7 @@ use super::list_output::{items, text_at};
 use super::token::{self, NewToken};
 use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
-use tollgate_gateway::clusters::exec::erase;
+use tollgate_credential::exec::erase;
 use tollgate_objects::ObjectName;
 
 mod application;

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
-use tollgate_gateway::projects::update::change;
-use tollgate_gateway::projects::update::change::Entry;
 use tollgate_objects::DestinationServiceAccount;
+use tollgate_policy::account_entries as change;
+use tollgate_policy::account_entries::Entry;
 
 mod project_client;
 

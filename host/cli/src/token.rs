@@ -18,7 +18,7 @@ use super::format::{Format, print};
 use super::list_args::ListArgs;
 use super::list_output::{Table, agent_label, print_items, relative_time_at, render_items, text_at, time_at};
 use tollgate_config::duration;
-use tollgate_gateway::clusters::exec::erase;
+use tollgate_credential::exec::erase;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

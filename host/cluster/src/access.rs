@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use tollgate_agent::{AgentClient, Connections};
@@ -17,6 +18,7 @@ use tollgate_core::agent::ClusterAgent;
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_credential::cache::health::Health;
 use tollgate_credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
+use tollgate_credential::cache::lifetime::RenewalWindow;
 use tollgate_credential::cache::{self, Lease};
 use tollgate_credential::{MintError, MintErrorClass};
 use tollgate_objects::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
@@ -467,6 +469,24 @@ impl ClusterAccess {
     /// The credential that its Secret has, or how one is made.
     pub fn auth(&self) -> &ClusterAuth {
         &self.config.auth
+    }
+
+    /// When the gateway itself would stop using a credential: never after it expires, and now for
+    /// one that serves a single request. `None` if no expiry is known.
+    pub fn usable_until(&self, lease: &Lease) -> Option<Timestamp> {
+        if !lease.credential.cacheable {
+            // It is for one request: client-go uses it once and runs the plugin again.
+            return Some(Timestamp::now());
+        }
+        let expires_at = lease.credential.expires_at;
+        let health = self.health().filter(|health| health.generation == lease.generation);
+        let Some(minted_at) = health.and_then(|health| health.minted_at) else {
+            return expires_at;
+        };
+        let lifetime = expires_at.map(|end| end.duration_since(minted_at));
+        let window = RenewalWindow::for_lifetime(lifetime, 0.0)?;
+        let served = SignedDuration::try_from(window.unusable).ok()?;
+        minted_at.checked_add(served).ok()
     }
 
     /// Whether requests may still use the connections made for `connection`.

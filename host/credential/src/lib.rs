@@ -4,6 +4,7 @@
 //! Security: a secret never reaches an error, a log, a metric or the disk.
 
 pub mod cache;
+pub mod exec;
 mod metrics;
 
 use std::fmt;

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use crate::agents::AgentKeyView;
 use crate::cluster_request;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
-use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, visible};
 use crate::clusters::route::{ClusterRoute, Endpoint};
 use crate::clusters::view::ClusterView;
@@ -27,6 +26,7 @@ use tollgate_config::{ClusterFront, Config};
 use tollgate_core::agent::AgentKey;
 use tollgate_core::attributes::Attributes;
 use tollgate_credential::cache::key::CredentialKey;
+use tollgate_credential::exec::{ExecCredentialVersion, exec_credential};
 use tollgate_front::Denial;
 use tollgate_front::api::json;
 use tollgate_front::path::{Captures, Path, Rest};
@@ -38,7 +38,6 @@ use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::target;
 use tollgate_store::{Actor, Store};
 
-pub mod exec;
 pub mod permit;
 pub(crate) mod route;
 pub(crate) mod view;
@@ -280,7 +279,7 @@ async fn hand_out(permit: &ClusterPermit, record: &mut OpenRecord) -> Result<Res
     let access = permit.access();
     let lease = lease(access, record).await?;
     record_credential(record, access, Some(&lease));
-    let until = usable_until(access, &lease);
+    let until = access.usable_until(&lease);
     let document = exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or_else(not_portable)?;
     Ok(json(Bytes::from_owner(document)))
 }

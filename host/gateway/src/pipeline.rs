@@ -1,7 +1,7 @@
 //! Serves a request: opens its record, finds its front, and closes the record with what the front answered. Every
 //! request ends with exactly one response and one record.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -100,12 +100,19 @@ impl Gateway {
     }
 }
 
+/// The format of a refusal of a request whose errors have this format otherwise.
+fn format_of(denial: &Denial, format: ErrorFormat) -> ErrorFormat {
+    match format {
+        // A client of gRPC reads nothing else.
+        ErrorFormat::Grpc(_) => format,
+        _ if denial.is_for_kubernetes => ErrorFormat::Kubernetes,
+        _ => format,
+    }
+}
+
 /// Closes the record of a refusal, and renders that.
 fn refuse(denial: &Denial, mut record: OpenRecord, format: ErrorFormat) -> Response<Body> {
-    let format = match denial.is_for_kubernetes {
-        true => ErrorFormat::Kubernetes,
-        false => format,
-    };
+    let format = format_of(denial, format);
     let decision = record.id();
     let (status, message) = denial.public(format == ErrorFormat::Argocd);
     record.note(|record| {
@@ -150,34 +157,35 @@ impl Handler for Gateway {
             leads_into_cluster: fronts::leads_into_cluster(head.uri.path()),
             config,
         };
-        let found = FrontTarget::find(&arrival);
-        let (front, rules) = fronts::rules(&arrival, &snapshot).unzip();
+        let routed = || (FrontTarget::find(&arrival), fronts::rules(&arrival, &snapshot).unzip());
+        let (found, (front, rules)) = match catch_unwind(AssertUnwindSafe(routed)) {
+            Ok((found, rules)) => (found.map_err(Denial::from), rules),
+            Err(_) => (Err(Denial::panicked()), (None, None)),
+        };
         let format = arrival.error_format(rules);
         // SECURITY: a page of a cluster or a backend gets an origin of its own, so that it cannot act
         // as whoever is signed in to the console.
         let is_sandboxed = arrival.is_at_console_host() && !matches!(format, ErrorFormat::Console(_));
         let cors = arrival.cors(rules).transpose();
-        let refused = match (&cors, &found) {
-            (Err(error), _) => Some(Denial::from(error.clone())),
-            (Ok(_), Err(error)) => Some(Denial::from(*error)),
-            (Ok(_), Ok(_)) => None,
+        let (cors, found) = match (cors, found) {
+            (Err(error), _) => (None, Err(Denial::from(error))),
+            (Ok(cors), found) => (cors, found),
         };
-        let cors = cors.ok().flatten();
         let preflight = cors.as_ref().and_then(|cors| cors.preflight(&head));
         let mut response = if let Some(answer) = preflight {
             record.close(Outcome::Allowed, answer.status(), "preflight");
             answer.map(Body::from)
         } else {
-            let mut response = match refused {
-                Some(denial) => {
+            let mut response = match found {
+                Err(denial) => {
+                    drop(snapshot);
                     let fronts = &self.fronts;
                     if let Some(front) = front {
                         fronts.record_early_refusal(front, &denial, (client, decision)).await;
                     }
                     refuse(&denial, record, format)
                 }
-                None => {
-                    let found = found.ok().flatten();
+                Ok(found) => {
                     self.recorded(found, (head, body), (client, snapshot), record, format)
                         .await
                 }
@@ -251,5 +259,26 @@ fn unread_error_format(config: &Config, client: &Client) -> ErrorFormat {
         (Some(_), _) => ErrorFormat::Kubernetes,
         (None, Some(_)) => ErrorFormat::ApplicationSets,
         (None, None) => ErrorFormat::of(config.extensions.compatibility),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{Denial, ErrorFormat, format_of};
+    use tollgate_front::grpc::Transport;
+
+    #[test]
+    fn a_refusal_for_kubectl_is_one_of_grpc_in_a_call() {
+        let mut denial = Denial::denied(StatusCode::BAD_REQUEST, "wrong_prefix", "no prefix");
+        denial.is_for_kubernetes = true;
+        assert_eq!(format_of(&denial, ErrorFormat::Page), ErrorFormat::Kubernetes);
+        for transport in [Transport::Grpc, Transport::Web, Transport::WebText] {
+            let format = ErrorFormat::Grpc(transport);
+            assert_eq!(format_of(&denial, format), format);
+        }
+        denial.is_for_kubernetes = false;
+        assert_eq!(format_of(&denial, ErrorFormat::Page), ErrorFormat::Page);
     }
 }

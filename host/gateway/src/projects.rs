@@ -32,7 +32,7 @@ pub(crate) mod permit;
 pub(crate) mod preview;
 pub(crate) mod route;
 mod summary;
-pub mod update;
+mod update;
 
 #[derive(Debug)]
 pub(crate) struct ProjectsFront {

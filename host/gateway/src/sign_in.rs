@@ -238,6 +238,9 @@ impl<'a> SignIn<'a> {
         route: &ConsoleRoute,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
+        if matches!(route, ConsoleRoute::Missing) {
+            return Err(Denial::not_found());
+        }
         let reads = console::reads(&head.method);
         let is_page = matches!(route, ConsoleRoute::Page | ConsoleRoute::Style | ConsoleRoute::Icon);
         self.record.note(|record| record.is_of_page = reads && is_page);

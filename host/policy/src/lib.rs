@@ -6,6 +6,7 @@
 //! requests made in an Application's name ([`application_request`]), and when they may change
 //! something ([`sync_windows`]).
 
+pub mod account_entries;
 pub mod application_request;
 pub mod applications;
 pub mod cel;

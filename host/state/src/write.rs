@@ -4,10 +4,12 @@
 //!
 //! Invariant: a write is done completely or not at all.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use http::StatusCode;
 use serde_json::Value;
 
 use super::kubernetes;
@@ -204,6 +206,71 @@ pub enum Error {
     /// The work ended early.
     #[error("the write was interrupted")]
     Interrupted,
+}
+
+impl Error {
+    /// HTTP status of an answer, and the stable reason for programs.
+    pub fn answer(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotFound(key) => {
+                let reason = match key.kind {
+                    WritableKind::AppProject => "project_not_found",
+                    WritableKind::Application => "application_not_found",
+                    WritableKind::ApplicationSet => "applicationset_not_found",
+                };
+                (StatusCode::NOT_FOUND, reason)
+            }
+            Self::AlreadyExists(_) => (StatusCode::CONFLICT, "exists"),
+            Self::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
+            Self::ManagedElsewhere { .. } => (StatusCode::CONFLICT, "managed_elsewhere"),
+            Self::DefinedTwice { .. } | Self::SymbolicLink(_) | Self::UnsupportedLayout { .. } => {
+                (StatusCode::CONFLICT, "not_editable")
+            }
+            Self::InvalidState(_)
+            | Self::Cluster {
+                status: 400 | 413 | 422,
+                ..
+            } => (StatusCode::BAD_REQUEST, "state_refused"),
+            Self::Cluster { .. } => (StatusCode::BAD_GATEWAY, "state_unavailable"),
+            Self::Busy | Self::Io { .. } | Self::NotConnected | Self::Interrupted => {
+                (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable")
+            }
+        }
+    }
+
+    /// Text for a caller, who may see the object but not paths of the machine.
+    pub fn public_text(&self) -> Cow<'static, str> {
+        match self {
+            Self::NotFound(_) | Self::AlreadyExists(_) | Self::ManagedElsewhere { .. } => self.to_string().into(),
+            Self::Conflict { key, .. } => {
+                format!("{key} has changed since it was read: read it again and repeat the change").into()
+            }
+            Self::DefinedTwice { key, .. } => format!("{key} is defined twice in the state folder").into(),
+            Self::SymbolicLink(_) => {
+                "the state folder is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps \
+                 checkouts: change the object at its source"
+                    .into()
+            }
+            Self::UnsupportedLayout { line, why, .. } => {
+                format!("the object's file has to be edited by hand: line {line}: {why}").into()
+            }
+            Self::InvalidState(findings) => {
+                let finding = findings.first().map(|finding| finding.message.as_str());
+                let finding = finding.unwrap_or("it has mistakes");
+                format!("the state would not load with this change: {finding}").into()
+            }
+            // The caller may read the cluster's message about the object they sent.
+            Self::Cluster {
+                status: 400 | 413 | 422,
+                message,
+            } => format!("the control plane's cluster refuses the change: {message}").into(),
+            Self::Cluster { .. } => "the control plane's cluster does not take the change".into(),
+            Self::Busy => "another writer is at work, try again".into(),
+            Self::Io { .. } | Self::NotConnected | Self::Interrupted => {
+                "the state cannot be read or written right now".into()
+            }
+        }
+    }
 }
 
 impl Error {

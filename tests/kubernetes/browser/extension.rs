@@ -221,6 +221,6 @@ async fn a_page_of_another_origin_opens_neither() {
     assert_eq!(socket, "refused");
     assert_eq!(scene.paths().len(), 3);
     let decisions = scene.world.admin("/metrics").await;
-    let counted = "tollgate_decisions_total{front=\"none\",outcome=\"denied\",reason=\"cross_site_request\"} 2";
+    let counted = "tollgate_decisions_total{front=\"extensions\",outcome=\"denied\",reason=\"cross_site_request\"} 2";
     assert!(decisions.contains(counted), "{decisions}");
 }

@@ -16,7 +16,7 @@ use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_credential::cache::{self, CredentialCache};
-use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
+use tollgate_credential::exec::exec_credential;
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::metrics::Metrics;
@@ -85,7 +85,7 @@ pub(super) fn fetch(
         Failure::new(error.code(), message)
             .with_hint(format!("see its requests with `tollgate credential explain {cluster}`"))
     })?;
-    let until = usable_until(access, &lease);
+    let until = access.usable_until(&lease);
     exec_credential(&lease.credential, until, version).ok_or_else(|| {
         let message = "this cluster's credential is neither a token nor a client certificate";
         Failure::new("credential_not_portable", message).with_hint("reach it by way of the gateway")

@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 use super::ExecCredentialVersion;
 use crate::failure::Failure;
 use crate::input::read_file_or_stdin;
+use tollgate_credential::exec::exec_credential;
 use tollgate_credential::{Credential, Token};
-use tollgate_gateway::clusters::exec::exec_credential;
 
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 16 * 1024;

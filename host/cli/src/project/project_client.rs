@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::format::Format;
 use crate::print_error;
 use tollgate_config::{Config, raw};
-use tollgate_gateway::projects::update::{self, change};
 use tollgate_objects::ObjectName;
+use tollgate_policy::account_entries as change;
 use tollgate_state::write::{self, ObjectKey, ResourceVersion, WritableKind, Writer};
 
 /// Reason code of a write that is based on an older version.
@@ -140,7 +140,7 @@ fn key(config: &Config, name: &str) -> ObjectKey {
 
 /// A failure of the state. Its message may have paths, which only operators see.
 fn state_failure(error: &write::Error) -> Failure {
-    let (_, code) = update::state_answer(error);
+    let (_, code) = error.answer();
     let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
     match hint(code) {
         Some(hint) => failure.with_hint(hint),

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::policies::Policies;
 use crate::projects::update::Error;
-use crate::projects::update::change;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_front::caller::Caller;
 use tollgate_objects::{Application, DestinationServiceAccount, ObjectName};
+use tollgate_policy::account_entries as change;
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{AccountSource, DestinationServiceAccounts};
 use tollgate_policy::rbac::{RbacIdentity, object_name};

@@ -12,10 +12,9 @@ use serde_json::Value;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_front::Denial;
 use tollgate_front::api;
+use tollgate_policy::account_entries as change;
 use tollgate_state::write::resource_version;
 use tollgate_state::write::{self, ResourceVersion, StoredObject};
-
-pub mod change;
 
 /// Longest content of a PUT, in bytes: about the longest object a cluster stores (etcd's request
 /// limit is 1.5 MiB).
@@ -91,7 +90,7 @@ impl Error {
             Self::NoApplications => (StatusCode::CONFLICT, "applications_off"),
             Self::UnknownProject(_) => (StatusCode::NOT_FOUND, "project_not_found"),
             Self::Change(_) => (StatusCode::BAD_REQUEST, "project_invalid"),
-            Self::State(error) => state_answer(error),
+            Self::State(error) => error.answer(),
         }
     }
 
@@ -104,66 +103,7 @@ impl Error {
             | Self::NoApplications
             | Self::UnknownProject(_)
             | Self::Change(_) => self.to_string().into(),
-            Self::State(error) => state_text(error),
-        }
-    }
-}
-
-/// HTTP status of an error of the state, and the stable reason for programs.
-pub fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
-    match error {
-        write::Error::NotFound(_) => (StatusCode::NOT_FOUND, "project_not_found"),
-        write::Error::AlreadyExists(_) => (StatusCode::CONFLICT, "exists"),
-        write::Error::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
-        write::Error::ManagedElsewhere { .. } => (StatusCode::CONFLICT, "managed_elsewhere"),
-        write::Error::DefinedTwice { .. } | write::Error::SymbolicLink(_) | write::Error::UnsupportedLayout { .. } => {
-            (StatusCode::CONFLICT, "not_editable")
-        }
-        write::Error::InvalidState(_)
-        | write::Error::Cluster {
-            status: 400 | 413 | 422,
-            ..
-        } => (StatusCode::BAD_REQUEST, "state_refused"),
-        write::Error::Cluster { .. } => (StatusCode::BAD_GATEWAY, "state_unavailable"),
-        write::Error::Busy | write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
-            (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable")
-        }
-    }
-}
-
-/// Text of an error of the state for the caller, who may see the object but not paths of the
-/// machine.
-pub(crate) fn state_text(error: &write::Error) -> Cow<'static, str> {
-    match error {
-        write::Error::NotFound(_) | write::Error::AlreadyExists(_) | write::Error::ManagedElsewhere { .. } => {
-            error.to_string().into()
-        }
-        write::Error::Conflict { key, .. } => {
-            format!("{key} has changed since it was read: read it again and repeat the change").into()
-        }
-        write::Error::DefinedTwice { key, .. } => format!("{key} is defined twice in the state folder").into(),
-        write::Error::SymbolicLink(_) => {
-            "the state folder is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps \
-             checkouts: change the object at its source"
-                .into()
-        }
-        write::Error::UnsupportedLayout { line, why, .. } => {
-            format!("the object's file has to be edited by hand: line {line}: {why}").into()
-        }
-        write::Error::InvalidState(findings) => {
-            let finding = findings.first().map(|finding| finding.message.as_str());
-            let finding = finding.unwrap_or("it has mistakes");
-            format!("the state would not load with this change: {finding}").into()
-        }
-        // The caller may read the cluster's message about the object they sent.
-        write::Error::Cluster {
-            status: 400 | 413 | 422,
-            message,
-        } => format!("the control plane's cluster refuses the change: {message}").into(),
-        write::Error::Cluster { .. } => "the control plane's cluster does not take the change".into(),
-        write::Error::Busy => "another writer is at work, try again".into(),
-        write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
-            "the state cannot be read or written right now".into()
+            Self::State(error) => error.public_text(),
         }
     }
 }

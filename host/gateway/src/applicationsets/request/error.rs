@@ -12,13 +12,11 @@ use http::StatusCode;
 
 use crate::applicationsets::request::Code;
 use crate::applicationsets::{apply, permit};
-use crate::projects::update;
 use tollgate_applicationset::{Exceeded, decode, generate, schema, selector};
 use tollgate_front::api;
 use tollgate_front::{Denial, Refusal};
 use tollgate_objects::ObjectName;
 use tollgate_state::write;
-use tollgate_state::write::WritableKind;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -103,9 +101,9 @@ impl Error {
                 apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. } => {
                     (StatusCode::CONFLICT, "too_many_deletions")
                 }
-                apply::Error::Batch(failed) => state_answer(&failed.error),
+                apply::Error::Batch(failed) => failed.error.answer(),
             },
-            Self::State(error) => state_answer(error),
+            Self::State(error) => error.answer(),
         }
     }
 
@@ -124,9 +122,9 @@ impl Error {
     /// Text for the caller, without a path of the gateway's machine.
     pub(crate) fn text(&self) -> Cow<'static, str> {
         match self {
-            Self::State(error) => update::state_text(error),
+            Self::State(error) => error.public_text(),
             Self::Apply(apply::Error::Batch(failed)) => {
-                let why = update::state_text(&failed.error);
+                let why = failed.error.public_text();
                 let rollback = apply::rollback(failed, |left| left.key.to_string());
                 format!("{} was not written: {why}; {rollback}", failed.key).into()
             }
@@ -146,17 +144,6 @@ impl Error {
     pub(crate) fn retry_after(&self) -> Option<u64> {
         matches!(self, Self::Busy { .. }).then_some(1)
     }
-}
-
-/// For an object that does not exist, the reason names the kind.
-fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
-    let (status, reason) = update::state_answer(error);
-    let reason = match error {
-        write::Error::NotFound(key) if key.kind == WritableKind::ApplicationSet => "applicationset_not_found",
-        write::Error::NotFound(key) if key.kind == WritableKind::Application => "application_not_found",
-        _ => reason,
-    };
-    (status, reason)
 }
 
 impl From<Error> for Denial {

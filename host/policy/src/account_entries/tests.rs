@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::projects::update::change::{Entry, Error, add, entries, remove, validate, with_replaced_entries};
+use crate::account_entries::{Entry, Error, add, entries, remove, validate, with_replaced_entries};
 use tollgate_config::ServiceAccountSemantics;
 
 fn stored() -> Value {

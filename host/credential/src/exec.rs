@@ -5,15 +5,12 @@
 //!
 //! Source: Kubernetes, `client.authentication.k8s.io/v1`.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use tollgate_cluster::access::ClusterAccess;
-use tollgate_credential::Credential;
-use tollgate_credential::cache::Lease;
-use tollgate_credential::cache::lifetime::RenewalWindow;
+use crate::Credential;
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
@@ -25,24 +22,6 @@ pub enum ExecCredentialVersion {
     /// `client.authentication.k8s.io/v1beta1`.
     #[strum(serialize = "client.authentication.k8s.io/v1beta1")]
     V1Beta1,
-}
-
-/// When the gateway itself would stop using the credential: never after it expires, and now for
-/// one that serves a single request. `None` if no expiry is known.
-pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> {
-    if !lease.credential.cacheable {
-        // It is for one request: client-go uses it once and runs the plugin again.
-        return Some(Timestamp::now());
-    }
-    let expires_at = lease.credential.expires_at;
-    let health = access.health().filter(|health| health.generation == lease.generation);
-    let Some(minted_at) = health.and_then(|health| health.minted_at) else {
-        return expires_at;
-    };
-    let lifetime = expires_at.map(|end| end.duration_since(minted_at));
-    let window = RenewalWindow::for_lifetime(lifetime, 0.0)?;
-    let served = SignedDuration::try_from(window.unusable).ok()?;
-    minted_at.checked_add(served).ok()
 }
 
 /// The document. `None` if the credential is neither a token nor a certificate, or needs fields of
@@ -101,7 +80,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{ExecCredentialVersion, exec_credential};
-    use tollgate_credential::{BasicAuth, ClientCertificate, Credential, Token};
+    use crate::{BasicAuth, ClientCertificate, Credential, Token};
 
     fn token() -> Credential {
         Credential::from_token(Token::parse("t0ken".to_owned()).unwrap())

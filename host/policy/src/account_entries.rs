@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::impersonate::service_account;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_objects::DestinationServiceAccount;
-use tollgate_policy::impersonate::service_account;
 
 /// The one key of `spec` that is written.
 const ENTRIES: &str = "destinationServiceAccounts";
@@ -136,7 +136,7 @@ fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
 ///
 /// # Errors
 /// [`Error::Differs`] names the first key that differs, in order of names; [`Error::Shape`].
-pub(crate) fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
+pub fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let sent = sent.as_object().ok_or_else(|| shape("project", "an object"))?;
     let metadata = sent.get("metadata").and_then(Value::as_object);
     let metadata = metadata.ok_or_else(|| shape("project.metadata", "an object"))?;
@@ -209,8 +209,8 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
 /// The entries in the form that the gateway validates. Each has its key as its position.
 ///
 /// # Errors
-/// [`Error::Shape`], also for more than [`MAX_ENTRIES`].
-pub(crate) fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
+/// [`Error::Shape`], also for more than 1,000 entries.
+pub fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
     let listed = object.get("spec").and_then(|spec| spec.get(ENTRIES));
     let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if listed.len() > MAX_ENTRIES {
