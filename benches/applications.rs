@@ -221,7 +221,7 @@ fn reload(criterion: &mut Criterion) {
     ));
     let checker = Checker::new(env!("CARGO_BIN_EXE_tollgate").into());
     let metrics = Arc::new(Metrics::default());
-    let loader = Loader::new(config, checker, metrics, (credentials, Clock::default())).expect("a loader");
+    let loader = Loader::new(config, checker, metrics, credentials, Clock::default()).expect("a loader");
     let before = resident();
     let first = loader.first().value.expect("good state");
     let current: CurrentSnapshot = Arc::new(arc_swap::ArcSwap::from_pointee(first));

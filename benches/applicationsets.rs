@@ -168,7 +168,8 @@ fn snapshot(root: &Path, runtime: &tokio::runtime::Runtime) -> Snapshot {
         config,
         checker,
         Arc::new(Metrics::default()),
-        (credentials, Clock::default()),
+        credentials,
+        Clock::default(),
     );
     let first = loader.expect("a loader").first();
     first.value.unwrap_or_else(|| panic!("{:?}", first.diagnostics))

@@ -64,12 +64,7 @@ fn validate(case: Validation) -> Result<(), String> {
         headers.append(name, HeaderValue::from_str(value).map_err(|error| error.to_string())?);
     }
     let expected = case.expected;
-    match read(
-        "extension",
-        &Registry::default(),
-        (&headers, None),
-        Compatibility::Argocd,
-    ) {
+    match read("extension", &Registry::default(), &headers, None, Compatibility::Argocd) {
         Ok((attributes, _)) if expected.valid => {
             let CallObject::Application { application, project } = attributes.object else {
                 return Err(format!("read as {:?}", attributes.object));

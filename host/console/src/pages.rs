@@ -132,7 +132,7 @@ impl View<'_> {
             Route::Project(name) => self.project(&name).await,
             Route::ApplicationSets => self.application_sets().await,
             Route::NewApplicationSet => self.new_set().await,
-            Route::ApplicationSet { namespace, name } => self.application_set((&namespace, &name)).await,
+            Route::ApplicationSet { namespace, name } => self.application_set(&namespace, &name).await,
             Route::Credentials => self.credentials().await,
             Route::Plugins => self.plugins().await,
             Route::System => self.system().await,
@@ -230,13 +230,20 @@ impl View<'_> {
         let rows = all.get(from..).unwrap_or_default();
         let (rows, rest) = rows.split_at(ROWS.min(rows.len()));
         let next = (!rest.is_empty()).then(|| from.saturating_add(ROWS).to_string());
-        (rows, self.next(path, names, ("from", next.as_deref())))
+        (rows, self.next(path, names, "from", next.as_deref()))
     }
 
     /// The address of the next page of a list, if there is one.
-    fn next(&self, path: &str, names: &[&str], cursor: (&str, Option<&str>)) -> Option<String> {
-        let (name, cursor) = (cursor.0, cursor.1?);
-        Some(Query::new().with_fields(&self.query, names).with(name, cursor).at(path))
+    ///
+    /// - `cursor`: the name of the parameter that says where that page begins.
+    fn next(&self, path: &str, names: &[&str], cursor: &str, value: Option<&str>) -> Option<String> {
+        let value = value?;
+        Some(
+            Query::new()
+                .with_fields(&self.query, names)
+                .with(cursor, value)
+                .at(path),
+        )
     }
 }
 

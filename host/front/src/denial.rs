@@ -67,16 +67,16 @@ pub struct Refusal {
 impl Denial {
     /// Refused by authentication, policy, a plugin or a limit.
     pub fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(Outcome::Denied, (status, reason), message.into())
+        Self::new(Outcome::Denied, status, reason, message.into())
     }
 
     /// A stage could not do its work.
     pub fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(Outcome::Failed, (status, reason), message.into())
+        Self::new(Outcome::Failed, status, reason, message.into())
     }
 
     /// The answer of an API, whose own failures are its statuses from 500 on.
-    pub fn of_api((status, reason): (StatusCode, &'static str), message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn of_api(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         match status.is_server_error() {
             true => Self::failed(status, reason, message),
             false => Self::denied(status, reason, message),
@@ -94,7 +94,7 @@ impl Denial {
         Self::failed(StatusCode::INTERNAL_SERVER_ERROR, "panic", text).with_detail("a stage panicked")
     }
 
-    fn new(outcome: Outcome, (status, reason): (StatusCode, &'static str), message: Cow<'static, str>) -> Self {
+    fn new(outcome: Outcome, status: StatusCode, reason: &'static str, message: Cow<'static, str>) -> Self {
         Self(Box::new(Refused {
             status,
             reason,

@@ -21,24 +21,23 @@ impl RbacLookup {
             object: &object,
         };
         let verdict = rbac.decide(&caller.roles, request);
-        Self::new(rbac, verdict, ([resource, action], object))
+        Self::new(rbac, verdict, resource, action, object)
     }
 
     /// Whether the caller may invoke an extension, by rows about the extension and by rows about it
     /// in `project`.
     pub fn of_invoke(rbac: &rbac::Rbac, caller: &Caller, extension: &str, project: &str) -> Self {
-        let names = ["extensions", "invoke"];
-        let [resource, action] = names;
+        let [resource, action] = ["extensions", "invoke"];
         let request = RbacRequest {
             resource,
             action,
             object: extension,
         };
         let verdict = rbac.decide_in_project(&caller.roles, request, project);
-        Self::new(rbac, verdict, (names, extension.to_owned()))
+        Self::new(rbac, verdict, resource, action, extension.to_owned())
     }
 
-    fn new(rbac: &rbac::Rbac, verdict: Verdict, ([resource, action], object): ([&'static str; 2], String)) -> Self {
+    fn new(rbac: &rbac::Rbac, verdict: Verdict, resource: &'static str, action: &'static str, object: String) -> Self {
         let rule = verdict.rule.and_then(|id| rbac.rule(id));
         let check = CheckRecord {
             resource,

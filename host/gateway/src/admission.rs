@@ -139,8 +139,10 @@ impl RequestError {
 /// A file that cannot be used, or a right that is missing in the cluster.
 pub(crate) async fn certificates(
     settings: &Admission,
-    cluster: (&Arc<dyn Source>, &str),
-    (clock, helpers): (&Clock, &mut JoinSet<()>),
+    source: &Arc<dyn Source>,
+    namespace: &str,
+    clock: &Clock,
+    helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<Arc<Certificates>> {
     let clients = settings.client_certificate_authority.as_deref();
     let managed = match &settings.tls {
@@ -151,7 +153,7 @@ pub(crate) async fn certificates(
         }
         AdmissionTls::Managed(managed) => managed,
     };
-    let started = certificate::start(managed, cluster, clients, (clock.clone(), helpers));
+    let started = certificate::start(managed, source, namespace, clients, clock.clone(), helpers);
     started.await.context("`admission.tls.secret`")
 }
 
@@ -175,14 +177,14 @@ impl Handler for AdmissionHandler {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let snapshot = self.current.load_full();
-        let mut record = open_record(&self.recorder, Some(&head), (client, &snapshot));
+        let mut record = open_record(&self.recorder, Some(&head), client, &snapshot);
         record.note(|record| record.front = "admission");
         let settings = snapshot.policies.config.admission.as_ref();
         if settings.is_some_and(|settings| settings.client_certificate_authority.is_some()) {
             // Nobody gets here without a certificate then. Connections of others give way to this one.
             client.mark_authenticated();
         }
-        let answered = AssertUnwindSafe(self.answer((&head, body), &snapshot, &mut record))
+        let answered = AssertUnwindSafe(self.answer(&head, body, &snapshot, &mut record))
             .catch_unwind()
             .await;
         match answered {
@@ -213,7 +215,8 @@ type Answer = (Outcome, &'static str, AdmissionReview<DynamicObject>);
 impl AdmissionHandler {
     async fn answer(
         &self,
-        (head, body): (&request::Parts, Body),
+        head: &request::Parts,
+        body: Body,
         snapshot: &Arc<Snapshot>,
         record: &mut OpenRecord,
     ) -> Result<Answer, RequestError> {
@@ -237,7 +240,7 @@ impl AdmissionHandler {
             Err(error) => {
                 let response = unread_response(&content).ok_or(error)?;
                 let why = "an object in it cannot be read".to_owned();
-                return Ok(self.conclude(settings, (response, incomplete(why)), record));
+                return Ok(self.conclude(settings, response, incomplete(why), record));
             }
         };
         let mut response = AdmissionResponse::from(&request);
@@ -245,14 +248,14 @@ impl AdmissionHandler {
             Ok(object) => object,
             // The validating webhook is asked once there is a name.
             Err(_) if adds_author => return Ok((Outcome::Allowed, "author_kept", response.into_review())),
-            Err(why) => return Ok(self.conclude(settings, (response, incomplete(why)), record)),
+            Err(why) => return Ok(self.conclude(settings, response, incomplete(why), record)),
         };
         let Some(object) = object else {
             let text = "Tollgate judges ApplicationSets, Applications and AppProjects only".to_owned();
             response.warnings = Some(vec![text]);
             return Ok((Outcome::Allowed, "kind_not_judged", response.into_review()));
         };
-        let judge = Judge::new((&self.current, &self.sets), snapshot, settings);
+        let judge = Judge::new(&self.current, &self.sets, snapshot, settings);
         let writer = judge.writer(&request.user_info);
         record.note(|record| {
             record.principal = Some(Arc::clone(&writer.principal));
@@ -269,7 +272,7 @@ impl AdmissionHandler {
         }
         let judged = judge.judge(&writer, &object, record).await;
         record.finish_stage(Stage::Authorize);
-        Ok(self.conclude(settings, (response, judged), record))
+        Ok(self.conclude(settings, response, judged, record))
     }
 
     async fn receive(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), RequestError> {
@@ -289,7 +292,8 @@ impl AdmissionHandler {
     fn conclude(
         &self,
         settings: &Admission,
-        (mut response, judged): (AdmissionResponse, Result<&'static str, Refusal>),
+        mut response: AdmissionResponse,
+        judged: Result<&'static str, Refusal>,
         record: &mut OpenRecord,
     ) -> Answer {
         let refusal = match judged {

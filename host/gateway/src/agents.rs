@@ -263,8 +263,6 @@ struct Follower {
     is_away: bool,
 }
 
-type About<'a> = (&'a Arc<Connections>, &'a Arc<Metrics>, &'a Clock);
-
 /// Remembers agents in the store, if there is one, and finds the other replicas, if the settings say how.
 ///
 /// - `is_awaited`: reports an error of the store, and returns whether the start waits for it to pass.
@@ -274,7 +272,10 @@ type About<'a> = (&'a Arc<Connections>, &'a Arc<Metrics>, &'a Clock);
 pub(crate) async fn start(
     config: &Config,
     store: Option<&Arc<Store>>,
-    ((connections, metrics, clock), is_awaited): (About<'_>, &(dyn Fn(&store::Error) -> bool + Sync)),
+    connections: &Arc<Connections>,
+    metrics: &Arc<Metrics>,
+    clock: &Clock,
+    is_awaited: &(dyn Fn(&store::Error) -> bool + Sync),
     helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<SocketAddr>> {
     // Strangers never hold more than a share of the connections.
@@ -297,7 +298,7 @@ pub(crate) async fn start(
     let mut address = None;
     let membership = match &settings.peers {
         Some(peers) => {
-            let (member, listening) = listen(peers, (connections, config.drain), helpers).await?;
+            let (member, listening) = listen(peers, connections, config.drain, helpers).await?;
             address = Some(listening);
             Some(member)
         }
@@ -325,7 +326,8 @@ pub(crate) async fn start(
 
 async fn listen(
     settings: &PeerSettings,
-    (connections, drain): (&Arc<Connections>, Duration),
+    connections: &Arc<Connections>,
+    drain: Duration,
     helpers: &mut JoinSet<()>,
 ) -> anyhow::Result<(Membership, SocketAddr)> {
     let failed = |error| {

@@ -141,9 +141,9 @@ impl Front for ApplicationsFront {
         self: &Arc<Self>,
         target: ApplicationPath,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        serve_steps(self, target, context, request).await
+        serve_steps(self, target, context, head, body).await
     }
 }
 
@@ -178,8 +178,8 @@ impl Steps for ApplicationsFront {
                 ..KubernetesNote::default()
             }));
         });
-        let request = (&path.name, &attributes);
-        let access = access_application(&now.policies, caller, request, record.at(), Some(record))?;
+        let at = record.at();
+        let access = access_application(&now.policies, caller, &path.name, &attributes, at, Some(record))?;
         Ok(ApplicationHead {
             path,
             attributes,
@@ -216,14 +216,15 @@ impl Steps for ApplicationsFront {
             };
             now = lookup.now();
             let caller = lookup.caller(&now);
-            let (request, at) = ((&path.name, &attributes), lookup.record.at());
-            access = access_application(&now.policies, &caller, request, at, Some(&mut *lookup.record))?;
+            let at = lookup.record.at();
+            let record = Some(&mut *lookup.record);
+            access = access_application(&now.policies, &caller, &path.name, &attributes, at, record)?;
             cluster = find_cluster(&now, &access)?;
             kind = self.find_kind(&access, &cluster).await?;
         }
-        let ownership = match self.check_lists(&now, &access, (kind.as_ref(), body_name.as_ref())) {
+        let ownership = match self.check_lists(&now, &access, kind.as_ref(), body_name.as_ref()) {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
-            ProjectListCheck::Permitted => self.check_ownership(&now, &access, (&cluster, kind.as_ref())).await,
+            ProjectListCheck::Permitted => self.check_ownership(&now, &access, &cluster, kind.as_ref()).await,
         };
         let front = now.policies.applications.as_ref();
         let tracking = front.map(|front| Arc::clone(&front.index.tracking));
@@ -245,11 +246,11 @@ impl Steps for ApplicationsFront {
         question: &Question,
         record: Option<&mut OpenRecord>,
     ) -> Result<Permit, Denial> {
-        let request = (&question.name, &question.attributes);
-        let access = access_application(&now.policies, caller, request, question.at, None)?;
+        let (name, attributes) = (&question.name, &question.attributes);
+        let access = access_application(&now.policies, caller, name, attributes, question.at, None)?;
         let cluster = find_cluster(now, &access)?;
-        let object = (question.kind.as_ref(), question.body_name.as_ref());
-        let project_lists = self.check_lists(now, &access, object);
+        let (kind, body_name) = (question.kind.as_ref(), question.body_name.as_ref());
+        let project_lists = self.check_lists(now, &access, kind, body_name);
         let ownership = match &project_lists {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
             ProjectListCheck::Permitted => question.ownership_now(now, &access),
@@ -318,12 +319,15 @@ impl Steps for ApplicationsFront {
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
-        let (request, held) = ((cleaned, body), (held, guard));
+        let held = (held, guard);
         let answered = match mode {
-            ImpersonationMode::Off | ImpersonationMode::Enforce => cluster_request.send(request, held, record).await,
+            ImpersonationMode::Off | ImpersonationMode::Enforce => {
+                cluster_request.send(cleaned, body, held, record).await
+            }
             ImpersonationMode::Audit => {
                 let deny_reason = audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), &cluster);
-                let (answered, deny_reason) = tokio::join!(cluster_request.send(request, held, record), deny_reason);
+                let answered = cluster_request.send(cleaned, body, held, record);
+                let (answered, deny_reason) = tokio::join!(answered, deny_reason);
                 if let Some(deny_reason) = deny_reason {
                     self.would_refuse(&permit, deny_reason, record);
                 }
@@ -371,7 +375,8 @@ impl ApplicationsFront {
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
-        (kind, name): (Option<&ResourceKind>, Option<&BodyName>),
+        kind: Option<&ResourceKind>,
+        name: Option<&BodyName>,
     ) -> ProjectListCheck {
         let restrictions = self.restrictions.get_or_compile(access.project());
         let target = restriction::TargetCluster {
@@ -399,7 +404,8 @@ impl ApplicationsFront {
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
-        (cluster, kind): (&Arc<ClusterAccess>, Option<&ResourceKind>),
+        cluster: &Arc<ClusterAccess>,
+        kind: Option<&ResourceKind>,
     ) -> OwnershipCheck {
         let (Some(front), true) = (&snapshot.policies.applications, access.requires_owned_object()) else {
             return OwnershipCheck::NotChecked;
@@ -410,7 +416,7 @@ impl ApplicationsFront {
         if let Err(reason) = access.check_permission(&snapshot.policies.rbac, front.index.inheritance, kind) {
             return OwnershipCheck::Refused(reason);
         }
-        ownership::check((&self.discovery, cluster), access, &front.index, kind).await
+        ownership::check(&self.discovery, cluster, access, &front.index, kind).await
     }
 
     /// The kind of the resource in the cluster; `None` if the request is about none.

@@ -84,7 +84,12 @@ struct ApplicationSetHandler<'a, 'b> {
 }
 
 /// An operation, the name of its set, and the set that was sent, if any.
-type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
+#[derive(Clone, Copy)]
+pub(crate) struct SetOperation<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) name: &'a ObjectName,
+    pub(crate) sent: Option<&'a ApplicationSet>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadScope {
@@ -174,17 +179,17 @@ impl Front for ApplicationSetsFront {
     ) -> Result<Response<Body>, Denial> {
         let route = match target {
             SetTarget::Rest(route) => route,
-            SetTarget::Call(transport) => return self.serve_call(transport, context, (head, body)).await,
+            SetTarget::Call(transport) => return self.serve_call(transport, context, head, body).await,
         };
         let principal = context.authenticate(&head, Safety::ByMethod).await?;
         // A closed front responds as if it did not exist.
         let state = self.state.as_ref().ok_or_else(Denial::not_found)?;
         let held = context.services.persons.acquire(principal.limit_key())?;
-        let until = (principal.expires_at(), context.record.id());
+        let decision = context.record.id();
         let encoder = rest::EventEncoder::of(&head);
-        let request = rest::read(&route, (head, body)).await?;
+        let request = rest::read(&route, head, body).await?;
         let answer = context.applicationset(state, &principal, request).await?;
-        Ok(rest::answer(answer, encoder, (until, held)))
+        Ok(rest::answer(answer, encoder, principal.expires_at(), decision, held))
     }
 }
 
@@ -333,7 +338,7 @@ impl ApplicationSetHandler<'_, '_> {
         scope: ReadScope,
     ) -> Result<StoredState, Denial> {
         self.authorizer()?
-            .namespace(&set_operation.1.namespace)
+            .namespace(&set_operation.name.namespace)
             .map_err(Error::Denied)?;
         self.read_stored_objects(set_operation, scope).await
     }
@@ -345,7 +350,7 @@ impl ApplicationSetHandler<'_, '_> {
         scope: ReadScope,
     ) -> Result<StoredState, Denial> {
         self.precheck(set_operation)?;
-        let (operation, name, sent) = set_operation;
+        let SetOperation { operation, name, sent } = set_operation;
         self.ensure_reader()?;
         self.later = self.later_applications(name, sent).await;
         let cached = self.cached(name);
@@ -409,7 +414,8 @@ impl ApplicationSetHandler<'_, '_> {
     ///
     /// SECURITY: a request that is allowed here is authorized again by the stored objects, and by what
     /// the API server does with the admission webhook.
-    fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Denial> {
+    fn precheck(&mut self, set_operation: SetOperation<'_>) -> Result<(), Denial> {
+        let SetOperation { operation, name, sent } = set_operation;
         let mut latest = self.latest_known(name)?;
         if latest.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
@@ -420,7 +426,7 @@ impl ApplicationSetHandler<'_, '_> {
         let recorded = self.checks.len();
         let expected = self.expected_later();
         let known = std::mem::replace(&mut self.later, expected);
-        let authorized = self.authorize_operation(operation, (name, sent), &latest);
+        let authorized = self.authorize_operation(operation, name, sent, &latest);
         self.later = known;
         match authorized {
             Ok(_) => {}
@@ -499,20 +505,21 @@ impl ApplicationSetHandler<'_, '_> {
     fn authorize_operation(
         &mut self,
         operation: Operation,
-        (name, set): (&ObjectName, Option<&ApplicationSet>),
+        name: &ObjectName,
+        set: Option<&ApplicationSet>,
         existing: &StoredState,
     ) -> Result<SetPermit, Denial> {
         let owned: Vec<&Value> = existing.owned(name).collect();
         let authorizer = permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller);
         let authorizer = authorizer.ok_or_else(Denial::not_found)?.with_later(self.later);
         let resources = &self.snapshot.policies.resources;
-        let existing = (existing.set.as_ref(), &*owned);
-        let set_permit = authorize_set(
-            (&authorizer, resources),
-            (operation, name, set),
-            existing,
-            &mut self.checks,
-        );
+        let set_operation = SetOperation {
+            operation,
+            name,
+            sent: set,
+        };
+        let stored = existing.set.as_ref();
+        let set_permit = authorize_set(&authorizer, resources, set_operation, stored, &owned, &mut self.checks);
         self.record.finish_stage(Stage::Authorize);
         Ok(set_permit?)
     }
@@ -525,15 +532,19 @@ fn checks(policies: &Policies) -> ApplicationSetChecks {
 
 /// Authorizes an operation with the inputs that the generators of the set are known to read.
 ///
-/// - `existing`: the stored set, and its stored Applications.
+/// - `stored`: the stored set.
+/// - `owned`: its stored Applications.
 pub(crate) fn authorize_set(
-    (authorizer, resources): (&permit::SetAuthorizer<'_>, &Resources),
-    (operation, name, set): SetOperation<'_>,
-    (stored, owned): (Option<&Value>, &[&Value]),
+    authorizer: &permit::SetAuthorizer<'_>,
+    resources: &Resources,
+    set_operation: SetOperation<'_>,
+    stored: Option<&Value>,
+    owned: &[&Value],
     checks: &mut Vec<CheckRecord>,
 ) -> Result<SetPermit, Error> {
+    let SetOperation { operation, name, sent } = set_operation;
     let clusters = ClusterInput::all(resources);
-    let statics = match set {
+    let statics = match sent {
         Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
         None => Default::default(),
     };
@@ -542,7 +553,7 @@ pub(crate) fn authorize_set(
     let set_request = SetRequest {
         operation,
         name,
-        sent: set,
+        sent,
         stored,
         owned,
         reads: ResolvedInputs {

@@ -199,9 +199,13 @@ impl Front for ArgocdFront {
             Some(principal) => services.persons.acquire(principal.limit_key())?,
             None => self.strangers.enter(client)?,
         };
-        let request = (target, &head, &mut body);
+        let call = permit::ReceivedCall {
+            route: target,
+            head: &head,
+            body: &mut body,
+        };
         let authenticated_by = snapshot.generation;
-        let decided = permit::authorize(request, principal, (services, &self.methods, snapshot), record).await;
+        let decided = permit::authorize(call, principal, services, &self.methods, snapshot, record).await;
         let (permit, snapshot) = match decided {
             Err(error) if error.is_refusal() && self.is_stream(target, &head) => {
                 // Argo CD's UI asks again at once. The person's slot is held meanwhile.
@@ -231,7 +235,7 @@ impl Front for ArgocdFront {
         if let Some(principal) = principal {
             outbound.expire_with_credential(principal.expires_at(), record.id());
         }
-        let guard = Arc::new(services.open.register(reauthorization, (&snapshot, record.id()))?);
+        let guard = Arc::new(services.open.register(reauthorization, &snapshot, record.id())?);
         drop(snapshot);
         outbound.terminate_on(guard.ending());
         // The content may go on after the response has ended.
@@ -249,7 +253,7 @@ impl Front for ArgocdFront {
 
 impl ArgocdFront {
     fn is_stream(&self, route: ArgocdRoute, head: &request::Parts) -> bool {
-        let operation = Operation::of((route, head), &self.methods);
+        let operation = Operation::of(route, head, &self.methods);
         matches!(operation, Ok(Some(Operation::Known(method))) if method.is_stream())
     }
 }

@@ -75,7 +75,8 @@ impl ClusterRequest<'_> {
     /// - `held`: dropped when the response's content or the tunnel has ended.
     pub(crate) async fn send<H: Send + Sync + 'static>(
         &self,
-        (cleaned, body): (CleanedRequest, Body),
+        cleaned: CleanedRequest,
+        body: Body,
         held: H,
         record: &mut OpenRecord,
     ) -> Result<SendOutcome, Denial> {
@@ -85,7 +86,7 @@ impl ClusterRequest<'_> {
         let retry = only_reads.then(|| cleaned.clone());
         record_credential(record, self.cluster, Some(&lease));
         let generation = lease.generation;
-        let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
+        let first = self.attempt(cleaned, body, &lease, &held, record).await?;
         // A response from behind the API server's own proxy says nothing about the gateway's
         // credential.
         if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
@@ -101,7 +102,7 @@ impl ClusterRequest<'_> {
         drop(first);
         record_credential(record, self.cluster, Some(&lease));
         note_credential(record, |credential| credential.replayed = true);
-        let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
+        let second = self.attempt(cleaned, Body::empty(), &lease, &held, record).await?;
         Ok(if second.status() == StatusCode::UNAUTHORIZED {
             SendOutcome::CredentialRejected(second)
         } else {
@@ -111,8 +112,10 @@ impl ClusterRequest<'_> {
 
     async fn attempt<H: Send + Sync + 'static>(
         &self,
-        (cleaned, mut body): (CleanedRequest, Body),
-        (lease, held): (&Lease, &Arc<H>),
+        cleaned: CleanedRequest,
+        mut body: Body,
+        lease: &Lease,
+        held: &Arc<H>,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Denial> {
         // The content may go on after the response has ended.

@@ -112,9 +112,9 @@ impl Front for ClustersFront {
         self: &Arc<Self>,
         target: ClusterRoute,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        serve_steps(self, target, context, request).await
+        serve_steps(self, target, context, head, body).await
     }
 }
 
@@ -191,8 +191,8 @@ impl Steps for ClustersFront {
         Ok(match question {
             Question::List => Permit::List(visible(&now.policies, &now.clusters, caller)),
             Question::Cluster(name, operation) => {
-                let from = (&now.policies, &*now.clusters);
-                Permit::Cluster(authorize_cluster(from, caller, (name, *operation), record)?)
+                let (policies, clusters) = (&now.policies, &now.clusters);
+                Permit::Cluster(authorize_cluster(policies, clusters, caller, name, *operation, record)?)
             }
         })
     }
@@ -260,7 +260,7 @@ impl Steps for ClustersFront {
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
-        let answered = cluster_request.send((cleaned, body), (held, guard), record).await;
+        let answered = cluster_request.send(cleaned, body, (held, guard), record).await;
         record.finish_stage(Stage::Forward);
         match answered? {
             // A 401 may be the cluster's response to the gateway's credential. It is passed on

@@ -128,9 +128,9 @@ impl Front for ControlPlaneFront {
         self: &Arc<Self>,
         target: TunnelTarget,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        serve_steps(self, target, context, request).await
+        serve_steps(self, target, context, head, body).await
     }
 }
 
@@ -169,8 +169,8 @@ impl Steps for ControlPlaneFront {
             format: ContentFormat::of(cleaned.fields()),
             user,
         };
-        let from = (&now.policies, &*now.clusters);
-        let access = ControlPlaneAccess::find(from, &caller.principal, &request, Some(&mut *record))?;
+        let asked_in = Some(&mut *record);
+        let access = ControlPlaneAccess::find(&now.policies, &now.clusters, &caller.principal, &request, asked_in)?;
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
                 attributes: Some(access.attributes.shortened()),
@@ -203,10 +203,9 @@ impl Steps for ControlPlaneFront {
             body = Body::from(lookup.content(body.buffer_all(object::CONTENT_BYTES)).await?);
             now = lookup.now();
             let caller = lookup.caller(&now);
-            let from = (&now.policies, &*now.clusters);
-            access = ControlPlaneAccess::find(from, &caller.principal, &request, None)?;
+            access = ControlPlaneAccess::find(&now.policies, &now.clusters, &caller.principal, &request, None)?;
         }
-        let (object, body) = find_object(self, &now, &access, (request.format, body)).await?;
+        let (object, body) = find_object(self, &now, &access, request.format, body).await?;
         let forwarded = Forwarded {
             target: request.target.clone(),
             cleaned,
@@ -227,15 +226,20 @@ impl Steps for ControlPlaneFront {
         if !object.as_ref().is_none_or(is_current) {
             return Err(NotAdmitted(EndReason::Withdrawn).into());
         }
-        let access = ControlPlaneAccess::find((policies, &now.clusters), &caller.principal, request, None)?;
+        let access = ControlPlaneAccess::find(policies, &now.clusters, &caller.principal, request, None)?;
         let at = record.as_ref().and_then(|record| record.at());
         if let Some(record) = record.as_deref_mut() {
             let bundle = policies.bundle(rego::Front::ControlPlane);
             record.note(|record| record.policy = bundle.map(|bundle| Arc::clone(&bundle.digest)));
         }
-        let asked = (caller, at.unwrap_or_else(Timestamp::now));
-        let from = (policies, &*self.restrictions);
-        let permitted = access.permit(from, asked, object.as_ref(), record.as_deref_mut());
+        let permitted = access.permit(
+            policies,
+            &self.restrictions,
+            caller,
+            at.unwrap_or_else(Timestamp::now),
+            object.as_ref(),
+            record.as_deref_mut(),
+        );
         if let Some(record) = record {
             self.note(&permitted, record);
         }
@@ -282,7 +286,7 @@ impl Steps for ControlPlaneFront {
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
-        let answered = cluster_request.send((cleaned, body), (held, guard), record).await;
+        let answered = cluster_request.send(cleaned, body, (held, guard), record).await;
         record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
@@ -323,11 +327,11 @@ async fn find_object(
     front: &ControlPlaneFront,
     snapshot: &Snapshot,
     access: &ControlPlaneAccess,
-    content: (ContentFormat, Body),
+    format: ContentFormat,
+    body: Body,
 ) -> Result<(Option<WrittenObject>, Body), Denial> {
     let applications = snapshot.policies.applications.as_ref();
     let Some(applications) = applications.filter(|_| access.needs_object(&snapshot.policies)) else {
-        let (_, body) = content;
         return Ok((None, body));
     };
     let search = ObjectSearch {
@@ -336,5 +340,5 @@ async fn find_object(
         tracking: &applications.index.tracking,
         identities: [snapshot.policies.reader.as_ref(), access.account()],
     };
-    search.find(&access.attributes, content).await
+    search.find(&access.attributes, format, body).await
 }

@@ -82,12 +82,13 @@ pub(crate) fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> 
         ErrorFormat::Argocd => ("text/plain; charset=utf-8", message.to_owned()),
         ErrorFormat::Page => ("text/html; charset=utf-8", page::page(denial, decision)),
         ErrorFormat::Console(theme) => {
-            let (title, link) = match denial.status.is_server_error() {
-                true => ("This does not work right now", ("/console/", "Try again")),
-                false => ("That was refused", ("/console/sign-in", "Sign in again")),
+            let (title, path, label) = match denial.status.is_server_error() {
+                true => ("This does not work right now", "/console/", "Try again"),
+                false => ("That was refused", "/console/sign-in", "Sign in again"),
             };
             let text = format!("{} ({}).", denial.message, denial.reason);
-            let page = pages::refusal_page((title, text), link, (decision, theme));
+            let link = pages::PageLink { path, label };
+            let page = pages::refusal_page(title, text, link, decision, theme);
             ("text/html; charset=utf-8", page)
         }
     };

@@ -93,9 +93,9 @@ impl Front for ExtensionsFront {
         self: &Arc<Self>,
         target: ExtensionPath,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        serve_steps(self, target, context, request).await
+        serve_steps(self, target, context, head, body).await
     }
 }
 
@@ -122,7 +122,7 @@ impl Steps for ExtensionsFront {
         record: &mut OpenRecord,
     ) -> Result<Self::Admitted, Denial> {
         let compatibility = now.policies.config.extensions.compatibility;
-        let call = Call::read(&path, &head, (&now.extensions, compatibility))?;
+        let call = Call::read(&path, &head, &now.extensions, compatibility)?;
         record.note(|record| note_call(record, &call));
         Ok((Arc::new(call), head))
     }
@@ -142,7 +142,7 @@ impl Steps for ExtensionsFront {
         call: &Arc<Call>,
         record: Option<&mut OpenRecord>,
     ) -> Result<Permit, Denial> {
-        let permit = permit::authorize((&now.policies, &now.extensions), caller, call, record)?;
+        let permit = permit::authorize(&now.policies, &now.extensions, caller, call, record)?;
         let missing = now.plugins.missing_required();
         if !missing.is_empty() {
             return Err(plugins_missing(&missing.join(", ")));
@@ -193,7 +193,7 @@ impl Steps for ExtensionsFront {
             Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
         let mut outbound = self
-            .prepare(headers::clean_for(head, fields)?, &permit, (client, record))
+            .prepare(headers::clean_for(head, fields)?, &permit, client, record)
             .await?;
         outbound.hold(held);
         outbound.expire_with_credential(principal.expires_at(), record.id());
@@ -218,7 +218,8 @@ impl ExtensionsFront {
         &self,
         mut cleaned: headers::CleanedRequest,
         permit: &Permit,
-        (client, record): (&Arc<Client>, &mut OpenRecord),
+        client: &Arc<Client>,
+        record: &mut OpenRecord,
     ) -> Result<Outbound, Denial> {
         let Permit {
             extension: permit,

@@ -323,7 +323,8 @@ pub(crate) async fn serve_steps<F: Steps>(
     front: &Arc<F>,
     target: F::Target,
     mut context: RequestContext<'_>,
-    (head, body): (request::Parts, Body),
+    head: request::Parts,
+    body: Body,
 ) -> Result<Response<Body>, Denial> {
     let safety = F::safety(&target, &head.method);
     let principal = &context.authenticate(&head, safety).await?;
@@ -370,7 +371,7 @@ pub(crate) async fn serve_steps<F: Steps>(
         terms: F::terms(&permit),
         question,
     };
-    let guard = services.open.register(asked, (&snapshot, record.id()))?;
+    let guard = services.open.register(asked, &snapshot, record.id())?;
     let permitted = Permitted {
         client,
         principal,

@@ -126,7 +126,8 @@ macro_rules! fronts {
                 &self,
                 target: FrontTarget,
                 context: RequestContext<'_>,
-                (head, body): (request::Parts, Body),
+                head: request::Parts,
+                body: Body,
             ) -> Result<Response<Body>, Denial> {
                 match target {
                     $(FrontTarget::$variant(target) => {
@@ -144,7 +145,8 @@ macro_rules! fronts {
                 &self,
                 of: FrontName,
                 denial: &Denial,
-                (client, decision): (&Client, Uuid),
+                client: &Client,
+                decision: Uuid,
             ) {
                 match of {
                     $(FrontName::$variant => {

@@ -85,7 +85,8 @@ impl KubernetesFrontState {
     /// Answers another gateway that uses this one as its authorizer.
     pub(crate) async fn answer_gateway(
         &self,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
         snapshot: &Snapshot,
     ) -> Result<Response<Body>, Denial> {
         let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.policies.kubernetes) else {
@@ -193,7 +194,7 @@ impl Front for KubernetesFront {
         let Self(front_state) = self;
         let reason = denial.reason;
         let nothing_known = AuditContext::default();
-        let entry = nothing_known.refused(reason, (client, decision));
+        let entry = nothing_known.refused(reason, client, decision);
         if let Err(error) = front_state.audit.record_access(entry).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }
@@ -229,12 +230,12 @@ impl Front for KubernetesFront {
         let permitted = permitted?;
         written?;
         let (client, decision) = (context.client, context.record.id());
-        let forwarded = request.forward((permitted, body), context).await;
+        let forwarded = request.forward(permitted, body, context).await;
         if let Err(denial) = &forwarded
             && denial.cause::<AccessEnded>().is_some()
         {
             // The request is refused after all.
-            let entry = audit_context.refused(denial.reason, (client, decision));
+            let entry = audit_context.refused(denial.reason, client, decision);
             let audit = &front_state.audit;
             audit
                 .record_access(entry)
@@ -282,7 +283,7 @@ impl AuditContext {
     }
 
     /// The audit entry of a refusal.
-    fn refused(&self, reason: &'static str, (client, decision): (&Client, uuid::Uuid)) -> AccessEntry<'_> {
+    fn refused(&self, reason: &'static str, client: &Client, decision: uuid::Uuid) -> AccessEntry<'_> {
         AccessEntry {
             holder: self.holder(),
             agent: self.agent,
@@ -412,7 +413,7 @@ impl KubernetesRequest<'_> {
             outcome,
             detail: detail.as_deref(),
             impersonated,
-            ..audit_context.refused(reason, (context.client, context.record.id()))
+            ..audit_context.refused(reason, context.client, context.record.id())
         };
         let audit = &self.front_state.audit;
         audit
@@ -423,7 +424,8 @@ impl KubernetesRequest<'_> {
 
     async fn forward(
         &self,
-        (permitted, body): (PermittedRequest, Body),
+        permitted: PermittedRequest,
+        body: Body,
         context: RequestContext<'_>,
     ) -> Result<Response<Body>, Denial> {
         let RequestContext {
@@ -456,7 +458,7 @@ impl KubernetesRequest<'_> {
         let guard =
             services
                 .open
-                .register_with_session(reauthorization, (&snapshot, record.id()), Some(Arc::new(entered)));
+                .register_with_session(reauthorization, &snapshot, record.id(), Some(Arc::new(entered)));
         drop(snapshot);
         let guard = guard.map_err(|NotAdmitted(ending)| AccessEnded(ending))?;
         let cluster_request = ClusterRequest {
@@ -471,7 +473,7 @@ impl KubernetesRequest<'_> {
             ending: guard.ending(),
         };
         let answered = cluster_request
-            .send((cleaned, body.without_trailers()), (held, guard), record)
+            .send(cleaned, body.without_trailers(), (held, guard), record)
             .await;
         record.finish_stage(Stage::Forward);
         match answered? {

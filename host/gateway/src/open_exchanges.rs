@@ -266,8 +266,10 @@ pub(crate) struct NotAdmitted(pub(crate) EndReason);
 impl OpenExchanges {
     pub(crate) fn new(
         current: CurrentSnapshot,
-        (recorder, metrics): (Arc<Recorder>, Arc<Metrics>),
-        (revoked, sessions): (Option<Arc<RevokedTokens>>, Option<Arc<SessionRegistry>>),
+        recorder: Arc<Recorder>,
+        metrics: Arc<Metrics>,
+        revoked: Option<Arc<RevokedTokens>>,
+        sessions: Option<Arc<SessionRegistry>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -376,16 +378,18 @@ impl OpenExchanges {
     pub(crate) fn register(
         self: &Arc<Self>,
         reauthorization: impl Reauthorize,
-        (snapshot, decision): (&Snapshot, Uuid),
+        snapshot: &Snapshot,
+        decision: Uuid,
     ) -> Result<OpenExchangeGuard, NotAdmitted> {
-        self.register_with_session(reauthorization, (snapshot, decision), None)
+        self.register_with_session(reauthorization, snapshot, decision, None)
     }
 
     /// Same as [`OpenExchanges::register`], for a session that also counts the exchange.
     pub(crate) fn register_with_session(
         self: &Arc<Self>,
         reauthorization: impl Reauthorize,
-        (snapshot, decision): (&Snapshot, Uuid),
+        snapshot: &Snapshot,
+        decision: Uuid,
         session: Option<Arc<ExchangeGuard>>,
     ) -> Result<OpenExchangeGuard, NotAdmitted> {
         let end_trigger: Arc<EndTrigger> = match &session {

@@ -216,8 +216,8 @@ impl Front for OperationsFront {
             },
             Route::Policies => asker.list_policies(),
             Route::Policy(front) => asker.policy(front, held).await,
-            Route::TestPolicy(front) => asker.test_policy(front, (head, body), held).await,
-            Route::EvaluatePolicy(front) => asker.evaluate_policy(front, (head, body), held).await,
+            Route::TestPolicy(front) => asker.test_policy(front, head, body, held).await,
+            Route::EvaluatePolicy(front) => asker.evaluate_policy(front, head, body, held).await,
             Route::Plugins => asker
                 .require(GET_PLUGINS, "*")
                 .map(|()| {
@@ -262,7 +262,7 @@ impl<'a> Asker<'a> {
             .map(|statuses| Arc::clone(&statuses.borrow()))
             .unwrap_or_default();
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
-        let work = move || SetPage::of(&filter, (&snapshot.policies, &caller), (&front_state, &statuses));
+        let work = move || SetPage::of(&filter, &snapshot.policies, &caller, &front_state, &statuses);
         let page = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }

@@ -57,7 +57,8 @@ impl Unrenderable {
 
 impl From<Unrenderable> for Denial {
     fn from(error: Unrenderable) -> Self {
-        Self::of_api(Unrenderable::ANSWER, error.to_string()).caused_by(error)
+        let (status, reason) = Unrenderable::ANSWER;
+        Self::of_api(status, reason, error.to_string()).caused_by(error)
     }
 }
 
@@ -204,18 +205,20 @@ pub(crate) fn cookies(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> 
     lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
 }
 
+/// Where to go from a page.
+#[derive(Clone, Copy)]
+pub(crate) struct PageLink {
+    pub(crate) path: &'static str,
+    pub(crate) label: &'static str,
+}
+
 /// A page about a refusal.
 ///
-/// - `link`: where to go from there, and what it is called.
-pub(crate) fn refusal_page(
-    (title, text): (&'static str, String),
-    link: (&str, &'static str),
-    (decision, theme): (Uuid, Theme),
-) -> String {
+pub(crate) fn refusal_page(title: &'static str, text: String, link: PageLink, decision: Uuid, theme: Theme) -> String {
     let page = MessagePage {
         title,
         text,
-        link: Some((link.0.to_owned(), link.1)),
+        link: Some((link.path.to_owned(), link.label)),
         decision: Some(decision.to_string()),
         ..MessagePage::default()
     };
@@ -227,11 +230,14 @@ mod tests {
     use askama::Template as _;
 
     use super::{MessagePage, SignInPage, render};
-    use super::{Theme, refusal_page};
+    use super::{PageLink, Theme, refusal_page};
 
     #[test]
     fn a_page_has_the_theme_that_was_chosen() {
-        let refused = |theme| refusal_page(("a", String::new()), ("/", "b"), (uuid::Uuid::nil(), theme));
+        let refused = |theme| {
+            let link = PageLink { path: "/", label: "b" };
+            refusal_page("a", String::new(), link, uuid::Uuid::nil(), theme)
+        };
         for text in [
             render(Theme::Dark, &MessagePage::default()).unwrap(),
             refused(Theme::Dark),

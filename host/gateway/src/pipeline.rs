@@ -30,6 +30,14 @@ const TOLD_BYTES: usize = 1_024;
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
+/// A request, and the front that serves it.
+struct RoutedRequest {
+    /// What the request is for, and who answers it. `None` if no front has it.
+    found: Option<(FrontTarget, Answerer)>,
+    head: request::Parts,
+    body: Body,
+}
+
 #[derive(Debug)]
 pub(crate) struct Gateway {
     services: Services,
@@ -46,21 +54,20 @@ impl Gateway {
         })
     }
 
-    fn open_record(&self, head: Option<&request::Parts>, at: (&Client, &Snapshot)) -> OpenRecord {
-        open_record(&self.services.recorder, head, at)
+    fn open_record(&self, head: Option<&request::Parts>, client: &Client, snapshot: &Snapshot) -> OpenRecord {
+        open_record(&self.services.recorder, head, client, snapshot)
     }
 
     /// Has a front serve a request, and closes the record with the outcome.
-    ///
-    /// - `found`: what the request is for, and who answers it. `None` if no front has it.
     async fn recorded(
         &self,
-        found: Option<(FrontTarget, Answerer)>,
-        (head, body): (request::Parts, Body),
-        (client, snapshot): (&Arc<Client>, Arc<Snapshot>),
+        request: RoutedRequest,
+        client: &Arc<Client>,
+        snapshot: Arc<Snapshot>,
         mut record: OpenRecord,
         format: ErrorFormat,
     ) -> Response<Body> {
+        let RoutedRequest { found, head, body } = request;
         let sent_bytes = body.size_hint().exact();
         let serving = async {
             let mut context = RequestContext {
@@ -74,7 +81,7 @@ impl Gateway {
             match found {
                 Some((target, answerer)) => {
                     context.answerer = answerer;
-                    self.fronts.serve(target, context, (head, body)).await
+                    self.fronts.serve(target, context, head, body).await
                 }
                 None => Err(context.refuse_unknown(&head).await),
             }
@@ -141,7 +148,7 @@ impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.services.current.load_full();
         let (mut head, body) = request.into_parts();
-        let mut record = self.open_record(Some(&head), (client, &snapshot));
+        let mut record = self.open_record(Some(&head), client, &snapshot);
         record.continue_trace(&mut head.headers);
         if is_of_page(&head.extensions) {
             record.note(|record| record.is_of_page = console::reads(&head.method));
@@ -181,13 +188,13 @@ impl Handler for Gateway {
                     drop(snapshot);
                     let fronts = &self.fronts;
                     if let Some(front) = front {
-                        fronts.record_early_refusal(front, &denial, (client, decision)).await;
+                        fronts.record_early_refusal(front, &denial, client, decision).await;
                     }
                     refuse(&denial, record, format)
                 }
                 Ok(found) => {
-                    self.recorded(found, (head, body), (client, snapshot), record, format)
-                        .await
+                    let request = RoutedRequest { found, head, body };
+                    self.recorded(request, client, snapshot, record, format).await
                 }
             };
             if let Some(cors) = cors {
@@ -207,7 +214,7 @@ impl Handler for Gateway {
 
     fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, client: &Arc<Client>) -> Response<Body> {
         let snapshot = self.services.current.load();
-        let record = self.open_record(head, (client, &snapshot));
+        let record = self.open_record(head, client, &snapshot);
         let decision = record.id();
         let denial = Denial::from(refusal);
         let config = &*snapshot.policies.config;
@@ -246,7 +253,7 @@ impl Handler for Gateway {
 
     fn on_incomplete_head(&self, client: &Arc<Client>) {
         // Dropping the record closes it with the outcome `cancelled`.
-        self.open_record(None, (client, &self.services.current.load()))
+        self.open_record(None, client, &self.services.current.load())
             .note(|record| {
                 "the client went away in the request head".clone_into(&mut record.detail);
             });

@@ -108,16 +108,16 @@ impl Front for PlatformFront {
         self: &Arc<Self>,
         target: PlatformRoute,
         mut context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let Self(front_state) = &**self;
         if target == PlatformRoute::Authorize {
-            return front_state.answer_gateway(request, &context.snapshot).await;
+            return front_state.answer_gateway(head, body, &context.snapshot).await;
         }
-        let principal = &context.authenticate(&request.0, Safety::ByMethod).await?;
+        let principal = &context.authenticate(&head, Safety::ByMethod).await?;
         let _held = context.services.persons.acquire(principal.limit_key())?;
         let handler = PlatformHandler::open(&context.snapshot, front_state, context.client, principal)?;
-        handler.answer(&target, request, context.record).await
+        handler.answer(&target, head, body, context.record).await
     }
 }
 
@@ -139,14 +139,15 @@ impl<'a> PlatformHandler<'a> {
             transport: TransportSecurity::of(client.uses_tls(), settings),
             now: front_state.clock.now(),
             caller: policies.caller(principal),
-            user: find_user(principal, snapshot, (settings, &front.agents))?,
+            user: find_user(principal, snapshot, settings, &front.agents)?,
         })
     }
 
     pub(crate) async fn answer(
         &self,
         route: &PlatformRoute,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Denial> {
         let raw = head.uri.query();
@@ -413,14 +414,15 @@ pub(crate) fn person_of(
     let agents = &snapshot.policies.kubernetes.as_ref()?.agents;
     let is_numbered_here = front_state.authorizer.is_embedded();
     is_numbered_here
-        .then(|| find_user(principal, snapshot, (settings, agents)).ok().flatten())
+        .then(|| find_user(principal, snapshot, settings, agents).ok().flatten())
         .flatten()
 }
 
 fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
-    (settings, agents): (&Kubernetes, &Agents),
+    settings: &Kubernetes,
+    agents: &Agents,
 ) -> Result<Option<User>, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}

@@ -111,11 +111,7 @@ pub(crate) struct PolicyParts {
 
 impl Policies {
     /// Puts the parts together, with empty caches.
-    pub(crate) fn new(
-        config: &Arc<Config>,
-        (resources, rbac): (Arc<Resources>, Arc<Rbac>),
-        parts: PolicyParts,
-    ) -> Self {
+    pub(crate) fn new(config: &Arc<Config>, resources: Arc<Resources>, rbac: Arc<Rbac>, parts: PolicyParts) -> Self {
         let author_key = config.admission.as_ref().and_then(|_| AuthorKey::read(&resources));
         let sets = config.application_sets.as_ref().map(|settings| {
             let needs_owned = |set: &_| needs_owned(settings, set);

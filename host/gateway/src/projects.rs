@@ -100,9 +100,9 @@ impl Front for ProjectsFront {
         self: &Arc<Self>,
         target: ProjectRoute,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
-        serve_steps(self, target, context, request).await
+        serve_steps(self, target, context, head, body).await
     }
 }
 
@@ -232,7 +232,7 @@ impl Steps for ProjectsFront {
                 stored.object
             }
             (Permit::Project, Request::Update(writer, name, update)) => {
-                self.update((&writer, &name), &update, permitted).await?
+                self.update(&writer, &name, &update, permitted).await?
             }
             (Permit::Project, Request::Preview(name, asked)) => self.preview(name, asked, permitted).await?,
         };
@@ -258,7 +258,8 @@ impl ProjectsFront {
 
     async fn update(
         &self,
-        (writer, name): (&Writer, &str),
+        writer: &Writer,
+        name: &str,
         update: &Update,
         permitted: Permitted<'_>,
     ) -> Result<Value, Error> {
@@ -272,7 +273,7 @@ impl ProjectsFront {
         let expected_version = update.base_version()?;
         let key = self.key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
-        let updated = update.apply_to(&stored, (&key, &expected_version), semantics)?;
+        let updated = update.apply_to(&stored, &key, &expected_version, semantics)?;
         let stored = writer
             .replace(&key, updated, &expected_version)
             .await
@@ -289,7 +290,7 @@ impl ProjectsFront {
     ) -> Result<Value, Denial> {
         let snapshot = permitted.snapshot;
         let caller = snapshot.policies.caller(permitted.principal);
-        let work = move || Preview::of(asked, &name, (&snapshot.policies, &caller));
+        let work = move || Preview::of(asked, &name, &snapshot.policies, &caller);
         let preview = self.blocking.run(permitted.held, work).await??;
         Ok(serde_json::to_value(preview).unwrap_or_default())
     }

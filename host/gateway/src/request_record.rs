@@ -14,7 +14,8 @@ use tollgate_proxy::server::Client;
 pub(crate) fn open_record(
     recorder: &Arc<Recorder>,
     head: Option<&request::Parts>,
-    (client, snapshot): (&Client, &Snapshot),
+    client: &Client,
+    snapshot: &Snapshot,
 ) -> OpenRecord {
     let mut record = match head {
         Some(head) => recorder.open(head.method.clone(), head.uri.path()),

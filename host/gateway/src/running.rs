@@ -138,7 +138,7 @@ impl RunningGateway {
     /// The configuration has errors (each is logged), a certificate or key
     /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker, pages: Option<Arc<dyn Pages>>) -> anyhow::Result<Self> {
-        Self::start_with(config, checker, (Clock::default(), pages)).await
+        Self::start_with(config, checker, Clock::default(), pages).await
     }
 
     /// As [`RunningGateway::start`], with the caller's clock.
@@ -148,7 +148,8 @@ impl RunningGateway {
     pub async fn start_with(
         config: Arc<Config>,
         checker: Checker,
-        (clock, pages): (Clock, Option<Arc<dyn Pages>>),
+        clock: Clock,
+        pages: Option<Arc<dyn Pages>>,
     ) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
         let stop = CancellationToken::new();
@@ -182,7 +183,8 @@ impl RunningGateway {
             Arc::clone(&config),
             checker.clone(),
             Arc::clone(&metrics),
-            (Arc::clone(&credentials), clock.clone()),
+            Arc::clone(&credentials),
+            clock.clone(),
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
@@ -197,13 +199,13 @@ impl RunningGateway {
         });
         let store = open_store(&config, &metrics, &admin_listener).await?;
         let sessions = match &store {
-            Some(store) => sessions(&config, store, (&clock, &metrics), &admin_listener).await?,
+            Some(store) => sessions(&config, store, &clock, &metrics, &admin_listener).await?,
             None => None,
         };
         let logins = logins(&config, sessions.as_ref(), &clock);
         let registries = Registries {
             revoked: revoked.clone(),
-            sessions: sessions.as_ref().map(|(_, sessions)| Arc::clone(sessions)),
+            sessions: sessions.as_ref().map(|sessions| Arc::clone(&sessions.registry)),
             logins: logins.clone(),
         };
         let loader = Arc::new(loader.with_registries(registries).with_agents(Arc::clone(&agents)));
@@ -213,7 +215,7 @@ impl RunningGateway {
         };
         let tasks = [
             store.as_ref().map(|store| store.tasks()),
-            sessions.as_ref().map(|(_, sessions)| sessions.tasks()),
+            sessions.as_ref().map(|sessions| sessions.registry.tasks()),
             services.as_ref().map(|services| services.audit.tasks()),
             revoked.as_ref().map(|revoked| revoked.tasks()),
             Some(credentials.tasks()),
@@ -235,9 +237,17 @@ impl RunningGateway {
             helpers.spawn(export.run());
         }
         agents.set_clusters(current.load().clusters_with_agents());
-        let about_agents = (&agents, &metrics, &clock);
         let await_store = |error: &store::Error| awaited(&admin_listener, error);
-        let peer_address = agents::start(&config, store.as_ref(), (about_agents, &await_store), &mut helpers).await?;
+        let agents_start = agents::start(
+            &config,
+            store.as_ref(),
+            &agents,
+            &metrics,
+            &clock,
+            &await_store,
+            &mut helpers,
+        );
+        let peer_address = agents_start.await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
         if let Some(tls) = &tls {
@@ -245,8 +255,8 @@ impl RunningGateway {
         }
         let admission_tls = match &config.admission {
             Some(settings) => {
-                let cluster = (loader.source(), &*config.control_plane_namespace);
-                Some(admission::certificates(settings, cluster, (&clock, &mut helpers)).await?)
+                let namespace = &*config.control_plane_namespace;
+                Some(admission::certificates(settings, loader.source(), namespace, &clock, &mut helpers).await?)
             }
             None => None,
         };
@@ -256,12 +266,13 @@ impl RunningGateway {
             Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
             None => None,
         };
-        let registry = sessions.as_ref().map(|(_, sessions)| Arc::clone(sessions));
-        let followed = (revoked.clone(), registry.clone());
+        let registry = sessions.as_ref().map(|sessions| Arc::clone(&sessions.registry));
         let open_exchanges = OpenExchanges::new(
             Arc::clone(&current),
-            (Arc::clone(&recorder), Arc::clone(&metrics)),
-            followed,
+            Arc::clone(&recorder),
+            Arc::clone(&metrics),
+            revoked.clone(),
+            registry.clone(),
         );
         helpers.spawn(Arc::clone(&open_exchanges).run());
         if let Some(sessions) = &registry {
@@ -354,8 +365,8 @@ impl RunningGateway {
         admin_listener.start(admin);
         let retired = RetiredSnapshots::default();
         helpers.spawn(retired.clone().run());
-        let reloading = (current, Arc::clone(&open_exchanges), retired);
-        helpers.spawn(reload_on(requests, loader, reloading, findings));
+        let open = Arc::clone(&open_exchanges);
+        helpers.spawn(reload_on(requests, loader, current, open, retired, findings));
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = server
             .behind(config.trusted_proxies.clone(), config.proxy_protocol)
@@ -546,13 +557,17 @@ async fn open_store(config: &Config, metrics: &Metrics, admin: &AdminListener) -
 }
 
 /// The store and the sessions in it.
-type Sessions = (Arc<Store>, Arc<SessionRegistry>);
+struct Sessions {
+    store: Arc<Store>,
+    registry: Arc<SessionRegistry>,
+}
 
 /// The sessions of people, if they have any.
 async fn sessions(
     config: &Config,
     store: &Arc<Store>,
-    (clock, metrics): (&Clock, &Arc<Metrics>),
+    clock: &Clock,
+    metrics: &Arc<Metrics>,
     admin: &AdminListener,
 ) -> anyhow::Result<Option<Sessions>> {
     if config.kubernetes.is_none() && config.authentication.console.is_none() {
@@ -560,8 +575,9 @@ async fn sessions(
     }
     let grace = config.store.grace_period;
     let start = || SessionRegistry::start(Arc::clone(store), clock.clone(), grace, Arc::clone(&metrics.identity));
-    let sessions = retry(admin, start).await?;
-    Ok(Some((Arc::clone(store), sessions)))
+    let registry = retry(admin, start).await?;
+    let store = Arc::clone(store);
+    Ok(Some(Sessions { store, registry }))
 }
 
 /// Asks the store until it answers. Another error is returned at once.
@@ -611,14 +627,14 @@ async fn wait_until_listed(loader: &Loader, admin: &AdminListener) {
 
 fn logins(config: &Config, sessions: Option<&Sessions>, clock: &Clock) -> Option<Arc<Logins>> {
     let console = config.authentication.console.clone()?;
-    let (store, sessions) = sessions?;
-    let logins = Logins::new(Arc::clone(store), Arc::clone(sessions), clock.clone(), console);
+    let Sessions { store, registry } = sessions?;
+    let logins = Logins::new(Arc::clone(store), Arc::clone(registry), clock.clone(), console);
     Some(Arc::new(logins))
 }
 
 fn services(
     config: &Config,
-    (store, sessions): &Sessions,
+    sessions: &Sessions,
     clock: &Clock,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<Option<Arc<KubernetesFrontState>>> {
@@ -627,7 +643,8 @@ fn services(
     };
     let grace = config.store.grace_period;
     let identity_metrics = || Arc::clone(&metrics.identity);
-    let sessions = Arc::clone(sessions);
+    let store = &sessions.store;
+    let sessions = Arc::clone(&sessions.registry);
     let periods = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
@@ -697,7 +714,9 @@ struct ReloadRequest {
 async fn reload_on(
     mut requests: mpsc::Receiver<ReloadRequest>,
     loader: Arc<Loader>,
-    (current, open_exchanges, retired): (CurrentSnapshot, Arc<OpenExchanges>, RetiredSnapshots),
+    current: CurrentSnapshot,
+    open_exchanges: Arc<OpenExchanges>,
+    retired: RetiredSnapshots,
     findings: LoadFindings,
 ) {
     let mut changed = Vec::new();

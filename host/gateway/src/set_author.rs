@@ -18,7 +18,8 @@ pub(crate) fn sign(
     policies: &Policies,
     name: &ObjectName,
     set: &Value,
-    (author, now): (&Principal, i64),
+    author: &Principal,
+    now: i64,
 ) -> Option<String> {
     let key = policies.author_key.as_ref()?;
     key.sign(AuthoredSet { name, object: set }, author, now)
@@ -31,7 +32,8 @@ pub(crate) fn sign_parent(
     policies: &Policies,
     name: &ObjectName,
     set: &Value,
-    (parent, now): (&DeployedBy, i64),
+    parent: &DeployedBy,
+    now: i64,
 ) -> Option<String> {
     let key = policies.author_key.as_ref()?;
     key.sign_parent(AuthoredSet { name, object: set }, parent, now)

@@ -142,11 +142,11 @@ impl Front for ConsoleFront {
         self: &Arc<Self>,
         target: ConsoleRoute,
         context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let Self(state) = &**self;
-        SignIn::new(state.as_deref(), context, &request.0)?
-            .page(&target, request)
+        SignIn::new(state.as_deref(), context, &head)?
+            .page(&target, head, body)
             .await
     }
 }
@@ -182,17 +182,17 @@ impl Front for LoginFront {
         self: &Arc<Self>,
         target: LoginRoute,
         mut context: RequestContext<'_>,
-        request: (request::Parts, Body),
+        (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let Self(state) = &**self;
         if api::is_public(&target) {
-            return SignIn::new(state.as_deref(), context, &request.0)?
-                .public(&target, request)
+            return SignIn::new(state.as_deref(), context, &head)?
+                .public(&target, head, body)
                 .await;
         }
-        let principal = context.authenticate(&request.0, Safety::ByMethod).await?;
-        SignIn::new(state.as_deref(), context, &request.0)?
-            .private(&target, &principal, request)
+        let principal = context.authenticate(&head, Safety::ByMethod).await?;
+        SignIn::new(state.as_deref(), context, &head)?
+            .private(&target, &principal, head, body)
             .await
     }
 }
@@ -233,11 +233,7 @@ impl<'a> SignIn<'a> {
     }
 
     /// Answers a page.
-    async fn page(
-        &mut self,
-        route: &ConsoleRoute,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
+    async fn page(&mut self, route: &ConsoleRoute, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         if matches!(route, ConsoleRoute::Missing) {
             return Err(Denial::not_found());
         }
@@ -265,7 +261,7 @@ impl<'a> SignIn<'a> {
         };
         let console = self.state.logins.console();
         if let ConsoleRoute::BackChannelLogout(method) = route {
-            return self.back_channel_logout(method, (head, body)).await;
+            return self.back_channel_logout(method, head, body).await;
         }
         if !is_for_console(&head.uri, &head.headers, console) {
             let target = head.uri.path_and_query().map_or("/console/", |target| target.as_str());
@@ -278,17 +274,17 @@ impl<'a> SignIn<'a> {
             ConsoleRoute::Root => Ok(to_console()),
             ConsoleRoute::Style => Ok(pages::style()),
             ConsoleRoute::Icon => Ok(pages::icon()),
-            ConsoleRoute::Page => self.console_page((head, body)).await,
+            ConsoleRoute::Page => self.console_page(head, body).await,
             ConsoleRoute::SignIn => self.choose(&head, None),
             ConsoleRoute::Begin(method) => self.begin(method, &head).await,
             ConsoleRoute::Callback(method) => self.callback(method, &head).await,
-            ConsoleRoute::Password => self.password((head, body)).await,
+            ConsoleRoute::Password => self.password(head, body).await,
             ConsoleRoute::SignOut => self.sign_out(&head).await,
             ConsoleRoute::SignedOut => self.signed_out(&head).await,
             ConsoleRoute::Login => self.ask_for_login(&head).await,
-            ConsoleRoute::AnswerLogin => self.answer_login((head, body)).await,
+            ConsoleRoute::AnswerLogin => self.answer_login(head, body).await,
             ConsoleRoute::Device => self.ask_for_device(&head).await,
-            ConsoleRoute::AnswerDevice => self.answer_device((head, body)).await,
+            ConsoleRoute::AnswerDevice => self.answer_device(head, body).await,
             ConsoleRoute::BackChannelLogout(_) | ConsoleRoute::Missing => Err(Denial::not_found()),
         }
     }

@@ -137,7 +137,8 @@ impl Loader {
         config: Arc<Config>,
         checker: Checker,
         metrics: Arc<Metrics>,
-        (credentials, clock): (Arc<CredentialCache>, Clock),
+        credentials: Arc<CredentialCache>,
+        clock: Clock,
     ) -> Result<Self, tollgate_plugin::Error> {
         let runtime = tollgate_plugin::Runtime::new(&config.plugins)?;
         let state = StateLoader::new(source::open(&config));
@@ -197,7 +198,7 @@ impl Loader {
     pub fn first(&self) -> Loaded<Snapshot> {
         let begun = Instant::now();
         let mut findings = Vec::new();
-        let state = match self.state.load(&self.config, (None, None), &mut findings) {
+        let state = match self.state.load(&self.config, None, None, &mut findings) {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
         };
@@ -219,7 +220,7 @@ impl Loader {
         let applications = match &bundles.rules {
             None if !usable_projects(&state.resources, &mut findings) => return Loaded::refused(findings),
             None => None,
-            Some(rules) => match self.applications((&state.resources, rules), None, &mut findings) {
+            Some(rules) => match self.applications(&state.resources, rules, None, &mut findings) {
                 None => return Loaded::refused(findings),
                 front => front,
             },
@@ -240,7 +241,7 @@ impl Loader {
             plugins: Arc::new(plugins),
             clusters,
         };
-        let first = self.snapshot((1, begun), state, parts);
+        let first = self.snapshot(1, begun, state, parts);
         self.link_directory(&first);
         Loaded::new(first, findings)
     }
@@ -308,7 +309,8 @@ impl Loader {
     /// be used.
     fn applications(
         &self,
-        (resources, rules): (&Resources, &Arc<ImpersonationRules>),
+        resources: &Resources,
+        rules: &Arc<ImpersonationRules>,
         previous: Option<&ApplicationPolicies>,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<ApplicationPolicies> {
@@ -334,40 +336,47 @@ impl Loader {
         let mut findings = Vec::new();
         let old_state = StateParts::of(&old);
         let mut parts = OtherParts::of(&old);
-        let at = (old.generation.saturating_add(1), begun);
+        let generation = old.generation.saturating_add(1);
         let next = match part {
             ConfigPart::State => {
                 let narrower = old.narrowed_by.as_deref().map(StateParts::of);
-                let earlier = (Some(&old_state), narrower.as_ref());
-                let loaded = self.state.load(&self.config, earlier, &mut findings);
+                let loaded = self
+                    .state
+                    .load(&self.config, Some(&old_state), narrower.as_ref(), &mut findings);
                 if let StateLoad::Good(state) = &loaded {
                     findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
                 }
-                self.next_state((&old, old_state), (loaded, begun), &mut findings)
+                self.next_state(&old, old_state, loaded, begun, &mut findings)
             }
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
                 if let (Some(kubernetes), Some(mapping)) = (&mut parts.policies.kubernetes, &bundles.mapping) {
                     kubernetes.mapping = Arc::clone(mapping);
                 }
                 if let (Some(applications), Some(rules)) = (&mut parts.policies.applications, &bundles.rules) {
-                    let from = (&*old_state.resources, rules);
-                    *applications = self.applications(from, Some(applications), &mut findings)?;
+                    let resources = &old_state.resources;
+                    *applications = self.applications(resources, rules, Some(applications), &mut findings)?;
                 }
                 parts.policies.bundles = Arc::new(bundles);
-                Some(self.narrowed(self.snapshot(at, old_state, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(
+                    self.snapshot(generation, begun, old_state, parts),
+                    old.narrowed_by.as_deref(),
+                ))
             }),
             ConfigPart::Plugins => {
                 let (set, found) = self.runtime.load(Some(&old.plugins));
                 findings.extend(found);
                 parts.clusters = self.clusters(&old_state.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
-                Some(self.narrowed(self.snapshot(at, old_state, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(
+                    self.snapshot(generation, begun, old_state, parts),
+                    old.narrowed_by.as_deref(),
+                ))
             }
         };
         self.report(part, &findings);
         if let Some(next) = next {
             let is_whole = !findings.iter().any(Diagnostic::is_error);
-            self.publish(current, (&old, next), (part, is_whole));
+            self.publish(current, &old, next, part, is_whole);
         }
         self.metrics.load.observe_reload(part, begun.elapsed());
         findings
@@ -379,11 +388,13 @@ impl Loader {
     /// nothing passes that they would not permit.
     fn next_state(
         &self,
-        (old, old_state): (&Snapshot, StateParts),
-        (loaded, begun): (StateLoad, Instant),
+        old: &Snapshot,
+        old_state: StateParts,
+        loaded: StateLoad,
+        begun: Instant,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Snapshot> {
-        let at = (old.generation.saturating_add(1), begun);
+        let generation = old.generation.saturating_add(1);
         let was_narrowed = old.narrowed_by.as_ref();
         let refused = match loaded {
             StateLoad::Good(state)
@@ -396,7 +407,7 @@ impl Loader {
             StateLoad::Good(state) => {
                 let (parts, is_good) = self.parts_from(old, &state.resources, findings);
                 if is_good {
-                    return Some(self.snapshot(at, state, parts));
+                    return Some(self.snapshot(generation, begun, state, parts));
                 }
                 state
             }
@@ -406,11 +417,11 @@ impl Loader {
             return None;
         }
         let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
-        let narrower = self.snapshot(at, refused, parts);
+        let narrower = self.snapshot(generation, begun, refused, parts);
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
-        let next = self.snapshot(at, old_state, OtherParts::of(old));
+        let next = self.snapshot(generation, begun, old_state, OtherParts::of(old));
         Some(self.narrowed(next, Some(&narrower)))
     }
 
@@ -422,7 +433,7 @@ impl Loader {
         let Some(front) = &mut parts.policies.applications else {
             return (parts, usable_projects(resources, findings));
         };
-        let index = self.applications((resources, &front.rules), Some(front), findings);
+        let index = self.applications(resources, &front.rules, Some(front), findings);
         let is_good = index.is_some();
         *front = index.unwrap_or_else(|| front.clone());
         (parts, is_good)
@@ -434,7 +445,7 @@ impl Loader {
         let Some(narrower) = narrower else { return snapshot };
         let state = StateParts::of(narrower);
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
-        let narrower = self.snapshot((snapshot.generation, snapshot.begun), state, parts);
+        let narrower = self.snapshot(snapshot.generation, snapshot.begun, state, parts);
         // Compiling it succeeded before, so it succeeds again.
         if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.policies.resources, &narrower.policies.rbac) {
             snapshot.policies.rbac = rbac;
@@ -457,12 +468,7 @@ impl Loader {
     /// Puts a snapshot into force.
     ///
     /// - `is_whole`: whether it contains all of the loaded part.
-    fn publish(
-        &self,
-        current: &CurrentSnapshot,
-        (old, next): (&Snapshot, Snapshot),
-        (part, is_whole): (ConfigPart, bool),
-    ) {
+    fn publish(&self, current: &CurrentSnapshot, old: &Snapshot, next: Snapshot, part: ConfigPart, is_whole: bool) {
         self.metrics.generation(next.generation);
         self.metrics.invalid_objects(&next.policies.resources.invalid_objects);
         let (part, generation): (&str, _) = (part.into(), next.generation);
@@ -522,10 +528,10 @@ impl Loader {
     }
 
     /// - `at`: its generation, and when the load began that makes it.
-    fn snapshot(&self, (generation, begun): (u64, Instant), state: StateParts, parts: OtherParts) -> Snapshot {
+    fn snapshot(&self, generation: u64, begun: Instant, state: StateParts, parts: OtherParts) -> Snapshot {
         Snapshot {
             generation,
-            policies: Policies::new(&self.config, (state.resources, state.rbac), parts.policies),
+            policies: Policies::new(&self.config, state.resources, state.rbac, parts.policies),
             authenticator: state.authenticator,
             extensions: state.extensions,
             plugins: parts.plugins,

@@ -79,7 +79,7 @@ impl TestEnvironment {
             .value
             .ok_or_else(|| format!("settings: {:?}", loaded.diagnostics))?;
         let clock = Clock::default();
-        let running = RunningGateway::start_with(Arc::new(config), checker(), (clock.clone(), None))
+        let running = RunningGateway::start_with(Arc::new(config), checker(), clock.clone(), None)
             .await
             .map_err(|error| format!("the gateway cannot be started: {error:#}"))?;
         let url = SecretString::from(format!("sqlite:{}", root.join("tollgate.db").display()));

@@ -131,7 +131,7 @@ impl ControlPlane {
         let loaded = raw::load(&root.join("tollgate.yaml"));
         let config = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         let clock = Clock::default();
-        let gateway = RunningGateway::start_with(Arc::new(config), checker(), (clock.clone(), None)).await?;
+        let gateway = RunningGateway::start_with(Arc::new(config), checker(), clock.clone(), None).await?;
         Ok(Replica {
             gateway,
             clock,

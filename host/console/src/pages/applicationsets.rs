@@ -64,11 +64,11 @@ struct Set {
 
 impl Set {
     fn path(&self) -> String {
-        set_path((self.namespace.raw(), self.name.raw()))
+        set_path(self.namespace.raw(), self.name.raw())
     }
 }
 
-fn set_path((namespace, name): (&str, &str)) -> String {
+fn set_path(namespace: &str, name: &str) -> String {
     format!("/console/applicationsets/{}/{}", encode(namespace), encode(name))
 }
 
@@ -203,7 +203,8 @@ impl View<'_> {
             next: self.next(
                 "/console/applicationsets",
                 &PARAMETERS,
-                ("continue", list.next.as_deref()),
+                "continue",
+                list.next.as_deref(),
             ),
             sets: &list.items,
         })
@@ -217,12 +218,12 @@ impl View<'_> {
         self.set_page(None, &edit)
     }
 
-    pub(super) async fn application_set(&self, name: (&str, &str)) -> Answer {
+    pub(super) async fn application_set(&self, namespace: &str, name: &str) -> Answer {
         let edit = Edit {
-            text: self.stored_text(name).await?,
+            text: self.stored_text(namespace, name).await?,
             ..Edit::default()
         };
-        self.set_page(Some(name), &edit)
+        self.set_page(Some((namespace, name)), &edit)
     }
 
     /// Carries out a button of the editor.
@@ -250,7 +251,7 @@ impl View<'_> {
                 match stored {
                     Ok(stored) => {
                         let text = |pointer: &str| stored.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                        let path = set_path((text("/metadata/namespace"), text("/metadata/name")));
+                        let path = set_path(text("/metadata/namespace"), text("/metadata/name"));
                         return Ok(redirect(&format!("{path}?saved=1")));
                     }
                     Err(refusal) => edit.refusal = Some(refusal),
@@ -275,7 +276,10 @@ impl View<'_> {
     }
 
     fn set_page(&self, name: Option<(&str, &str)>, edit: &Edit) -> Answer {
-        let path = name.map_or_else(|| "/console/applicationsets/new".to_owned(), set_path);
+        let path = name.map_or_else(
+            || "/console/applicationsets/new".to_owned(),
+            |(namespace, name)| set_path(namespace, name),
+        );
         let page = SetPage {
             frame: &self.frame,
             name: name.map(|(namespace, name)| (Text::from(namespace), Text::from(name))),
@@ -296,7 +300,7 @@ impl View<'_> {
     }
 
     /// A stored set as YAML, without what only controllers write.
-    async fn stored_text(&self, (namespace, name): (&str, &str)) -> Result<String, Stop> {
+    async fn stored_text(&self, namespace: &str, name: &str) -> Result<String, Stop> {
         let query = Query::new().with("appsetNamespace", namespace);
         let stored: Value = ask::get(self.api, &query.at(&format!("{API}/{}", encode(name)))).await?;
         let metadata = |key: &str| stored.pointer(&format!("/metadata/{key}")).cloned();

@@ -133,7 +133,8 @@ impl View<'_> {
             older: self.next(
                 "/console/audit",
                 &PARAMETERS,
-                ("before", last.map(|event| event.id.raw())),
+                "before",
+                last.map(|event| event.id.raw()),
             ),
             lines: Query::new()
                 .with_fields(&self.query, &PARAMETERS)

@@ -314,7 +314,7 @@ impl View<'_> {
             query: &self.query,
             is_about_all: self.is_about_all(),
             is_latest: self.query.get("continue").is_none(),
-            next: self.next("/console/decisions", &PARAMETERS, ("continue", list.next.as_deref())),
+            next: self.next("/console/decisions", &PARAMETERS, "continue", list.next.as_deref()),
             is_filtered: ["outcome", "front", "reason"]
                 .iter()
                 .any(|name| self.query.get(name).is_some()),

@@ -92,7 +92,7 @@ impl View<'_> {
             frame: &self.frame,
             query: &self.query,
             is_filtered: PARAMETERS.iter().any(|name| self.query.get(name).is_some()),
-            next: self.next("/console/identities", &PARAMETERS, ("continue", list.next.as_deref())),
+            next: self.next("/console/identities", &PARAMETERS, "continue", list.next.as_deref()),
             list: &list,
         })
     }

@@ -291,7 +291,7 @@ impl View<'_> {
             frame: &self.frame,
             projects: &list.items,
             query: &self.query,
-            next: self.next("/console/projects", &["name"], ("continue", list.next.as_deref())),
+            next: self.next("/console/projects", &["name"], "continue", list.next.as_deref()),
         })
     }
 

@@ -89,7 +89,8 @@ impl View<'_> {
             next: self.next(
                 "/console/sessions",
                 &["user", "agent"],
-                ("continue", list.next.as_deref()),
+                "continue",
+                list.next.as_deref(),
             ),
         })
     }

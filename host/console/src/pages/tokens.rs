@@ -153,7 +153,7 @@ impl View<'_> {
             typed: &typed,
             is_about_all: self.is_about_all(),
             refusal: refusal.as_ref(),
-            next: self.next("/console/tokens", &["user"], ("continue", next.as_deref())),
+            next: self.next("/console/tokens", &["user"], "continue", next.as_deref()),
         };
         if typed.refusal.is_some() {
             return self.page_with_problem(&page);

@@ -99,6 +99,7 @@ impl Error {
 
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {
-        Self::of_api(error.answer(), error.to_string()).caused_by(error)
+        let (status, reason) = error.answer();
+        Self::of_api(status, reason, error.to_string()).caused_by(error)
     }
 }

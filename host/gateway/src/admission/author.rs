@@ -98,7 +98,7 @@ fn author_statements(
         writer.kind == WriterKind::User && object.changes("/spec") && judge.parent_acting_as(user, object).is_none();
     let wanted = match kept {
         Some(kept) => Some(kept.to_owned()),
-        None if is_writer => sign(judge.policies(), &object.name, set, (user, now)),
+        None if is_writer => sign(judge.policies(), &object.name, set, user, now),
         None => None,
     };
     [wanted, sent.map(str::to_owned)]

@@ -113,9 +113,11 @@ struct Keeper {
 /// [`Error`]: nothing is served.
 pub(super) async fn start(
     settings: &ManagedCertificate,
-    (source, namespace): (&Arc<dyn Source>, &str),
+    source: &Arc<dyn Source>,
+    namespace: &str,
     clients: Option<&Path>,
-    (clock, helpers): (Clock, &mut JoinSet<()>),
+    clock: Clock,
+    helpers: &mut JoinSet<()>,
 ) -> Result<Arc<Certificates>, Error> {
     let keeper = Keeper {
         source: Arc::clone(source),
@@ -167,7 +169,7 @@ impl Keeper {
         };
         let namespace = &*self.namespace;
         let secret = SharedSecret::new(cluster.client().clone(), namespace, &self.settings.secret);
-        let webhooks = Webhooks::new(cluster.client(), (namespace, &self.settings), self.adds_authors);
+        let webhooks = Webhooks::new(cluster.client(), namespace, &self.settings, self.adds_authors);
         for _ in 0..ATTEMPTS {
             // In this order: a replica writes them in the other one, so what is read here of the Secret is
             // not older than what a patch of the configurations replaces.

@@ -29,7 +29,7 @@ use crate::applicationsets::permit::{
     Error as SetError, LaterApplications, Operation, SetAuthorizer, WrittenApplication,
 };
 use crate::applicationsets::request::Error as RequestError;
-use crate::applicationsets::{authorize_set, owned_objects};
+use crate::applicationsets::{SetOperation, authorize_set, owned_objects};
 use crate::policies::Policies;
 use crate::projects;
 use crate::set_author::author_of;
@@ -103,7 +103,8 @@ type Judged = Result<&'static str, Refusal>;
 
 impl<'a> Judge<'a> {
     pub(super) fn new(
-        (current, sets): (&'a CurrentSnapshot, &'a Arc<StoredSets>),
+        current: &'a CurrentSnapshot,
+        sets: &'a Arc<StoredSets>,
         snapshot: &'a Arc<Snapshot>,
         settings: &'a Admission,
     ) -> Self {
@@ -321,7 +322,7 @@ impl<'a> Judge<'a> {
         let is_changed = object.after().is_some() && object.changes("/metadata/ownerReferences");
         match object.before() {
             Some(_) if is_changed && object.kind == WritableKind::ApplicationSet => {
-                self.authorize_set_operation(user, (Operation::Delete, None), object, record)
+                self.authorize_set_operation(user, Operation::Delete, None, object, record)
             }
             Some(_) | None => Ok(()),
         }
@@ -358,13 +359,14 @@ impl<'a> Judge<'a> {
         };
         let sent = object.after().cloned().map(ApplicationSet::read).transpose();
         let sent = sent.map_err(|error| invalid_set(&error))?;
-        self.authorize_set_operation(user, (operation, sent.as_ref()), object, record)
+        self.authorize_set_operation(user, operation, sent.as_ref(), object, record)
     }
 
     fn authorize_set_operation(
         &self,
         user: &Arc<Principal>,
-        (operation, sent): (Operation, Option<&ApplicationSet>),
+        operation: Operation,
+        sent: Option<&ApplicationSet>,
         object: &WrittenObject,
         record: &mut OpenRecord,
     ) -> Result<(), Refusal> {
@@ -372,9 +374,12 @@ impl<'a> Judge<'a> {
         let owned = owned_objects(resources, &object.name);
         let owned: Vec<&Value> = owned.iter().collect();
         self.authorize(user, record, |authorizer, checks| {
-            let set_operation = (operation, &object.name, sent);
-            let existing = (object.before(), &*owned);
-            authorize_set((authorizer, resources), set_operation, existing, checks)
+            let set_operation = SetOperation {
+                operation,
+                name: &object.name,
+                sent,
+            };
+            authorize_set(authorizer, resources, set_operation, object.before(), &owned, checks)
                 .map(drop)
                 .map_err(|error| match error {
                     RequestError::Denied(error) => denied(user, &error),

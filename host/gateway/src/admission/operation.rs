@@ -35,7 +35,7 @@ pub(super) fn check_manifests(tracking: &Tracking, instance: &str, object: &Writ
                 Some(text) => serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}")),
                 None => Err("is not a text".to_owned()),
             };
-            let checked = wrong.and_then(|manifest: Value| check_manifest((tracking, instance), &manifest, MAX_LISTS));
+            let checked = wrong.and_then(|manifest: Value| check_manifest(tracking, instance, &manifest, MAX_LISTS));
             checked.map_err(|wrong| {
                 let text = format!("`operation.sync.manifests[{index}]` {wrong}");
                 Refusal::new("parent_claimed", text)
@@ -45,12 +45,12 @@ pub(super) fn check_manifests(tracking: &Tracking, instance: &str, object: &Writ
     Ok(())
 }
 
-fn check_manifest((tracking, instance): (&Tracking, &str), manifest: &Value, lists_left: usize) -> Result<(), String> {
+fn check_manifest(tracking: &Tracking, instance: &str, manifest: &Value, lists_left: usize) -> Result<(), String> {
     if let Some(items) = manifest.get("items").and_then(Value::as_array) {
         let lists_left = lists_left.checked_sub(1);
         let lists_left = lists_left.ok_or_else(|| format!("has more than {MAX_LISTS} lists within each other"))?;
         for item in items {
-            check_manifest((tracking, instance), item, lists_left)?;
+            check_manifest(tracking, instance, item, lists_left)?;
         }
     }
     let text = |key: &str| manifest.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -22,7 +22,8 @@ const NOT_OWNED: &str = "the object is not a resource of this application";
 
 /// - `kind`: kind of the object that the request names.
 pub(super) async fn check(
-    (discovery, cluster): (&Discovery, &Arc<ClusterAccess>),
+    discovery: &Discovery,
+    cluster: &Arc<ClusterAccess>,
     access: &ApplicationAccess,
     index: &ApplicationIndex,
     kind: &ResourceKind,

@@ -105,18 +105,19 @@ pub struct ApplicationPermit {
 pub(crate) fn access_application(
     policies: &Policies,
     caller: &Arc<Caller>,
-    request: (&ObjectName, &Arc<Attributes>),
+    name: &ObjectName,
+    attributes: &Arc<Attributes>,
     at: Option<Timestamp>,
     mut record: Option<&mut OpenRecord>,
 ) -> Result<ApplicationAccess, Error> {
     let Some(front) = &policies.applications else {
-        return Err(not_visible(caller, request.1));
+        return Err(not_visible(caller, attributes));
     };
-    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
+    let evaluation = Evaluator::of(policies, front).evaluation(caller, name);
     if let (Some(evaluation), Some(record)) = (&evaluation, record.as_deref_mut()) {
-        record.note(|record| record.checks = evaluation.checks(request.1));
+        record.note(|record| record.checks = evaluation.checks(attributes));
     }
-    let access = check_access(evaluation, caller, request.1, at)?;
+    let access = check_access(evaluation, caller, attributes, at)?;
     if let Some(record) = record {
         record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
     }

@@ -13,7 +13,7 @@ use crate::applicationsets::apply::{self, Options};
 use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit::{self, ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Error, Query};
-use crate::applicationsets::{ApplicationSetHandler, ReadScope, read};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope, SetOperation, read};
 use crate::set_author;
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
@@ -48,15 +48,19 @@ impl ApplicationSetHandler<'_, '_> {
 
     async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Denial> {
         let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name)?)?;
-        let set_operation = (operation, &sent.name, Some(&set));
+        let set_operation = SetOperation {
+            operation,
+            name: &sent.name,
+            sent: Some(&set),
+        };
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let (operation, set) = self.creation(sent, query.upsert, &existing)?;
-        let set_permit = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
+        let set_permit = self.authorize_operation(operation, &sent.name, Some(&set), &existing)?;
         match existing.set {
             Some(stored) if operation == Operation::CreateUnchanged && !self.lacks_author(&sent.name, &stored) => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
-            _ => self.carry_out(set_permit, (set, existing), query.deletions).await,
+            _ => self.carry_out(set_permit, set, existing, query.deletions).await,
         }
     }
 
@@ -116,13 +120,17 @@ impl ApplicationSetHandler<'_, '_> {
             None => Ok(sent.clone()),
         };
         let expected = replacing(&self.latest_known(&target)?)?;
-        let set_operation = (Operation::Update, &target, Some(&expected));
+        let set_operation = SetOperation {
+            operation: Operation::Update,
+            name: &target,
+            sent: Some(&expected),
+        };
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let set = replacing(&existing)?;
-        let set_permit = self.authorize_operation(Operation::Update, (&target, Some(&set)), &existing)?;
+        let set_permit = self.authorize_operation(Operation::Update, &target, Some(&set), &existing)?;
         let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
         check_version(&sent, stored)?;
-        self.carry_out(set_permit, (set, existing), query.deletions).await
+        self.carry_out(set_permit, set, existing, query.deletions).await
     }
 
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Denial> {
@@ -133,13 +141,17 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn delete(&mut self, query: &Query) -> Result<Value, Denial> {
         let name = self.object_name(query);
         let checks = self.checks();
-        let set_operation = (Operation::Delete, &name, None);
+        let set_operation = SetOperation {
+            operation: Operation::Delete,
+            name: &name,
+            sent: None,
+        };
         let existing = match checks {
             ApplicationSetChecks::Generated => self.read_existing(set_operation, ReadScope::Namespace).await?,
             // Argo CD does not check the namespace here.
             ApplicationSetChecks::Argocd => self.read_stored_objects(set_operation, ReadScope::Namespace).await?,
         };
-        let set_permit = self.authorize_operation(Operation::Delete, (&name, None), &existing)?;
+        let set_permit = self.authorize_operation(Operation::Delete, &name, None, &existing)?;
         let stored = existing.set.clone().ok_or_else(|| Error::not_found(&name))?;
         let mut set = ApplicationSet::read_stored(stored).map_err(Error::Decode)?;
         set.name = name;
@@ -160,7 +172,11 @@ impl ApplicationSetHandler<'_, '_> {
     /// Reads the stored objects, but leaves out a set that the caller may not see: a preview then
     /// looks as if the set did not exist.
     async fn existing_for_preview(&mut self, sent: &ApplicationSet) -> Result<StoredState, Denial> {
-        let set_operation = (Operation::Preview, &sent.name, Some(sent));
+        let set_operation = SetOperation {
+            operation: Operation::Preview,
+            name: &sent.name,
+            sent: Some(sent),
+        };
         let mut existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         if !self.may_see(&sent.name, &existing)? {
             existing.set = None;
@@ -186,7 +202,7 @@ impl ApplicationSetHandler<'_, '_> {
         answer: fn(Preview) -> Value,
     ) -> Result<Value, Denial> {
         let name = set.name.clone();
-        let set_permit = self.authorize_operation(Operation::Preview, (&name, Some(&set)), &existing)?;
+        let set_permit = self.authorize_operation(Operation::Preview, &name, Some(&set), &existing)?;
         self.run_and_record(move |context, checks| {
             let applications = context.generate(&set_permit, &set)?;
             let plan = Plan::new(&set, existing, applications.clone());
@@ -207,10 +223,10 @@ impl ApplicationSetHandler<'_, '_> {
     ) -> Result<T, Denial> {
         // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
-        let snapshot_and_caller = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let done = self
             .front_state
-            .run_blocking(snapshot_and_caller, self.principal.limit_key(), move |context| {
+            .run_blocking(snapshot, caller, self.principal.limit_key(), move |context| {
                 let done = work(context, &mut checks);
                 Ok((done, checks))
             });
@@ -224,7 +240,8 @@ impl ApplicationSetHandler<'_, '_> {
     async fn carry_out(
         &mut self,
         set_permit: SetPermit,
-        (set, existing): (ApplicationSet, StoredState),
+        set: ApplicationSet,
+        existing: StoredState,
         deletions: Option<u64>,
     ) -> Result<Value, Denial> {
         let checks = self.checks();
@@ -273,7 +290,7 @@ impl ApplicationSetHandler<'_, '_> {
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);
-                    front_state.recent_writes.record_write(name, (was, now), applications);
+                    front_state.recent_writes.record_write(name, was, now, applications);
                     record.set_outcome_on_drop(Outcome::Allowed, "allowed", String::new());
                 }
                 Err(denial) => {

@@ -142,7 +142,8 @@ impl ApplicationSetsFrontState {
     /// may take; or the work's own error.
     pub(super) async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
-        (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
+        snapshot: Arc<Snapshot>,
+        caller: Arc<Caller>,
         person: u64,
         work: impl FnOnce(&GenerationContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Denial> {
@@ -187,7 +188,7 @@ impl GenerationContext<'_> {
             return None;
         }
         let now = self.front_state.clock.unix_seconds();
-        set_author::sign(policies, name, set, (self.authorizer.principal(), now))
+        set_author::sign(policies, name, set, self.authorizer.principal(), now)
     }
 
     /// Generates the Applications of a set, as its templates produce them.

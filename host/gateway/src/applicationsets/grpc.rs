@@ -116,7 +116,7 @@ impl Error {
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {
         let (code, status, reason) = error.answer();
-        let mut denial = Self::of_api((status, reason), error.to_string());
+        let mut denial = Self::of_api(status, reason, error.to_string());
         denial.grpc = Some(code);
         denial.caused_by(error)
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{Operation, annotated_projects};
 use crate::applicationsets::request::{Error, Query};
-use crate::applicationsets::{ApplicationSetHandler, ReadScope, checks};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope, SetOperation, checks};
 use crate::policies::Policies;
 use crate::projects::list_of;
 use crate::set_list::{OwnedApplication, is_templated, project_text};
@@ -66,8 +66,13 @@ impl ApplicationSetHandler<'_, '_> {
         scope: ReadScope,
     ) -> Result<(ObjectName, StoredState), Denial> {
         let name = self.object_name(query);
-        let existing = self.read_existing((Operation::Get, &name, None), scope).await?;
-        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let set_operation = SetOperation {
+            operation: Operation::Get,
+            name: &name,
+            sent: None,
+        };
+        let existing = self.read_existing(set_operation, scope).await?;
+        self.authorize_operation(Operation::Get, &name, None, &existing)?;
         Ok((name, existing))
     }
 

@@ -118,7 +118,7 @@ fn is_event_source(fields: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.contains("text/event-stream"))
 }
 
-pub(super) async fn read(route: &ApplicationSetRoute, (head, body): (request::Parts, Body)) -> Result<Request, Denial> {
+pub(super) async fn read(route: &ApplicationSetRoute, head: request::Parts, body: Body) -> Result<Request, Denial> {
     let mut query = Query::read(head.uri.query(), route.kind)?;
     query.is_for_page = is_event_source(&head.headers);
     if let Some(name) = &route.name {
@@ -145,12 +145,14 @@ async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Denial> {
 
 /// A response that must not be cached, because the next write needs the current version.
 ///
-/// - `until`: when the caller's credential expires, and the id of the decision record.
+/// - `expires_at`: when the caller's credential expires.
 /// - `held`: dropped when the response has ended.
 pub(super) fn answer(
     answer: ApiResponse,
     mut encoder: EventEncoder,
-    (until, held): ((Option<Timestamp>, Uuid), impl Send + 'static),
+    expires_at: Option<Timestamp>,
+    decision: Uuid,
+    held: impl Send + 'static,
 ) -> Response<Body> {
     let (content_type, mut body) = match answer {
         ApiResponse::Document(document) => (
@@ -166,7 +168,6 @@ pub(super) fn answer(
                 };
                 ready(line.map(Frame::data))
             });
-            let (expires_at, decision) = until;
             (content_type, Body::generated(frames, expires_at, decision))
         }
     };

@@ -85,8 +85,10 @@ impl SetPage {
     /// `None` if the gateway does not serve ApplicationSets.
     pub(crate) fn of(
         filter: &SetFilter,
-        (policies, caller): (&Policies, &Arc<Caller>),
-        (front_state, statuses): (&ApplicationSetsFrontState, &ApplicationSetStatuses),
+        policies: &Policies,
+        caller: &Arc<Caller>,
+        front_state: &ApplicationSetsFrontState,
+        statuses: &ApplicationSetStatuses,
     ) -> Option<Self> {
         let authorizer = SetAuthorizer::new(policies, caller)?;
         let owned_applications = OwnedApplications::of(policies);

@@ -128,7 +128,7 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn watch(&mut self, query: Query) -> Result<EventStream, Denial> {
         let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let reauthorization = WatchReauthorization(PtrEqArc(Arc::clone(self.principal)));
-        let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
+        let guard = self.open.register(reauthorization, self.snapshot, self.record.id())?;
         // Subscribe first, so that no change from now on is missed.
         let snapshots = self.open.subscribe();
         let statuses = StatusReceiver(self.statuses.take());

@@ -145,10 +145,7 @@ impl Operation {
     ///
     /// # Errors
     /// [`Error::ContentType`]: from a form, argocd-server could take another HTTP method.
-    pub(crate) fn of(
-        (route, head): (ArgocdRoute, &request::Parts),
-        methods: &MethodIndex,
-    ) -> Result<Option<Self>, Error> {
+    pub(crate) fn of(route: ArgocdRoute, head: &request::Parts, methods: &MethodIndex) -> Result<Option<Self>, Error> {
         let path = read_path(head.uri.path());
         if let Some(transport) = route.transport {
             // argocd-server does not take messages in base64.
@@ -214,16 +211,18 @@ impl ApiRequest {
     /// Every [`Error`]: the request does not fit the table.
     pub(crate) async fn read(
         operation: Operation,
-        at: (ArgocdRoute, &request::Parts),
+        route: ArgocdRoute,
+        head: &request::Parts,
         body: &mut Body,
     ) -> Result<Self, Error> {
-        let read = timeout(READ_TIME_LIMIT, Self::read_all(operation, at, body)).await;
+        let read = timeout(READ_TIME_LIMIT, Self::read_all(operation, route, head, body)).await;
         read.unwrap_or(Err(Error::Slow))
     }
 
     async fn read_all(
         operation: Operation,
-        (route, head): (ArgocdRoute, &request::Parts),
+        route: ArgocdRoute,
+        head: &request::Parts,
         body: &mut Body,
     ) -> Result<Self, Error> {
         let Operation::Known(method) = operation else {
@@ -232,7 +231,7 @@ impl ApiRequest {
         if !has_fields(method) {
             return Ok(Self::without_fields(operation));
         }
-        let reader = FieldReader::of(method, (route, head), body).await?;
+        let reader = FieldReader::of(method, route, head, body).await?;
         let fields = reader.fields()?;
         Ok(Self {
             operation,
@@ -248,7 +247,8 @@ impl ApiRequest {
     /// Every [`Error`]: the request does not fit the table.
     pub(crate) async fn read_resource(
         operation: &Operation,
-        at: (ArgocdRoute, &request::Parts),
+        route: ArgocdRoute,
+        head: &request::Parts,
         body: &mut Body,
     ) -> Result<Option<ResourceRequest>, Error> {
         let Operation::Known(method) = operation else {
@@ -258,7 +258,7 @@ impl ApiRequest {
             return Ok(None);
         };
         let read = async {
-            let reader = FieldReader::of(method, at, body).await?;
+            let reader = FieldReader::of(method, route, head, body).await?;
             reader.resource(fields).map(Some)
         };
         timeout(READ_TIME_LIMIT, read).await.unwrap_or(Err(Error::Slow))
@@ -344,7 +344,8 @@ pub(crate) fn is_diff(operation: &Operation) -> bool {
 /// [`Error::Diff`], and those of content that cannot be read.
 pub(crate) async fn check_diff(
     operation: &Operation,
-    (route, head): (ArgocdRoute, &request::Parts),
+    route: ArgocdRoute,
+    head: &request::Parts,
     body: &mut Body,
 ) -> Result<(), Error> {
     if !is_diff(operation) {
@@ -399,7 +400,8 @@ struct FieldReader<'a> {
 impl<'a> FieldReader<'a> {
     async fn of(
         method: &'static ApiMethod,
-        (route, head): (ArgocdRoute, &'a request::Parts),
+        route: ArgocdRoute,
+        head: &'a request::Parts,
         body: &'a mut Body,
     ) -> Result<Self, Error> {
         let content = match (route.transport, method.rest.body) {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::api_request::{ResourceChange, ResourceRequest};
 use crate::applicationsets::permit::{LaterApplications, Operation, SetAuthorizer, WrittenApplication};
-use crate::applicationsets::{apply, authorize_set, owned_objects};
+use crate::applicationsets::{SetOperation, apply, authorize_set, owned_objects};
 use crate::policies::Policies;
 use crate::projects;
 use tollgate_applicationset::ApplicationSet;
@@ -166,9 +166,13 @@ impl Write<'_> {
                     Some(_) => Operation::Update,
                     None => Operation::Delete,
                 };
-                let set = (operation, self.name, sent.as_ref());
-                let existing = (Some(self.before), &*owned);
-                let authorized = authorize_set((&authorizer, resources), set, existing, &mut checks);
+                let set_operation = SetOperation {
+                    operation,
+                    name: self.name,
+                    sent: sent.as_ref(),
+                };
+                let stored = Some(self.before);
+                let authorized = authorize_set(&authorizer, resources, set_operation, stored, &owned, &mut checks);
                 authorized.map(drop).map_err(|error| error.to_string())
             }
             WritableKind::AppProject => {

@@ -103,6 +103,13 @@ impl Error {
     }
 }
 
+/// A call as it was received.
+pub(crate) struct ReceivedCall<'a> {
+    pub(crate) route: ArgocdRoute,
+    pub(crate) head: &'a request::Parts,
+    pub(crate) body: &'a mut Body,
+}
+
 /// Asks the policy about a request. Reads its content only if the policy reads what is there.
 ///
 /// Returns the snapshot that decided: once the content is there, this is the newest one. Whether the
@@ -111,19 +118,22 @@ impl Error {
 /// # Errors
 /// [`Error`]: the policy denies the request, or it does not fit what the policy reads.
 pub(crate) async fn authorize(
-    (route, head, body): (ArgocdRoute, &request::Parts, &mut Body),
+    call: ReceivedCall<'_>,
     principal: Option<&Arc<Principal>>,
-    (services, methods, mut snapshot): (&Services, &MethodIndex, Arc<Snapshot>),
+    services: &Services,
+    methods: &MethodIndex,
+    mut snapshot: Arc<Snapshot>,
     record: &mut OpenRecord,
 ) -> Result<(ArgocdPermit, Arc<Snapshot>), Error> {
-    let Some(operation) = Operation::of((route, head), methods)? else {
+    let ReceivedCall { route, head, body } = call;
+    let Some(operation) = Operation::of(route, head, methods)? else {
         let permit = ArgocdPermit {
             sign_in: route.sign_in,
             asked: None,
         };
         return Ok((permit, snapshot));
     };
-    if let Some(resource) = ApiRequest::read_resource(&operation, (route, head), body).await? {
+    if let Some(resource) = ApiRequest::read_resource(&operation, route, head, body).await? {
         snapshot = services.current.load_full();
         if children::is_judged(&snapshot.policies, &resource) {
             children::authorize(&snapshot.policies, &*services.source, principal, &resource).await?;
@@ -134,9 +144,9 @@ pub(crate) async fn authorize(
         true => {
             // Whoever sends content slowly must not keep what was in force when they began.
             drop(snapshot);
-            api::check_diff(&operation, (route, head), body).await?;
+            api::check_diff(&operation, route, head, body).await?;
             let request = match reads {
-                true => ApiRequest::read(operation, (route, head), body).await?,
+                true => ApiRequest::read(operation, route, head, body).await?,
                 false => ApiRequest::without_fields(operation),
             };
             snapshot = services.current.load_full();
@@ -158,7 +168,7 @@ pub(crate) async fn authorize(
         record.policy = policies.bundle(Front::Argocd).map(|bundle| Arc::clone(&bundle.digest));
     });
     let (decision, action) = question.decide(policies, principal, at);
-    keep_input((&question, action), (policies, principal), at, record);
+    keep_input(&question, action, policies, principal, at, record);
     let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
     match decision.allow {
@@ -286,8 +296,10 @@ impl Question {
 
 /// Keeps what the policy's input was made of.
 fn keep_input(
-    (question, action): (&Arc<Question>, AskedAction),
-    (policies, principal): (&Policies, Option<&Arc<Principal>>),
+    question: &Arc<Question>,
+    action: AskedAction,
+    policies: &Policies,
+    principal: Option<&Arc<Principal>>,
     at: Timestamp,
     record: &mut OpenRecord,
 ) {

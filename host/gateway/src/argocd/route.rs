@@ -107,7 +107,7 @@ pub(crate) fn is_argocd(path: &str, sets: ApplicationSetsServer) -> bool {
 /// # Errors
 /// [`Error`] for a path that it would read in another way.
 pub(crate) fn find(arrival: &Arrival<'_>) -> Result<Option<ArgocdRoute>, Error> {
-    let of = |sets| argocd((arrival.method(), arrival.uri, &arrival.head.headers), sets);
+    let of = |sets| argocd(arrival.method(), arrival.uri, &arrival.head.headers, sets);
     match arrival.fallback {
         Fallback::NotFound => Ok(None),
         Fallback::Argocd(sets) => of(sets),
@@ -121,7 +121,9 @@ pub(crate) fn find(arrival: &Arrival<'_>) -> Result<Option<ArgocdRoute>, Error> 
 
 /// Finds out how argocd-server takes a request. `None` if the path is Tollgate's own.
 pub(crate) fn argocd(
-    (method, uri, fields): (&Method, &Uri, &HeaderMap),
+    method: &Method,
+    uri: &Uri,
+    fields: &HeaderMap,
     sets: ApplicationSetsServer,
 ) -> Result<Option<ArgocdRoute>, Error> {
     check_argocd_path(uri.path())?;
@@ -251,7 +253,7 @@ mod tests {
         let uri: Uri = path.parse().expect("a path");
         let content_type = content_type.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)));
         let fields = HeaderMap::from_iter(content_type);
-        let route = argocd((method, &uri, &fields), ApplicationSetsServer::Tollgate)?;
+        let route = argocd(method, &uri, &fields, ApplicationSetsServer::Tollgate)?;
         Ok(match route.map(|route| (route.sign_in, route.protocol())) {
             None => "own",
             Some((SignIn::Required, ArgocdProtocol::Http1)) => "session",

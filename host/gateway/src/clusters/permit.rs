@@ -104,13 +104,15 @@ impl ClusterPermit {
 /// [`Error::Denied`]; [`Error::Unknown`] and [`Error::Ambiguous`]
 /// for those who may see such clusters.
 pub(crate) fn authorize_cluster(
-    from: (&Policies, &Clusters),
+    policies: &Policies,
+    clusters: &Clusters,
     caller: &Caller,
-    (name, operation): (&str, ClusterOperation),
+    name: &str,
+    operation: ClusterOperation,
     record: Option<&mut OpenRecord>,
 ) -> Result<ClusterPermit, Error> {
     let mut checks = Vec::new();
-    let found = judge(from, caller, (name, operation), &mut checks);
+    let found = judge(policies, clusters, caller, name, operation, &mut checks);
     let access = found.as_ref().ok();
     if let Some(record) = record {
         record.note(|record| {
@@ -133,9 +135,11 @@ pub(crate) fn visible(policies: &Policies, clusters: &Clusters, caller: &Caller)
 }
 
 fn judge(
-    (policies, clusters): (&Policies, &Clusters),
+    policies: &Policies,
+    clusters: &Clusters,
     caller: &Caller,
-    (name, operation): (&str, ClusterOperation),
+    name: &str,
+    operation: ClusterOperation,
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {

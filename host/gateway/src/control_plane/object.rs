@@ -107,7 +107,8 @@ impl ObjectSearch<'_> {
     pub(crate) async fn find(
         &self,
         attributes: &Attributes,
-        (format, body): (ContentFormat, Body),
+        format: ContentFormat,
+        body: Body,
     ) -> Result<(Option<WrittenObject>, Body), Denial> {
         let Some((group, version, resource)) = restriction::resource(attributes) else {
             return Ok((None, body));

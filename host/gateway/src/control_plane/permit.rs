@@ -233,7 +233,8 @@ enum Actor {
 impl ControlPlaneAccess {
     /// Finds the cluster of a request, which goes into `record`, and who is to act there.
     pub(crate) fn find(
-        (policies, clusters): (&Policies, &Clusters),
+        policies: &Policies,
+        clusters: &Clusters,
         principal: &Principal,
         request: &ControlPlaneRequest,
         record: Option<&mut OpenRecord>,
@@ -258,11 +259,12 @@ impl ControlPlaneAccess {
         if let Some(record) = record {
             record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
         }
-        Self::new((Arc::clone(access), rest), policies, principal, request)
+        Self::new(Arc::clone(access), rest, policies, principal, request)
     }
 
     fn new(
-        (access, rest): (Arc<ClusterAccess>, &str),
+        access: Arc<ClusterAccess>,
+        rest: &str,
         policies: &Policies,
         principal: &Principal,
         request: &ControlPlaneRequest,
@@ -339,8 +341,10 @@ impl ControlPlaneAccess {
     /// - `record`: keeps what the policy's input was made of. `None` for what has no record.
     pub(crate) fn permit(
         &self,
-        (policies, restrictions): (&Policies, &RestrictionsCache),
-        (caller, at): (&Arc<Caller>, Timestamp),
+        policies: &Policies,
+        restrictions: &RestrictionsCache,
+        caller: &Arc<Caller>,
+        at: Timestamp,
         object: Option<&WrittenObject>,
         record: Option<&mut OpenRecord>,
     ) -> Result<ControlPlanePermit, Error> {
@@ -353,8 +357,8 @@ impl ControlPlaneAccess {
             (Actor::Writes(_), _) if is_of_collection(&self.attributes) => {
                 Err(Refusal::UnknownObject(OF_COLLECTION.to_owned()))
             }
-            (Actor::Writes(account), Some(object)) => self.judge_write((policies, restrictions), account, object),
-            (Actor::OwnerOfObject, Some(object)) => self.judge_owner((policies, restrictions), object),
+            (Actor::Writes(account), Some(object)) => self.judge_write(policies, restrictions, account, object),
+            (Actor::OwnerOfObject, Some(object)) => self.judge_owner(policies, restrictions, object),
             (Actor::Writes(_) | Actor::OwnerOfObject, None) => Err(Refusal::UnknownObject(
                 "it is about no object that is looked at".to_owned(),
             )),
@@ -430,11 +434,11 @@ impl ControlPlaneAccess {
     /// Judges a write as an account that the request names.
     fn judge_write(
         &self,
-        from: (&Policies, &RestrictionsCache),
+        policies: &Policies,
+        restrictions: &RestrictionsCache,
         account: &ActingAccount,
         object: &WrittenObject,
     ) -> Judged {
-        let (policies, _) = from;
         let index = policies.applications.as_ref().map(|front| &*front.index);
         let (applications, to_check) = match object.belonging(index).map_err(Refusal::UnknownObject)? {
             Belonging::Nobody => (account.applications(), account.first_of_projects()),
@@ -446,7 +450,7 @@ impl ControlPlaneAccess {
             }
         };
         let check = |application: &Arc<IndexedApplication>| {
-            self.check_project(from, application, &account.impersonation, object)
+            self.check_project(policies, restrictions, application, &account.impersonation, object)
         };
         // The check depends on the project alone.
         first_permitted(to_check, check).map_err(Refusal::Project)?;
@@ -458,8 +462,7 @@ impl ControlPlaneAccess {
     }
 
     /// Judges what acts as the account of the Application that the object belongs to.
-    fn judge_owner(&self, from: (&Policies, &RestrictionsCache), object: &WrittenObject) -> Judged {
-        let (policies, _) = from;
+    fn judge_owner(&self, policies: &Policies, restrictions: &RestrictionsCache, object: &WrittenObject) -> Judged {
         let index = policies.applications.as_ref().map(|front| &*front.index);
         let belonging = object.belonging(index).map_err(Refusal::UnknownObject)?;
         let server = &self.access.cluster().server;
@@ -469,7 +472,7 @@ impl ControlPlaneAccess {
         };
         let (owner, account) = owner.ok_or(Refusal::WithoutAccount(OF_NO_APPLICATION))?;
         let identity = &account.impersonation;
-        self.check_project(from, owner, identity, object)
+        self.check_project(policies, restrictions, owner, identity, object)
             .map_err(Refusal::Project)?;
         Ok((Arc::clone(identity), Some(Arc::clone(owner))))
     }
@@ -477,7 +480,8 @@ impl ControlPlaneAccess {
     /// Whether the Application's project permits what the request does to the object.
     fn check_project(
         &self,
-        (policies, restrictions): (&Policies, &RestrictionsCache),
+        policies: &Policies,
+        restrictions: &RestrictionsCache,
         application: &IndexedApplication,
         identity: &Arc<Impersonation>,
         object: &WrittenObject,

@@ -123,7 +123,8 @@ impl Error {
 pub fn read(
     name: &str,
     registry: &Registry,
-    (headers, query): (&HeaderMap, Option<&str>),
+    headers: &HeaderMap,
+    query: Option<&str>,
     compatibility: Compatibility,
 ) -> Result<(ExtensionAttributes, Scope), Error> {
     if name.is_empty() {
@@ -179,10 +180,11 @@ impl Call {
     pub(crate) fn read(
         path: &ExtensionPath,
         head: &request::Parts,
-        (registry, compatibility): (&Registry, Compatibility),
+        registry: &Registry,
+        compatibility: Compatibility,
     ) -> Result<Self, Error> {
         let query = path.rest.query();
-        let (attributes, scope) = read(&path.name, registry, (&head.headers, query), compatibility)?;
+        let (attributes, scope) = read(&path.name, registry, &head.headers, query, compatibility)?;
         let application = attributes.object.application();
         Ok(Self {
             application: application.map(|app| format!("{}:{}", app.namespace, app.name)),

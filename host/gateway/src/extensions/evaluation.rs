@@ -60,7 +60,8 @@ impl Default for ExtensionEvaluationCache {
 impl ExtensionEvaluationCache {
     pub(crate) fn get_or_evaluate(
         &self,
-        (policies, bundle): (&Policies, &Bundle),
+        policies: &Policies,
+        bundle: &Bundle,
         caller: &Arc<Caller>,
         call: &Call,
     ) -> Arc<ExtensionEvaluation> {
@@ -81,7 +82,7 @@ impl ExtensionEvaluationCache {
             caller: Arc::clone(caller),
             attributes: call.attributes.clone(),
             method: method.cloned(),
-            facts: Facts::gather((policies, bundle), caller, call),
+            facts: Facts::gather(policies, bundle, caller, call),
             decision: OnceLock::new(),
         });
         // Callers may invent any number of methods.
@@ -112,7 +113,7 @@ impl ExtensionEvaluation {
         time: Option<&str>,
     ) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
-            let input = self.facts.input((&self.caller, call.as_input()), time);
+            let input = self.facts.input(&self.caller, call.as_input(), time);
             bundle.decide(input).map(Arc::new)
         };
         if bundle.dependencies().request == RequestParts::All {

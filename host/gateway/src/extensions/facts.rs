@@ -82,7 +82,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
-    pub(crate) fn gather((policies, bundle): (&Policies, &Bundle), caller: &Caller, call: &Call) -> Self {
+    pub(crate) fn gather(policies: &Policies, bundle: &Bundle, caller: &Caller, call: &Call) -> Self {
         let attributes = &call.attributes;
         let targets: &CallTargets = policies.caches.of();
         let target = targets
@@ -107,7 +107,7 @@ impl Facts {
             None => look("extensions", "invoke", attributes.name.to_string()),
         };
         let rows = match bundle.dependencies().candidates {
-            true => candidates(policies, caller, (read.as_ref(), &invoke), project),
+            true => candidates(policies, caller, read.as_ref(), &invoke, project),
             false => Vec::new(),
         };
         let verdict = |resource| {
@@ -135,11 +135,7 @@ impl Facts {
 
     /// - `request`: the call, without the project, which the facts have.
     /// - `time`: when the call is judged, if the policy reads it.
-    pub(crate) fn input(
-        &self,
-        (caller, request): (&Caller, ExtensionRequest<'_>),
-        time: Option<&str>,
-    ) -> regorus::Value {
+    pub(crate) fn input(&self, caller: &Caller, request: ExtensionRequest<'_>, time: Option<&str>) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
             request: ExtensionRequest {
@@ -167,7 +163,8 @@ fn project_of_rows<'a>(policies: &Policies, target: &'a CallTarget) -> Option<&'
 fn candidates<'a>(
     policies: &'a Policies,
     caller: &Caller,
-    (read, invoke): (Option<&RbacLookup>, &RbacLookup),
+    read: Option<&RbacLookup>,
+    invoke: &RbacLookup,
     project: Option<&str>,
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
@@ -221,7 +218,7 @@ impl CallTarget {
         let values = destination.as_ref().zip(literal);
         let values = values.map(|(cluster, literal)| cluster_header_values(policies, cluster, literal));
         Self {
-            headers: resource_headers(policies, (attributes, project_name), values),
+            headers: resource_headers(policies, attributes, project_name, values),
             project: project_name.map(str::to_owned),
             literal: literal.cloned(),
             destination: destination.map(Arc::new),
@@ -259,7 +256,8 @@ impl<'a> NamedObjects<'a> {
 
 fn resource_headers(
     policies: &Policies,
-    (attributes, project): (&ExtensionAttributes, Option<&str>),
+    attributes: &ExtensionAttributes,
+    project: Option<&str>,
     cluster: Option<(&str, &str)>,
 ) -> Result<headers::ResourceHeaders, headers::Error> {
     headers::ResourceHeaders::new(&headers::ResourceNames {

@@ -56,7 +56,8 @@ pub(crate) enum Error {
 /// Authorizes `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go
 /// into `record`, if there is one.
 pub(crate) fn authorize(
-    (policies, extensions): (&Policies, &Registry),
+    policies: &Policies,
+    extensions: &Registry,
     caller: &Arc<Caller>,
     call: &Arc<Call>,
     mut record: Option<&mut OpenRecord>,
@@ -66,7 +67,7 @@ pub(crate) fn authorize(
         .bundle(rego::Front::Extensions)
         .ok_or(Error::Policy(rego::Error::Undefined))?;
     let evaluations: &ExtensionEvaluationCache = policies.caches.of();
-    let evaluation = evaluations.get_or_evaluate((policies, bundle), caller, call);
+    let evaluation = evaluations.get_or_evaluate(policies, bundle, caller, call);
     let target = &evaluation.facts.target;
     if let Some(record) = record.as_deref_mut() {
         record.note(|record| {
@@ -78,7 +79,7 @@ pub(crate) fn authorize(
     let time = time_if_read(bundle);
     let decision = evaluation.decide(bundle, call, time.as_deref());
     if let Some(record) = record.as_deref_mut() {
-        policy_input::keep((bundle, &evaluation), call, time, record);
+        policy_input::keep(bundle, &evaluation, call, time, record);
     }
     let decision = decision.map_err(Error::Policy)?;
     if let Some(record) = record.as_deref_mut() {

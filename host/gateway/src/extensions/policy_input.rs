@@ -34,7 +34,8 @@ const CANDIDATES: LeftOut = LeftOut {
 ///
 /// - `time`: as in the input.
 pub(super) fn keep(
-    (bundle, evaluation): (&Bundle, &Arc<ExtensionEvaluation>),
+    bundle: &Bundle,
+    evaluation: &Arc<ExtensionEvaluation>,
     call: &Call,
     time: Option<String>,
     record: &mut OpenRecord,
@@ -62,7 +63,7 @@ pub(super) fn keep(
             project: None,
         };
         let time = json_time(time.as_deref(), at);
-        let input = evaluation.facts.input((&evaluation.caller, request), time.as_deref());
+        let input = evaluation.facts.input(&evaluation.caller, request, time.as_deref());
         let left_out = left_out.iter().filter(|(is_left_out, _)| *is_left_out);
         (json(&input), left_out.map(|(_, field)| *field).collect())
     }));

@@ -52,7 +52,7 @@ fn path(data: &[u8]) {
     for kind in ["application/json", "application/grpc", "application/grpc-web+proto"] {
         let fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
         for method in [Method::GET, Method::POST, Method::DELETE] {
-            let Ok(Some(route)) = argocd((&method, &uri, &fields), ApplicationSetsServer::Tollgate) else {
+            let Ok(Some(route)) = argocd(&method, &uri, &fields, ApplicationSetsServer::Tollgate) else {
                 continue;
             };
             let decoded = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
@@ -72,7 +72,7 @@ fn path(data: &[u8]) {
             (*request.method_mut(), *request.uri_mut()) = (method.clone(), uri.clone());
             *request.headers_mut() = fields.clone();
             let (head, ()) = request.into_parts();
-            let operation = Operation::of((route, &head), &methods);
+            let operation = Operation::of(route, &head, &methods);
             let is_api = decoded.starts_with("/api/v1/") || route.transport.is_some();
             assert!(!is_api || !matches!(operation, Ok(None)), "{decoded}");
         }

@@ -155,7 +155,8 @@ impl<'a> Asker<'a> {
     async fn tried<T: DeserializeOwned>(
         &mut self,
         front: Front,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
     ) -> Result<T, Denial> {
         self.open_bundle(front, EVALUATE_POLICIES)?;
         let content = buffer(body, CONTENT_BYTES).await?;
@@ -185,10 +186,11 @@ impl<'a> Asker<'a> {
     pub(super) async fn test_policy(
         &mut self,
         front: Front,
-        sent: (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
         held: LimitPermit,
     ) -> Result<Response<Body>, Denial> {
-        let request: TestRequest = self.tried(front, sent).await?;
+        let request: TestRequest = self.tried(front, head, body).await?;
         self.ask(front, request.files, held, |checker, source| {
             checker.check(source, Coverage::On)
         })
@@ -199,10 +201,11 @@ impl<'a> Asker<'a> {
     pub(super) async fn evaluate_policy(
         &mut self,
         front: Front,
-        sent: (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
         held: LimitPermit,
     ) -> Result<Response<Body>, Denial> {
-        let request: EvaluateRequest = self.tried(front, sent).await?;
+        let request: EvaluateRequest = self.tried(front, head, body).await?;
         let input = match (request.input, request.decision) {
             (Some(input), None) => input,
             (None, Some(id)) => {

@@ -185,7 +185,8 @@ impl Preview {
     pub(crate) fn of(
         asked: Option<PreviewRequest>,
         project: &str,
-        (policies, caller): (&Policies, &Caller),
+        policies: &Policies,
+        caller: &Caller,
     ) -> Result<Self, Error> {
         let front = policies.applications.as_ref().ok_or(Error::NoApplications)?;
         let semantics = policies.config.applications.unwrap_or_default().semantics;

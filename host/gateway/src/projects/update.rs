@@ -64,7 +64,8 @@ impl Update {
     pub(crate) fn apply_to(
         &self,
         stored: &StoredObject,
-        (key, expected_version): (&write::ObjectKey, &ResourceVersion),
+        key: &write::ObjectKey,
+        expected_version: &ResourceVersion,
         semantics: ServiceAccountSemantics,
     ) -> Result<Value, Error> {
         if *expected_version != stored.version {
@@ -110,6 +111,7 @@ impl Error {
 
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {
-        Self::of_api(error.answer(), error.text()).caused_by(error)
+        let (status, reason) = error.answer();
+        Self::of_api(status, reason, error.text()).caused_by(error)
     }
 }

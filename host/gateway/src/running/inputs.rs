@@ -54,8 +54,10 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
     if let Some(tls) = &config.tls {
         certificates(
             Certificates::load(tls.clone(), None),
-            ("tls", tls),
-            (locations, clock),
+            "tls",
+            tls,
+            locations,
+            clock,
             &mut found,
         );
     }
@@ -65,8 +67,10 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
         let clients = settings.client_certificate_authority.as_deref();
         certificates(
             Certificates::load(tls.clone(), clients),
-            ("admission.tls", tls),
-            (locations, clock),
+            "admission.tls",
+            tls,
+            locations,
+            clock,
             &mut found,
         );
     }
@@ -191,8 +195,10 @@ fn file_error(location: Location, text: String, error: &std::io::Error) -> Diagn
 /// - `section`: the key of the settings with the two files.
 fn certificates(
     loaded: Result<Certificates, TlsError>,
-    (section, tls): (&str, &Tls),
-    (locations, clock): (&SettingLocations, &Clock),
+    section: &str,
+    tls: &Tls,
+    locations: &SettingLocations,
+    clock: &Clock,
     found: &mut Vec<Diagnostic>,
 ) {
     let (certificate, key) = (&*format!("{section}.certificate"), &*format!("{section}.key"));

@@ -95,7 +95,8 @@ impl SignIn<'_> {
     pub(crate) async fn public(
         &mut self,
         route: &LoginRoute,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
     ) -> Result<Response<Body>, Denial> {
         let _held = match route {
             LoginRoute::Device | LoginRoute::Token => Some(self.state.strangers.enter(self.client)?),
@@ -127,7 +128,8 @@ impl SignIn<'_> {
         &mut self,
         route: &LoginRoute,
         principal: &Arc<Principal>,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
     ) -> Result<Response<Body>, Denial> {
         let _held = self.services.persons.acquire(principal.limit_key())?;
         match route {
@@ -331,7 +333,7 @@ impl SignIn<'_> {
         let agent = match &new.agent {
             None => None,
             Some(name) => {
-                let agent = self.shared_agent(principal, login, (&name.to_string(), is_mapped))?;
+                let agent = self.shared_agent(principal, login, &name.to_string(), is_mapped)?;
                 Some((agent.id, agent.identity()))
             }
         };
@@ -361,7 +363,8 @@ impl SignIn<'_> {
         &self,
         principal: &Principal,
         login: &ActiveLogin,
-        (name, is_mapped): (&str, bool),
+        name: &str,
+        is_mapped: bool,
     ) -> Result<Arc<Agent>, Error> {
         let unknown = || Error::UnknownAgent {
             agent: name.to_owned(),

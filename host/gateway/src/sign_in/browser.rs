@@ -38,10 +38,7 @@ struct PasswordForm {
 
 impl SignIn<'_> {
     /// Answers a page for whoever is signed in; others are sent to sign in, and back.
-    pub(super) async fn console_page(
-        &mut self,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
+    pub(super) async fn console_page(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         let pages = self.state.pages.clone().ok_or_else(Denial::not_found)?;
         if let Some(asset) = pages.asset(head.uri.path()) {
             return Ok(pages::asset(asset));
@@ -151,7 +148,7 @@ impl SignIn<'_> {
     }
 
     /// Signs somebody in by an account of Argo CD.
-    pub(super) async fn password(&mut self, (head, body): (request::Parts, Body)) -> Result<Response<Body>, Denial> {
+    pub(super) async fn password(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         self.snapshot.authenticator.check_same_origin(&head)?;
         let content = Zeroizing::new(self.receive(body, FORM_BYTES).await?.to_vec());
         let form: PasswordForm = form(&content)?;
@@ -234,7 +231,8 @@ impl SignIn<'_> {
     pub(super) async fn back_channel_logout(
         &mut self,
         method: &str,
-        (head, body): (request::Parts, Body),
+        head: request::Parts,
+        body: Body,
     ) -> Result<Response<Body>, Denial> {
         #[derive(Deserialize)]
         struct LogoutForm {

@@ -129,10 +129,7 @@ impl SignIn<'_> {
         Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
-    pub(super) async fn answer_login(
-        &mut self,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
+    pub(super) async fn answer_login(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
             return Ok(to_sign_in("/console/")?);
@@ -224,10 +221,7 @@ impl SignIn<'_> {
         Ok(pages::page(StatusCode::OK, self.theme, &page)?)
     }
 
-    pub(super) async fn answer_device(
-        &mut self,
-        (head, body): (request::Parts, Body),
-    ) -> Result<Response<Body>, Denial> {
+    pub(super) async fn answer_device(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         self.check_device_login()?;
         // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {

@@ -27,12 +27,12 @@ const NAME_CHARACTERS: usize = 16;
 /// The field that gives a browser its session.
 pub(super) fn session(console: &Console, secret: &SecretString) -> Result<HeaderValue, Error> {
     let value = Zeroizing::new(secret.expose_secret().to_owned());
-    set((console, cookie_name(console)), &value, console.lifetime.as_secs())
+    set(console, cookie_name(console), &value, console.lifetime.as_secs())
 }
 
 /// The field that takes it away.
 pub(super) fn no_session(console: &Console) -> Result<HeaderValue, Error> {
-    set((console, cookie_name(console)), "", 0)
+    set(console, cookie_name(console), "", 0)
 }
 
 /// The fields that remember an attempt, and forget others if there are many.
@@ -43,10 +43,10 @@ pub(super) fn attempt(console: &Console, fields: &HeaderMap, attempt: &Attempt) 
     let others: Vec<&str> = names(fields, &prefix(console)).collect();
     if others.len() >= MAX_ATTEMPTS {
         for name in others {
-            set_cookies.push(set((console, name), "", 0)?);
+            set_cookies.push(set(console, name, "", 0)?);
         }
     }
-    set_cookies.push(set((console, &name(console, &attempt.state)), &value, ATTEMPT_SECONDS)?);
+    set_cookies.push(set(console, &name(console, &attempt.state), &value, ATTEMPT_SECONDS)?);
     Ok(set_cookies)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn take_attempt(console: &Console, fields: &HeaderMap, state: &str) -
     };
     let json = Zeroizing::new(URL_SAFE_NO_PAD.decode(value).ok()?);
     let attempt = serde_json::from_slice(&json).ok()?;
-    Some((attempt, set((console, &name), "", 0).ok()?))
+    Some((attempt, set(console, &name, "", 0).ok()?))
 }
 
 /// Removes the console's cookies from a request that goes on to another server.
@@ -110,7 +110,7 @@ fn names<'a>(fields: &'a HeaderMap, prefix: &str) -> impl Iterator<Item = &'a st
 }
 
 // SameSite is Lax: a stricter cookie would not come with the issuer's redirect.
-fn set((console, name): (&Console, &str), value: &str, seconds: u64) -> Result<HeaderValue, Error> {
+fn set(console: &Console, name: &str, value: &str, seconds: u64) -> Result<HeaderValue, Error> {
     let secure = match console.url.scheme() {
         "https" => "; Secure",
         _ => "",

@@ -124,6 +124,7 @@ fn sign_in_answer(error: &SignInError) -> (StatusCode, &'static str) {
 
 impl From<Error> for Denial {
     fn from(error: Error) -> Self {
-        Self::of_api(error.answer(), error.to_string()).caused_by(error)
+        let (status, reason) = error.answer();
+        Self::of_api(status, reason, error.to_string()).caused_by(error)
     }
 }

@@ -73,7 +73,8 @@ impl StateLoader {
     pub(super) fn load(
         &self,
         config: &Config,
-        (earlier, narrower): (Option<&StateParts>, Option<&StateParts>),
+        earlier: Option<&StateParts>,
+        narrower: Option<&StateParts>,
         findings: &mut Vec<Diagnostic>,
     ) -> StateLoad {
         let loaded = take(self.source.load(), findings);
@@ -84,17 +85,14 @@ impl StateLoader {
         let registries = &self.registries;
         let Some(resources) = loaded else {
             let parts = self.source.last_known_good().map(|resources| {
-                let known = (last_good.as_ref(), earlier);
                 // Only the findings of the load itself are reported.
-                make((config, &resources, registries), known, &mut Vec::new()).or_earlier(replacement, resources)
+                let unreported = &mut Vec::new();
+                let results = make(config, &resources, registries, last_good.as_ref(), earlier, unreported);
+                results.or_earlier(replacement, resources)
             });
             return StateLoad::Refused(parts.flatten());
         };
-        let results = make(
-            (config, &resources, registries),
-            (last_good.as_ref(), earlier),
-            findings,
-        );
+        let results = make(config, &resources, registries, last_good.as_ref(), earlier, findings);
         match results.complete(&resources) {
             Some(parts) => {
                 let good = LastGood { parts, results };
@@ -137,8 +135,11 @@ impl PartResults {
 
 /// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
-    (config, resources, registries): (&Config, &Arc<Resources>, &Registries),
-    (last_good, earlier): (Option<&LastGood>, Option<&StateParts>),
+    config: &Config,
+    resources: &Arc<Resources>,
+    registries: &Registries,
+    last_good: Option<&LastGood>,
+    earlier: Option<&StateParts>,
     findings: &mut Vec<Diagnostic>,
 ) -> PartResults {
     // Every part is made of `argocd-cm`, among others.

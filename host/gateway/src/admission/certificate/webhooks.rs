@@ -30,7 +30,7 @@ struct Configuration {
 
 impl Webhooks {
     /// - `adds_authors`: whether there is a `MutatingWebhookConfiguration` as well.
-    pub(super) fn new(client: &Client, (namespace, settings): (&str, &ManagedCertificate), adds_authors: bool) -> Self {
+    pub(super) fn new(client: &Client, namespace: &str, settings: &ManagedCertificate, adds_authors: bool) -> Self {
         let mut kinds = vec![resource(
             "ValidatingWebhookConfiguration",
             "validatingwebhookconfigurations",

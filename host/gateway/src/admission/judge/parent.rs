@@ -209,7 +209,7 @@ impl Judge<'_> {
         let instance = self.index().map(|index| index.instance_name(&parent.application.name));
         let is_tracked = instance.is_some() && deployed_by(&self.tracking, &object.name, set) == instance;
         let [stored, _] = object.parent_statements();
-        is_tracked || stored.is_some_and(|text| self.is_signed_for(parent, (object, set), text))
+        is_tracked || stored.is_some_and(|text| self.is_signed_for(parent, object, set, text))
     }
 
     /// The statement that an Application deployed a set as it is to be stored. `None` if it has not
@@ -231,12 +231,12 @@ impl Judge<'_> {
         let [stored, _] = object.parent_statements();
         let was_own = object
             .before()
-            .is_none_or(|before| stored.is_some_and(|text| self.is_signed_for(&parent, (object, before), text)));
+            .is_none_or(|before| stored.is_some_and(|text| self.is_signed_for(&parent, object, before, text)));
         if !was_own && !object.applies_whole_spec() {
             return None;
         }
         self.check_children(&parent, object).ok()?;
-        sign_parent(self.policies(), &object.name, set, (&deployed(&parent), now))
+        sign_parent(self.policies(), &object.name, set, &deployed(&parent), now)
     }
 
     /// Refuses a set that would get the statement of an Application that does not write it.
@@ -252,7 +252,7 @@ impl Judge<'_> {
         let Some(sent) = sent.filter(|_| stored != sent) else {
             return Ok(());
         };
-        match parent.is_some_and(|parent| self.is_signed_for(parent, (object, set), sent)) {
+        match parent.is_some_and(|parent| self.is_signed_for(parent, object, set, sent)) {
             true => Ok(()),
             false => Err(Refusal::new(
                 "parent_claimed",
@@ -261,7 +261,7 @@ impl Judge<'_> {
         }
     }
 
-    fn is_signed_for(&self, parent: &IndexedApplication, (object, set): (&WrittenObject, &Value), text: &str) -> bool {
+    fn is_signed_for(&self, parent: &IndexedApplication, object: &WrittenObject, set: &Value, text: &str) -> bool {
         parent_of(self.policies(), &object.name, set, text).is_ok_and(|signed| signed == deployed(parent))
     }
 }

@@ -71,7 +71,8 @@ impl RecentWrites {
     pub(in crate::applicationsets) fn record_write(
         &self,
         name: ObjectName,
-        (was, now): (Option<Arc<Value>>, Option<Arc<Value>>),
+        was: Option<Arc<Value>>,
+        now: Option<Arc<Value>>,
         applications: BTreeSet<OwnedApplication>,
     ) {
         let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,9 +119,9 @@ mod tests {
         };
         let writes = RecentWrites::default();
         let (first, second) = (set("first"), set("second"));
-        writes.record_write(name.clone(), (None, Some(Arc::clone(&first))), BTreeSet::new());
+        writes.record_write(name.clone(), None, Some(Arc::clone(&first)), BTreeSet::new());
         // The request that made the second began before any snapshot had the first.
-        writes.record_write(name.clone(), (None, Some(Arc::clone(&second))), BTreeSet::new());
+        writes.record_write(name.clone(), None, Some(Arc::clone(&second)), BTreeSet::new());
         let known = |has: Option<&Arc<Value>>| writes.latest_known(&name, has).set;
         assert_eq!(known(None), Some(Arc::clone(&second)));
         // The snapshot decoded it anew.
@@ -128,7 +129,7 @@ mod tests {
         // Somebody else wrote after the two.
         let other = set("other");
         assert_eq!(known(Some(&other)), Some(Arc::clone(&other)));
-        writes.record_write(name.clone(), (Some(Arc::clone(&other)), None), BTreeSet::new());
+        writes.record_write(name.clone(), Some(Arc::clone(&other)), None, BTreeSet::new());
         assert_eq!(known(Some(&set("second"))), None);
         assert_eq!(known(Some(&set("new"))), Some(set("new")));
     }

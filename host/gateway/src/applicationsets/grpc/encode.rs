@@ -36,7 +36,7 @@ pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<En
     };
     let root = FieldPath { parent: None, name: "" };
     let mut bytes = Vec::new();
-    writer.message((id, value), &root, &mut bytes)?;
+    writer.message(id, value, &root, &mut bytes)?;
     Ok(EncodedMessage {
         bytes: bytes.into(),
         omitted_fields: writer.omitted_fields,
@@ -71,12 +71,7 @@ impl FieldPath<'_> {
 }
 
 impl Encoder<'_> {
-    fn message(
-        &mut self,
-        (id, value): (MessageId, &Value),
-        path: &FieldPath<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn message(&mut self, id: MessageId, value: &Value, path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = self.schema.message(id).ok_or_else(|| path.type_error("known"))?;
         match message.shape {
             Shape::Object => {
@@ -87,13 +82,13 @@ impl Encoder<'_> {
                         self.record_omitted(path, name);
                     }
                 }
-                self.object((message, object), path, out)
+                self.object(message, object, path, out)
             }
             Shape::Raw => {
                 put_bytes(out, 1, value.to_string().as_bytes());
                 Ok(())
             }
-            Shape::Time | Shape::MicroTime => time((message.shape, value), path, out),
+            Shape::Time | Shape::MicroTime => time(message.shape, value, path, out),
             Shape::IntOrString => int_or_string(value, path, out),
         }
     }
@@ -122,13 +117,14 @@ impl Encoder<'_> {
 
     fn object(
         &mut self,
-        (message, object): (&MessageSchema, &Map<String, Value>),
+        message: &MessageSchema,
+        object: &Map<String, Value>,
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         for field in message.fields.values() {
             if let Some(id) = field.inline {
-                self.inline((field, id, object), path, out)?;
+                self.inline(field, id, object, path, out)?;
                 continue;
             }
             let Some(value) = object.get(&field.name).filter(|value| !value.is_null()) else {
@@ -139,15 +135,15 @@ impl Encoder<'_> {
                 name: &field.name,
             };
             match field.cardinality {
-                FieldCardinality::Singular => self.value((field.number, field.kind, value), &here, out)?,
+                FieldCardinality::Singular => self.value(field.number, field.kind, value, &here, out)?,
                 FieldCardinality::Repeated => {
                     for value in value.as_array().ok_or_else(|| here.type_error("a list"))? {
-                        self.value((field.number, field.kind, value), &here, out)?;
+                        self.value(field.number, field.kind, value, &here, out)?;
                     }
                 }
                 FieldCardinality::Map => {
                     for (name, value) in value.as_object().ok_or_else(|| here.type_error("an object"))? {
-                        self.entry((field, name, value), &here, out)?;
+                        self.entry(field, name, value, &here, out)?;
                     }
                 }
             }
@@ -158,7 +154,9 @@ impl Encoder<'_> {
     /// Writes a message whose fields are inlined in its parent's JSON, if one of them is present.
     fn inline(
         &mut self,
-        (field, id, object): (&FieldSchema, MessageId, &Map<String, Value>),
+        field: &FieldSchema,
+        id: MessageId,
+        object: &Map<String, Value>,
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -166,7 +164,7 @@ impl Encoder<'_> {
         let mut given = object.iter().filter(|(_, value)| !value.is_null());
         if given.any(|(name, _)| self.is_known(message, name)) {
             let mut inner = Vec::new();
-            self.object((message, object), path, &mut inner)?;
+            self.object(message, object, path, &mut inner)?;
             put_bytes(out, field.number, &inner);
         }
         Ok(())
@@ -174,7 +172,9 @@ impl Encoder<'_> {
 
     fn entry(
         &mut self,
-        (field, name, value): (&FieldSchema, &str, &Value),
+        field: &FieldSchema,
+        name: &str,
+        value: &Value,
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -184,14 +184,16 @@ impl Encoder<'_> {
         };
         let mut inner = Vec::new();
         put_bytes(&mut inner, 1, name.as_bytes());
-        self.value((2, field.kind, value), &here, &mut inner)?;
+        self.value(2, field.kind, value, &here, &mut inner)?;
         put_bytes(out, field.number, &inner);
         Ok(())
     }
 
     fn value(
         &mut self,
-        (number, kind, value): (u32, FieldKind, &Value),
+        number: u32,
+        kind: FieldKind,
+        value: &Value,
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -211,7 +213,7 @@ impl Encoder<'_> {
             FieldKind::Int32 => put_varint(out, number, int32(value, path)?.cast_unsigned()),
             FieldKind::Message(id) => {
                 let mut inner = Vec::new();
-                self.message((id, value), path, &mut inner)?;
+                self.message(id, value, path, &mut inner)?;
                 put_bytes(out, number, &inner);
             }
         }
@@ -225,7 +227,7 @@ fn int32(value: &Value, path: &FieldPath<'_>) -> Result<i64, Error> {
     value.ok_or_else(|| path.type_error("a whole number of 32 bits"))
 }
 
-fn time((shape, value): (Shape, &Value), path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn time(shape: Shape, value: &Value, path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     // A `null` is a zero time in Go, in a list too.
     if value.is_null() {
         return Ok(());

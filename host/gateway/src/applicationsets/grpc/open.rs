@@ -27,7 +27,8 @@ impl ApplicationSetsFront {
         &self,
         transport: Transport,
         mut context: RequestContext<'_>,
-        (mut head, body): (request::Parts, Body),
+        mut head: request::Parts,
+        body: Body,
     ) -> Result<Response<Body>, Denial> {
         if let Some(error) = console_host_error(&context.snapshot, &head) {
             return Err(error.into());
@@ -81,7 +82,7 @@ impl ApplicationSetsFront {
                 // Making JSON of text and JSON does not fail.
                 let write =
                     move |event: &WatchEvent| codec.encode(call.path, &serde_json::to_value(event).unwrap_or_default());
-                grpc::stream(call, events, write, (principal.expires_at(), decision))
+                grpc::stream(call, events, write, principal.expires_at(), decision)
             }
         };
         Ok(response.map(|mut body| {

@@ -46,7 +46,8 @@ pub(crate) fn stream<E: Send + 'static>(
     call: Call,
     events: BoxStream<'static, Result<E, FinalStatus>>,
     write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
-    (expires_at, decision): (Option<Timestamp>, Uuid),
+    expires_at: Option<Timestamp>,
+    decision: Uuid,
 ) -> Response<Body> {
     let frames = stream::unfold(Some((events, write)), move |open| async move {
         let (mut events, write) = open?;

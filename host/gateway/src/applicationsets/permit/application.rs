@@ -164,7 +164,7 @@ pub(super) fn duplicate(set: &str, name: &str) -> String {
 pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
     let mut seen = BTreeSet::new();
     let (projects, _) = Projects::build(resources);
-    let placement = PlacementChecker::new((resources, &projects), "");
+    let placement = PlacementChecker::new(resources, &projects, "");
     let mut judge = |application: &Value| {
         let name = application.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.unwrap_or_default();

@@ -49,7 +49,7 @@ impl SetAuthorizer<'_> {
                 self.check_create(sent, request, checks)?;
                 match (request.operation, request.stored) {
                     (Operation::Create, Some(_)) => return Err(Error::Exists),
-                    (Operation::Upsert, Some(stored)) => self.check_update((sent, stored), request, checks)?,
+                    (Operation::Upsert, Some(stored)) => self.check_update(sent, stored, request, checks)?,
                     (_, Some(_) | None) => {}
                 }
                 sent
@@ -60,7 +60,7 @@ impl SetAuthorizer<'_> {
                 let (sent, stored) = (sent(request)?, stored(request)?);
                 reject_template(sent)?;
                 self.namespace(&request.name.namespace)?;
-                self.check_update((sent, stored), request, checks)?;
+                self.check_update(sent, stored, request, checks)?;
                 self.check_project_exists(sent)?;
                 sent
             }
@@ -84,7 +84,8 @@ impl SetAuthorizer<'_> {
 
     fn check_update(
         &self,
-        (sent, stored): (&Value, &Value),
+        sent: &Value,
+        stored: &Value,
         request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {

@@ -227,7 +227,7 @@ impl SetAuthorizer<'_> {
             Ok(fields) => fields,
             Err(wrong) => return Ok(vec![Finding::invalid(&wrong)]),
         };
-        let verdict = PlacementChecker::new((self.resources, self.projects), &name.namespace).judge(&fields);
+        let verdict = PlacementChecker::new(self.resources, self.projects, &name.namespace).judge(&fields);
         Ok(verdict.findings.iter().map(|finding| (**finding).clone()).collect())
     }
 }

@@ -81,7 +81,8 @@ impl<'a> CallerInputAuthorizer<'a> {
 
     fn judge(
         &self,
-        (about, subject): (DeniedResource, ApplicationSetStage<'_>),
+        about: DeniedResource,
+        subject: ApplicationSetStage<'_>,
         lookup: &RbacLookup,
         finding: Option<Finding>,
     ) -> Result<(), Denial> {
@@ -145,7 +146,7 @@ impl<'a> CallerInputAuthorizer<'a> {
                 url,
                 egress: fact.clone(),
             };
-            self.judge((about.clone(), subject), &lookup, finding.clone())?;
+            self.judge(about.clone(), subject, &lookup, finding.clone())?;
         }
         Ok(())
     }
@@ -163,7 +164,7 @@ impl<'a> CallerInputAuthorizer<'a> {
             server: &cluster.server,
         };
         let about = DeniedResource::Cluster(cluster.name.clone());
-        self.judge((about, subject), &lookup, None)
+        self.judge(about, subject, &lookup, None)
     }
 
     fn judge_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {

@@ -16,14 +16,14 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, generator_kinds_of, record_check};
-use crate::applicationsets::permit::permissions::HIDDEN_SET;
+use crate::applicationsets::permit::permissions::{HIDDEN_SET, JudgedSet};
 use crate::applicationsets::permit::{LaterApplications, MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use crate::set_list::{OwnedApplication, is_templated, or_default, project_text};
 use tollgate_applicationset::DeniedResource;
 use tollgate_front::rbac::RbacLookup;
 use tollgate_objects::ObjectName;
 use tollgate_proxy::record::CheckRecord;
-use tollgate_rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
+use tollgate_rego::{ApplicationSetInput, ApplicationSetStage, RbacCheck};
 
 const RESOURCE: &str = "applications";
 /// Stands for every project and every name.
@@ -83,15 +83,15 @@ impl SetAuthorizer<'_> {
     /// Checks the permissions on a stored set that it inherits, and asks the policy.
     ///
     /// - `stored`: the stored set and what it owns, if there is one.
-    /// - `hidden`: whether the caller may not see it.
     pub(super) fn judge_inherited(
         &self,
         operation: Operation,
-        (name, facts, hidden): (&ObjectName, &ApplicationSetFacts, bool),
+        set: JudgedSet<'_>,
         stored: Option<(&Value, &BTreeSet<OwnedApplication>)>,
         checks: &mut Vec<CheckRecord>,
         collector: &mut RefusalList,
     ) -> Result<(), Error> {
+        let JudgedSet { name, facts, hidden } = set;
         let mut denied: Vec<(DeniedResource, Finding)> = Vec::new();
         let mut lookups: Vec<RbacLookup> = Vec::new();
         if let Some((stored, owned)) = stored {
@@ -141,7 +141,11 @@ impl SetAuthorizer<'_> {
         let projects = owned.iter().map(|one| or_default(&one.project).to_owned()).collect();
         let facts = self.facts(Operation::Get, name, stored, &projects);
         let mut collector = RefusalList::default();
-        let set = (name, &facts, false);
+        let set = JudgedSet {
+            name,
+            facts: &facts,
+            hidden: false,
+        };
         let stored = Some((stored, owned));
         let judged = self.judge_inherited(Operation::Get, set, stored, &mut Vec::new(), &mut collector);
         judged.is_ok() && collector.is_empty()

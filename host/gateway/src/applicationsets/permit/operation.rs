@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::inherited::has_own_templates;
-use crate::applicationsets::permit::permissions::{required_permissions, stored_projects};
+use crate::applicationsets::permit::permissions::{JudgedSet, required_permissions, stored_projects};
 use crate::applicationsets::permit::placement::refused_namespace;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use crate::set_list::{OwnedApplication, is_templated, or_default, project_of, project_text};
@@ -109,7 +109,11 @@ impl SetAuthorizer<'_> {
         checks: &mut Vec<CheckRecord>,
         collector: &mut RefusalList,
     ) -> Result<(), Error> {
-        let set = (facts.request.name, &facts.facts, facts.hidden);
+        let set = JudgedSet {
+            name: facts.request.name,
+            facts: &facts.facts,
+            hidden: facts.hidden,
+        };
         match self.settings.permissions {
             ApplicationSetPermissions::Own => {
                 let required = required_permissions(facts.operation, &facts.sent, &facts.stored);
@@ -299,7 +303,7 @@ impl SetAuthorizer<'_> {
             Operation::Update => &["update"],
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return,
         };
-        if is_templated(facts.project) && !self.may_any(actions, ("applicationsets", "")) {
+        if is_templated(facts.project) && !self.may_any(actions, "applicationsets", "") {
             let any_action = actions.join(" or ");
             let reason = format!("`applicationsets, {any_action}` is not permitted in any project");
             Finding::denied(&reason).put(self.about_set(facts), collector);
@@ -325,7 +329,7 @@ impl SetAuthorizer<'_> {
             (false, false) => object_name(self.control_plane_namespace, facts.project, namespace, ""),
             (true, _) | (_, true) => String::new(),
         };
-        if !self.may_any(actions, ("applications", &prefix)) {
+        if !self.may_any(actions, "applications", &prefix) {
             let any_action = actions.join(" or ");
             let reason = format!("it could generate no Application that you may {any_action}");
             Finding::denied(&reason).put(self.about_set(facts), collector);
@@ -333,7 +337,7 @@ impl SetAuthorizer<'_> {
     }
 
     /// Whether the caller could have one of the actions on any object with a prefix.
-    fn may_any(&self, actions: &[&str], (resource, prefix): (&str, &str)) -> bool {
+    fn may_any(&self, actions: &[&str], resource: &str, prefix: &str) -> bool {
         let roles = &self.caller.roles;
         let mut actions = actions.iter();
         actions.any(|action| self.rbac.may_allow_prefix(roles, [resource, action], prefix))

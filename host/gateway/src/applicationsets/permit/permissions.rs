@@ -110,6 +110,15 @@ pub(super) fn required_permissions(
     required
 }
 
+/// A set on which permissions are checked.
+#[derive(Clone, Copy)]
+pub(super) struct JudgedSet<'a> {
+    pub(super) name: &'a ObjectName,
+    pub(super) facts: &'a ApplicationSetFacts,
+    /// Whether the caller may not see the stored set.
+    pub(super) hidden: bool,
+}
+
 impl SetAuthorizer<'_> {
     /// The RBAC object of a set or Application of this namespace.
     pub(super) fn object(&self, project: &str, name: &ObjectName) -> String {
@@ -134,11 +143,9 @@ impl SetAuthorizer<'_> {
     }
 
     /// Checks the permissions on a set, by RBAC and by the policy.
-    ///
-    /// - `hidden`: whether the caller may not see the stored set.
     pub(super) fn judge_set(
         &self,
-        (name, facts, hidden): (&ObjectName, &ApplicationSetFacts, bool),
+        set: JudgedSet<'_>,
         required: &[RequiredPermission],
         checks: &mut Vec<CheckRecord>,
         collector: &mut RefusalList,
@@ -146,6 +153,7 @@ impl SetAuthorizer<'_> {
         if required.is_empty() {
             return Ok(());
         }
+        let JudgedSet { name, facts, hidden } = set;
         let lookups: Vec<(&RequiredPermission, RbacLookup)> = required
             .iter()
             .filter_map(|permission| Some((permission, self.verdict(permission, name)?)))
@@ -194,7 +202,12 @@ impl SetAuthorizer<'_> {
         let required = required_permissions(Operation::Get, &BTreeSet::new(), &projects);
         let facts = self.facts(Operation::Get, name, stored, &projects);
         let mut collector = RefusalList::default();
-        let outcome = self.judge_set((name, &facts, false), &required, &mut Vec::new(), &mut collector);
+        let set = JudgedSet {
+            name,
+            facts: &facts,
+            hidden: false,
+        };
+        let outcome = self.judge_set(set, &required, &mut Vec::new(), &mut collector);
         outcome.is_ok() && collector.is_empty()
     }
 }

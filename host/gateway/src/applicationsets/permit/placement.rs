@@ -50,7 +50,7 @@ pub(super) struct PlacementChecker<'a> {
 
 impl<'a> PlacementChecker<'a> {
     /// - `namespace`: namespace of the Applications.
-    pub(super) fn new((resources, all_projects): (&'a Resources, &'a Projects), namespace: &'a str) -> Self {
+    pub(super) fn new(resources: &'a Resources, all_projects: &'a Projects, namespace: &'a str) -> Self {
         let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         for cluster in &resources.clusters {
@@ -76,7 +76,7 @@ impl<'a> PlacementChecker<'a> {
             None => {
                 let stored = self.all_projects.find(application.project);
                 let control_plane = &resources.control_plane_namespace;
-                let fresh = ProjectChecks::new((application.project, stored), (control_plane, self.namespace));
+                let fresh = ProjectChecks::new(application.project, stored, control_plane, self.namespace);
                 self.projects.entry(application.project.to_owned()).or_insert(fresh)
             }
         };
@@ -124,7 +124,7 @@ impl<'a> PlacementChecker<'a> {
 }
 
 impl ProjectChecks {
-    fn new((name, project): (&str, Option<&Arc<Project>>), (control_plane, namespace): (&str, &str)) -> Self {
+    fn new(name: &str, project: Option<&Arc<Project>>, control_plane: &str, namespace: &str) -> Self {
         let missing = project
             .is_none()
             .then(|| Finding::invalid(&no_project(name)).by(format!("project `{name}`")));

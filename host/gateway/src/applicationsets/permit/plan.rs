@@ -18,7 +18,7 @@ use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::set_list::{OwnedApplication, is_templated, project_of, project_text};
 
-use crate::applicationsets::permit::permissions::{RequiredPermission, required_permissions};
+use crate::applicationsets::permit::permissions::{JudgedSet, RequiredPermission, required_permissions};
 use crate::applicationsets::permit::placement::{PlacementChecker, PlacementVerdict};
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
 use tollgate_applicationset::DeniedResource;
@@ -65,9 +65,9 @@ impl SetAuthorizer<'_> {
         }
         let change_checks = self.change_checks(permit, plan);
         if self.settings.permissions == ApplicationSetPermissions::Inherited {
-            self.judge_empty_set((permit, &change_checks), checks, &mut outcome.refused);
+            self.judge_empty_set(permit, &change_checks, checks, &mut outcome.refused);
         } else if is_templated(&permit.project) {
-            self.judge_rendered_projects((permit, &change_checks), checks, &mut outcome)?;
+            self.judge_rendered_projects(permit, &change_checks, checks, &mut outcome)?;
         }
         for finding in &permit.nondeterminism {
             self.put_about_set(permit, finding.clone(), &mut outcome.refused);
@@ -77,14 +77,14 @@ impl SetAuthorizer<'_> {
         }
         let stored = plan.set.before.as_ref();
         let mut context = PlanContext {
-            placement: PlacementChecker::new((self.resources, self.projects), &permit.name.namespace),
+            placement: PlacementChecker::new(self.resources, self.projects, &permit.name.namespace),
             owner: stored.map(|stored| Owner::of(&permit.name.name, stored)),
             rules: FxHashMap::default(),
             yes: CheckedFact::new(None),
         };
         let change_checks = self.look_up(change_checks);
         for change_check in &change_checks {
-            self.judge_change((permit, change_check), &mut context, checks, &mut outcome.refused)?;
+            self.judge_change(permit, change_check, &mut context, checks, &mut outcome.refused)?;
         }
         let written = change_checks
             .iter()
@@ -96,7 +96,8 @@ impl SetAuthorizer<'_> {
     /// Checks the permissions on a set whose projects are known only after rendering.
     fn judge_rendered_projects(
         &self,
-        (permit, change_checks): (&SetPermit, &[ChangeCheck<'_>]),
+        permit: &SetPermit,
+        change_checks: &[ChangeCheck<'_>],
         checks: &mut Vec<CheckRecord>,
         outcome: &mut PlanVerdict,
     ) -> Result<(), Error> {
@@ -109,7 +110,11 @@ impl SetAuthorizer<'_> {
         let required = required_permissions(permit.operation, &projects, &permit.stored_projects);
         // The permissions on the stored set alone were checked before.
         let required: Vec<RequiredPermission> = required.into_iter().filter(|required| !required.stored).collect();
-        let set = (&permit.name, &permit.facts, false);
+        let set = JudgedSet {
+            name: &permit.name,
+            facts: &permit.facts,
+            hidden: false,
+        };
         self.judge_set(set, &required, checks, &mut outcome.set)?;
         outcome.refused.clone_from(&outcome.set);
         Ok(())
@@ -119,7 +124,8 @@ impl SetAuthorizer<'_> {
     /// Applications that it could have.
     fn judge_empty_set(
         &self,
-        (permit, change_checks): (&SetPermit, &[ChangeCheck<'_>]),
+        permit: &SetPermit,
+        change_checks: &[ChangeCheck<'_>],
         checks: &mut Vec<CheckRecord>,
         refused: &mut RefusalList,
     ) {
@@ -158,7 +164,8 @@ impl SetAuthorizer<'_> {
 
     fn judge_change(
         &self,
-        (permit, change_check): (&SetPermit, &ChangeCheck<'_>),
+        permit: &SetPermit,
+        change_check: &ChangeCheck<'_>,
         context: &mut PlanContext<'_>,
         checks: &mut Vec<CheckRecord>,
         refused: &mut RefusalList,
@@ -172,7 +179,7 @@ impl SetAuthorizer<'_> {
         let denied = || rbac_checks.iter().filter(|check| !check.verdict.allow);
         let missing: Vec<Finding> = denied().map(|check| Finding::missing(*check)).collect();
         let wrong = change_check.wrong(permit);
-        let owned = self.ownership((permit, change_check), context.owner.as_ref());
+        let owned = self.ownership(permit, change_check, context.owner.as_ref());
         let verdict = match &change_check.application {
             Some(Ok(application)) => Some(context.placement.judge(application)),
             Some(Err(_)) | None => None,
@@ -197,7 +204,7 @@ impl SetAuthorizer<'_> {
         for check in denied() {
             record_check(checks, || recorded(check));
         }
-        let mut findings = listed(missing, (wrong, owned), verdict);
+        let mut findings = listed(missing, wrong, owned, verdict);
         self.add_policy_denial(&input, &mut findings)?;
         for finding in findings {
             finding.put(DeniedResource::Application(change_check.about().to_owned()), refused);
@@ -213,11 +220,7 @@ impl SetAuthorizer<'_> {
 
     /// The finding if an existing Application does not belong to the set and is not deleted with
     /// it, or if an Application exists that the plan would create.
-    fn ownership(
-        &self,
-        (permit, change_check): (&SetPermit, &ChangeCheck<'_>),
-        owner: Option<&Owner>,
-    ) -> Option<Finding> {
+    fn ownership(&self, permit: &SetPermit, change_check: &ChangeCheck<'_>, owner: Option<&Owner>) -> Option<Finding> {
         let change = change_check.change;
         let is_deletion = permit.operation == Operation::Delete;
         let is_own = match (change_check.side, &change.before) {
@@ -314,7 +317,8 @@ fn not_owned(name: &str) -> Finding {
 /// stored objects.
 fn listed(
     missing: Vec<Finding>,
-    (wrong, owned): (Option<Finding>, Option<Finding>),
+    wrong: Option<Finding>,
+    owned: Option<Finding>,
     verdict: Option<PlacementVerdict>,
 ) -> Vec<Finding> {
     let has_rights = missing.is_empty();

@@ -152,7 +152,7 @@ impl From<Error> for Denial {
         let text = error.text();
         let mut denial = match reason {
             "policy_failed" => Self::failed(status, reason, text),
-            _ => Self::of_api((status, reason), text),
+            _ => Self::of_api(status, reason, text),
         };
         denial.grpc = Some(error.grpc());
         denial.retry_after = error.retry_after();

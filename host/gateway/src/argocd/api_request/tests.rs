@@ -22,14 +22,14 @@ fn head(method: Method, target: &str, kind: &'static str) -> (ArgocdRoute, reque
             .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     let (head, ()) = request.into_parts();
-    let route = argocd((&head.method, &head.uri, &head.headers), ApplicationSetsServer::Argocd);
+    let route = argocd(&head.method, &head.uri, &head.headers, ApplicationSetsServer::Argocd);
     (route.expect("a valid path").expect("argocd-server's"), head)
 }
 
 async fn read(method: Method, target: &str, kind: &'static str, content: Vec<u8>) -> Result<Option<ApiRequest>, Error> {
     let (route, head) = head(method, target, kind);
     let methods = MethodIndex::try_new().expect("an index");
-    let Some(operation) = Operation::of((route, &head), &methods)? else {
+    let Some(operation) = Operation::of(route, &head, &methods)? else {
         return Ok(None);
     };
     let mut body = Body::from(bytes::Bytes::from(content.clone()));

@@ -25,9 +25,10 @@ const fn method(
     service: &'static str,
     name: &'static str,
     rest: Rest,
-    (resource, action): Permission,
+    permission: Permission,
     fields: MessageFields,
 ) -> ApiMethod {
+    let (resource, action) = permission;
     ApiMethod {
         service,
         name,

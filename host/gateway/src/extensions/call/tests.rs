@@ -206,7 +206,7 @@ fn the_backend_gets_the_query_without_the_names() {
 #[test]
 fn an_application_without_a_project_is_named_except_to_argo_cd() {
     let project_of = |fields: &[(&str, &[u8])], compatibility| {
-        let found = read("e", &Registry::default(), (&headers(fields), None), compatibility);
+        let found = read("e", &Registry::default(), &headers(fields), None, compatibility);
         found.map(|(attributes, _)| attributes.object.project().map(str::to_owned))
     };
     let application: [(&str, &[u8]); 1] = [(APP, b"ns:app")];

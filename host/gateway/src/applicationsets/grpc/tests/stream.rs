@@ -28,7 +28,7 @@ fn body(events: BoxStream<'static, Value>, transport: Transport, deadline: Optio
         deadline,
     };
     let write = move |event: &Value| codec.encode(call.path, event);
-    response::stream(call, events.map(Ok).boxed(), write, (None, uuid::Uuid::nil())).into_body()
+    response::stream(call, events.map(Ok).boxed(), write, None, uuid::Uuid::nil()).into_body()
 }
 
 async fn read(mut body: Body) -> (Vec<Bytes>, HeaderMap) {

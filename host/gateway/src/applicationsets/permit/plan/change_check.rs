@@ -57,12 +57,12 @@ impl SetAuthorizer<'_> {
     pub(super) fn change_checks<'b>(&self, permit: &SetPermit, plan: &'b Plan) -> Vec<ChangeCheck<'b>> {
         let changes = plan.changes.iter().flat_map(|change| {
             let generated = change.generated.as_ref();
-            let generated = generated.map(|object| self.change_check(permit, (change, Side::Generated), Some(object)));
+            let generated = generated.map(|object| self.change_check(permit, change, Side::Generated, Some(object)));
             std::iter::once(self.written(permit, change)).chain(generated)
         });
         let conflicts = plan
             .name_conflicts()
-            .map(|change| self.change_check(permit, (change, Side::NameTaken), change.after.as_ref()));
+            .map(|change| self.change_check(permit, change, Side::NameTaken, change.after.as_ref()));
         changes.chain(conflicts).collect()
     }
 
@@ -72,13 +72,14 @@ impl SetAuthorizer<'_> {
             (Action::Create | Action::Update, _) => change.after.as_ref(),
             (Action::Keep, _) => change.before.as_ref(),
         };
-        self.change_check(permit, (change, Side::Written), target)
+        self.change_check(permit, change, Side::Written, target)
     }
 
     fn change_check<'b>(
         &self,
         permit: &SetPermit,
-        (change, side): (&'b PlannedChange, Side),
+        change: &'b PlannedChange,
+        side: Side,
         target: Option<&'b Value>,
     ) -> ChangeCheck<'b> {
         let application = target.map(|object| checked(change, object));
@@ -88,7 +89,7 @@ impl SetAuthorizer<'_> {
         let permissions = match side {
             Side::Written | Side::NameTaken => {
                 let is_deletion = permit.operation == Operation::Delete;
-                permission_checks(is_deletion, (old.as_deref(), new.as_deref()))
+                permission_checks(is_deletion, old.as_deref(), new.as_deref())
             }
             Side::Generated => vec![permission_check("create", true), permission_check("update", true)],
         };
@@ -194,7 +195,7 @@ fn permission_check(action: &'static str, is_new: bool) -> PermissionCheck {
     }
 }
 
-fn permission_checks(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<PermissionCheck> {
+fn permission_checks(is_deletion: bool, old: Option<&str>, new: Option<&str>) -> Vec<PermissionCheck> {
     let mut permissions = match (old, is_deletion) {
         (Some(_), true) => vec![permission_check("delete", false)],
         (Some(_), false) => Vec::from(ACTIONS.map(|action| permission_check(action, false))),
