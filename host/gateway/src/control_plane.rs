@@ -169,8 +169,13 @@ impl Steps for ControlPlaneFront {
             format: ContentFormat::of(cleaned.fields()),
             user,
         };
-        let asked_in = Some(&mut *record);
-        let access = ControlPlaneAccess::find(&now.policies, &now.clusters, &caller.principal, &request, asked_in)?;
+        let access = ControlPlaneAccess::find(
+            &now.policies,
+            &now.clusters,
+            &caller.principal,
+            &request,
+            Some(&mut *record),
+        )?;
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
                 attributes: Some(access.attributes.shortened()),

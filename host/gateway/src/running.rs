@@ -238,7 +238,7 @@ impl RunningGateway {
         }
         agents.set_clusters(current.load().clusters_with_agents());
         let await_store = |error: &store::Error| awaited(&admin_listener, error);
-        let agents_start = agents::start(
+        let peer_address = agents::start(
             &config,
             store.as_ref(),
             &agents,
@@ -246,8 +246,8 @@ impl RunningGateway {
             &clock,
             &await_store,
             &mut helpers,
-        );
-        let peer_address = agents_start.await?;
+        )
+        .await?;
         let tls = config.tls.clone().map(|files| Certificates::load(files, None));
         let tls = tls.transpose()?.map(Arc::new);
         if let Some(tls) = &tls {

@@ -527,7 +527,7 @@ impl Loader {
             .count_load(part, !findings.iter().any(Diagnostic::is_error));
     }
 
-    /// - `at`: its generation, and when the load began that makes it.
+    /// - `begun`: when the load began that makes it.
     fn snapshot(&self, generation: u64, begun: Instant, state: StateParts, parts: OtherParts) -> Snapshot {
         Snapshot {
             generation,

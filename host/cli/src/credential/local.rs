@@ -67,8 +67,8 @@ pub(crate) fn loader(config: Arc<Config>, runtime: &Runtime) -> Result<(Loader, 
     let clock = Arc::new(cache::clock::SystemClock::start());
     let handle = runtime.handle().clone();
     let cache = Arc::new(CredentialCache::new(cache::Settings::default(), clock, handle));
-    let caches = (Arc::clone(&cache), Clock::default());
-    let loader = Loader::new(config, checker, Arc::new(Metrics::default()), caches)
+    let credentials = Arc::clone(&cache);
+    let loader = Loader::new(config, checker, Arc::new(Metrics::default()), credentials, Clock::default())
         .map_err(|error| Failure::new("host.plugins", error))?;
     Ok((loader, cache))
 }

@@ -146,6 +146,7 @@ async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Denial> {
 /// A response that must not be cached, because the next write needs the current version.
 ///
 /// - `expires_at`: when the caller's credential expires.
+/// - `decision`: the id of the decision record.
 /// - `held`: dropped when the response has ended.
 pub(super) fn answer(
     answer: ApiResponse,

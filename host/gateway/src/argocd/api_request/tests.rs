@@ -33,7 +33,7 @@ async fn read(method: Method, target: &str, kind: &'static str, content: Vec<u8>
         return Ok(None);
     };
     let mut body = Body::from(bytes::Bytes::from(content.clone()));
-    let request = ApiRequest::read(operation, (route, &head), &mut body).await?;
+    let request = ApiRequest::read(operation, route, &head, &mut body).await?;
     let whole = body.buffer_all(u64::MAX).await.expect("the content");
     assert_eq!(whole, content, "the content is not whole");
     Ok(Some(request))

@@ -21,8 +21,13 @@ fn check(fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) 
 }
 
 fn check_query(query: &str, fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) {
-    let named_by = (&headers(fields), Some(query));
-    let found = read("e", &Registry::default(), named_by, Compatibility::Argocd);
+    let found = read(
+        "e",
+        &Registry::default(),
+        &headers(fields),
+        Some(query),
+        Compatibility::Argocd,
+    );
     let found = found.map(|(attributes, _)| attributes.object);
     let expected = expected.map(|(namespace, name, project)| CallObject::Application {
         application: tollgate_objects::ObjectName {
