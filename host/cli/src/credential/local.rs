@@ -68,8 +68,14 @@ pub(crate) fn loader(config: Arc<Config>, runtime: &Runtime) -> Result<(Loader, 
     let handle = runtime.handle().clone();
     let cache = Arc::new(CredentialCache::new(cache::Settings::default(), clock, handle));
     let credentials = Arc::clone(&cache);
-    let loader = Loader::new(config, checker, Arc::new(Metrics::default()), credentials, Clock::default())
-        .map_err(|error| Failure::new("host.plugins", error))?;
+    let loader = Loader::new(
+        config,
+        checker,
+        Arc::new(Metrics::default()),
+        credentials,
+        Clock::default(),
+    )
+    .map_err(|error| Failure::new("host.plugins", error))?;
     Ok((loader, cache))
 }
 
