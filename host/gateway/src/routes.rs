@@ -89,6 +89,27 @@ mod tests {
         assert_eq!(of(Fallback::NotFound), Err(Error::ClusterName));
     }
 
+    /// A path below `/k8s-proxy/` is the cluster's, also one that argocd-server would read in another way.
+    #[test]
+    fn a_path_into_a_cluster_is_read_as_the_cluster_reads_it() {
+        let of = |path: &str, fallback| FrontTarget::of(&config(), &Method::GET, &path.parse().unwrap(), fallback);
+        let fallback = Fallback::Argocd(ApplicationSetsServer::Argocd);
+        for path in [
+            "/k8s-proxy/apis/rbac.authorization.k8s.io/v1/clusterroles/a:",
+            "/k8s-proxy/api/v1/namespaces/%64efault/pods",
+        ] {
+            for fallback in [Fallback::NotFound, fallback] {
+                let found = of(path, fallback);
+                assert!(
+                    matches!(found, Ok(Some(FrontTarget::Kubernetes(_)))),
+                    "{path}: {found:?}"
+                );
+            }
+        }
+        assert_eq!(of("/k8s-proxy/api/../version", fallback), Err(Error::DotSegment));
+        assert_eq!(of("/api/v1/x:", fallback), Err(Error::TrailingColon));
+    }
+
     /// What is printed is what is served, by the front that it is printed for, or by argocd-server.
     #[test]
     fn every_line_of_the_table_has_a_route() {
