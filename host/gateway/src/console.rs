@@ -12,12 +12,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 
 pub use crate::pages::theme::{THEME_COOKIE, Theme};
 pub use crate::pages::{STYLE_PATH, asset_path};
+use tollgate_config::{Config, ConsoleHost};
+use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::server::Client;
 
@@ -57,6 +59,13 @@ struct OfPage;
 /// Whether a page makes a request.
 pub(crate) fn is_of_page(extensions: &Extensions) -> bool {
     extensions.get::<OfPage>().is_some()
+}
+
+/// Whether a request was sent to the console's own host, if it has one.
+pub(crate) fn is_at_own_host(config: &Config, uri: &Uri, headers: &HeaderMap) -> bool {
+    let console = config.authentication.console.as_ref();
+    let own = console.filter(|console| console.host == ConsoleHost::Own);
+    own.is_some_and(|console| is_for_console(uri, headers, console))
 }
 
 /// Whether a method changes nothing.

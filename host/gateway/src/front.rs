@@ -203,9 +203,10 @@ pub(crate) fn find_in_paths<F: Front>(
     uri: &Uri,
     answered_by: &[Answerer],
 ) -> Result<Option<(F::Target, Answerer)>, target::Error> {
-    if F::PATHS.iter().any(|row| answered_by.contains(&row.answerer)) {
-        F::check(uri.path())?;
+    if !F::PATHS.iter().any(|row| answered_by.contains(&row.answerer)) {
+        return Ok(None);
     }
+    F::check(uri.path())?;
     let Some((row, captures)) = path::find(F::PATHS, method, uri.path(), answered_by) else {
         return Ok(None);
     };

@@ -5,14 +5,13 @@ use http::header::ORIGIN;
 use http::uri::Authority;
 use http::{Method, Uri, request};
 
-use crate::console::is_of_page;
+use crate::console::{is_at_own_host, is_of_page};
 use crate::error_format::ErrorFormat;
 use crate::front::Fallback;
-use tollgate_config::{Config, ConsoleHost};
+use tollgate_config::Config;
 use tollgate_front::grpc::Transport;
 use tollgate_front::origin::{self, Cors};
 use tollgate_front::path::Answerer;
-use tollgate_identity::authenticate::login::is_for_console;
 
 /// The head of a request.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +96,7 @@ impl<'a> Arrival<'a> {
 
     /// Whether it was sent to the console's own host.
     pub(crate) fn is_at_console_host(&self) -> bool {
-        let console = self.config.authentication.console.as_ref();
-        let console = console.filter(|console| console.host == ConsoleHost::Own);
-        console.is_some_and(|console| is_for_console(&self.head.uri, &self.head.headers, console))
+        is_at_own_host(self.config, &self.head.uri, &self.head.headers)
     }
 
     /// The format of errors: that of the front, or of the API.

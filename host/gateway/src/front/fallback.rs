@@ -2,9 +2,8 @@
 
 use http::{Extensions, HeaderMap, Uri};
 
-use crate::console::is_of_page;
-use tollgate_config::{Config, ConsoleHost};
-use tollgate_identity::authenticate::login::is_for_console;
+use crate::console::{is_at_own_host, is_of_page};
+use tollgate_config::Config;
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
@@ -55,9 +54,7 @@ impl Fallback {
             Some(argocd) if !is_of_page(extensions) && client.connect_authority().is_none() => argocd,
             Some(_) | None => return Self::NotFound,
         };
-        let console = config.authentication.console.as_ref();
-        let own = console.filter(|console| console.host == ConsoleHost::Own);
-        if own.is_some_and(|console| is_for_console(uri, headers, console)) {
+        if is_at_own_host(config, uri, headers) {
             return Self::NotFound;
         }
         let sets = ApplicationSetsServer::of(config);

@@ -12,12 +12,11 @@ use tokio::time::timeout_at;
 use crate::applicationsets::grpc::{self, Call, FinalStatus, Method};
 use crate::applicationsets::request::{ApiResponse, Error, WatchEvent};
 use crate::applicationsets::{ApplicationSetsFront, ApplicationSetsFrontState};
+use crate::console::is_at_own_host;
 use crate::front::RequestContext;
 use crate::snapshot::Snapshot;
-use tollgate_config::ConsoleHost;
 use tollgate_front::Denial;
 use tollgate_front::grpc::Transport;
-use tollgate_identity::authenticate::login::is_for_console;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
 
@@ -103,7 +102,7 @@ fn final_status(error: &Error) -> FinalStatus {
 fn console_host_error(snapshot: &Snapshot, head: &request::Parts) -> Option<grpc::Error> {
     let config = &snapshot.policies.config;
     let console = config.authentication.console.as_ref()?;
-    let is_own = console.host == ConsoleHost::Own && is_for_console(&head.uri, &head.headers, console);
+    let is_own = is_at_own_host(config, &head.uri, &head.headers);
     if config.argocd.is_none() || !is_own || grpc::Method::is_served(head.uri.path()) {
         return None;
     }
