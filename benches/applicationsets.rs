@@ -21,12 +21,13 @@ use tollgate_applicationset::{
     ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, GitTree, InputError, Inputs, Params, Plan,
     PluginGenerators, Repositories, generate,
 };
+use tollgate_applicationset_rights::{Operation, ResolvedInputs, SetAuthorizer, SetRequest};
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
 use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_front::caller::Caller;
-use tollgate_gateway::applicationsets::permit::{Operation, ResolvedInputs, SetAuthorizer, SetRequest};
-use tollgate_gateway::snapshot::{Loader, Snapshot};
+use tollgate_front::snapshot::Snapshot;
+use tollgate_gateway::loader::Loader;
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::metrics::Metrics;
@@ -204,7 +205,7 @@ impl Scenario<'_> {
         }
     }
 
-    fn authorize_operation(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
+    fn authorize_operation(&self, set: &ApplicationSet) -> tollgate_applicationset_rights::SetPermit {
         self.authorizer
             .authorize_operation(&self.set_request(set, &[]), &mut Vec::new())
             .expect("alice is allowed")

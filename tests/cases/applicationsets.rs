@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_applicationset::template::{ApplicationTemplate, CompiledTemplate};
 use tollgate_applicationset::{ApplicationSet, GenerationBudget, Params, TemplateEngine};
+use tollgate_applicationset_rights::generated_errors;
 use tollgate_config::GenerationLimits;
-use tollgate_gateway::applicationsets::permit::generated_errors;
 use tollgate_objects::{Cluster, Project, Resources};
 
 use crate::suite::{Case, Suite, Table, same};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
+use tollgate_argocd_fronts::call::{CallObject, Error, read};
 use tollgate_config::Compatibility;
-use tollgate_gateway::extension_registry::Registry;
-use tollgate_gateway::extensions::call::{CallObject, Error, read};
+use tollgate_front::extension_registry::Registry;
 
 use crate::suite::{Case, Suite, Table, same};
 

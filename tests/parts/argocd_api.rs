@@ -8,7 +8,7 @@ use protox_parse::parse;
 use serde_json::Value;
 
 use test_support::judge::argocd;
-use tollgate_gateway::argocd::methods::{ApiMethod, FieldPath, RestBody, all};
+use tollgate_argocd_fronts::methods::{ApiMethod, FieldPath, RestBody, all};
 
 /// Fields of a message: number and type by name.
 type Fields = BTreeMap<String, (i32, String)>;

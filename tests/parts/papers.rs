@@ -608,8 +608,6 @@ fn architecture_has_the_size_of_today() {
 
 /// Most lines of a crate outside tests.
 const CRATE_LINES: usize = 15_000;
-/// Those of the gateway, whose fronts are to become crates.
-const GATEWAY_LINES: usize = 35_000;
 
 #[test]
 fn no_crate_is_too_large_or_has_modules_that_need_each_other() {
@@ -621,9 +619,57 @@ fn no_crate_is_too_large_or_has_modules_that_need_each_other() {
              below them: {:?}",
             one.circles
         );
-        let most = if name == "gateway" { GATEWAY_LINES } else { CRATE_LINES };
-        assert!(lines <= most, "`{name}`: {lines} lines, {most} are allowed");
+        assert!(
+            lines <= CRATE_LINES,
+            "`{name}`: {lines} lines, {CRATE_LINES} are allowed"
+        );
     }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => rust_files(&path, found),
+            false if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
+            false => {}
+        }
+    }
+}
+
+/// The top-level module of a file in a crate's `src`.
+fn module_of(file: &Path, sources: &Path) -> String {
+    let inner = file.strip_prefix(sources).unwrap();
+    let first = inner.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// What two fronts share stands beside them, in a module or crate below both.
+#[test]
+fn no_front_knows_another() {
+    let mut fronts = 0;
+    for member in std::fs::read_dir(root().join("host")).unwrap() {
+        let sources = member.unwrap().path().join("src");
+        if !sources.is_dir() {
+            continue;
+        }
+        let mut files = Vec::new();
+        rust_files(&sources, &mut files);
+        let texts: Vec<(String, String)> = files
+            .iter()
+            .map(|file| (module_of(file, &sources), std::fs::read_to_string(file).unwrap()))
+            .collect();
+        let with_front = texts.iter().filter(|(_, text)| text.contains("\nimpl Front for "));
+        let modules: BTreeSet<&str> = with_front.map(|(module, _)| module.as_str()).collect();
+        fronts += modules.len();
+        for (module, text) in texts.iter().filter(|(module, _)| modules.contains(module.as_str())) {
+            for other in modules.iter().filter(|other| *other != module) {
+                let named = text.contains(&format!("crate::{other}::")) || text.contains(&format!("crate::{other};"));
+                assert!(!named, "{}: front `{module}` uses front `{other}`", sources.display());
+            }
+        }
+    }
+    assert!(fronts >= 12, "{fronts}");
 }
 
 /// Folders with Rust code.

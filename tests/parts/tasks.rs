@@ -17,16 +17,16 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
         "one fetch; who waits notices its end",
     ),
     (
-        "gateway/src/admission/stored_sets.rs",
+        "applicationset-front/src/admission/stored_sets.rs",
         1,
         "one read; who waits notices its end",
     ),
     (
-        "gateway/src/applicationsets/change.rs",
+        "applicationset-front/src/applicationsets/change.rs",
         1,
         "one change, which is awaited",
     ),
-    ("gateway/src/open_exchanges.rs", 1, "one delayed end"),
+    ("front/src/open_exchanges.rs", 1, "one delayed end"),
     (
         "gateway/src/running.rs",
         2,

@@ -19,11 +19,7 @@ const TAKEN: &str = "target/pictures/docs";
 const DIGEST: &str = "pages.sha256";
 
 /// What the pages are made of.
-const SOURCES: [&str; 3] = [
-    "host/console/templates",
-    "host/console/assets",
-    "host/gateway/templates",
-];
+const SOURCES: [&str; 3] = ["host/console/templates", "host/console/assets", "host/front/templates"];
 
 /// Digest of the names and texts of all files that the pages are made of, as hex.
 ///

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::text::Text;
-use tollgate_gateway::console::{Api, Content};
+use tollgate_front::console::{Api, Content};
 
 /// Where the API says which decision an answer belongs to.
 const DECISION: &str = "tollgate-decision-id";

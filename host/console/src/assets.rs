@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 
-use tollgate_gateway::console::asset_path;
+use tollgate_front::console::asset_path;
 
 const SCRIPT: &str = include_str!("../assets/console.js");
 

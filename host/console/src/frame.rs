@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::text::{Text, Time};
-use tollgate_gateway::console::{STYLE_PATH, Theme};
+use tollgate_front::console::{STYLE_PATH, Theme};
 
 /// The person who is signed in.
 #[derive(Clone, Debug, Deserialize)]

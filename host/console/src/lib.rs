@@ -1,6 +1,6 @@
 //! The console: pages below `/console/` for whoever is signed in.
 //!
-//! A page is a view of the gateway's own API (see [`tollgate_gateway::console`]). It knows nothing that
+//! A page is a view of the gateway's own API (see [`tollgate_front::console`]). It knows nothing that
 //! the API does not tell the person who looks at it, and changes nothing but through the API. It works
 //! without JavaScript; the scripts in `assets/` refresh what is live and copy texts.
 //!
@@ -30,7 +30,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 
-use tollgate_gateway::console::{Api, Pages};
+use tollgate_front::console::{Api, Pages};
 
 /// The pages. They have no state: what they show is asked for each time.
 #[derive(Clone, Copy, Debug, Default)]

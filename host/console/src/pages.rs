@@ -9,7 +9,7 @@ use crate::ask::{self, Ask, Refusal};
 use crate::form::{Fields, Query};
 use crate::frame::{Frame, Me};
 use crate::route::Route;
-use tollgate_gateway::console::{HOME, THEME_COOKIE, Theme, local_path};
+use tollgate_front::console::{HOME, THEME_COOKIE, Theme, local_path};
 
 mod applicationsets;
 mod audit;
@@ -299,7 +299,7 @@ mod tests {
 
     use super::answer;
     use crate::ask::Ask;
-    use tollgate_gateway::console::Content;
+    use tollgate_front::console::Content;
 
     /// An API that refuses everything but to say who asks.
     struct Refusing(StatusCode);

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
 use tollgate_proxy::forward::Body;
+use tollgate_state::write::WritableKind;
 use zeroize::Zeroizing;
 
 pub mod content;
@@ -28,4 +30,17 @@ pub fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let mut response = json(Bytes::from_owner(text));
     *response.status_mut() = status;
     response
+}
+
+/// A list of objects, as Argo CD's API has it.
+pub fn object_list(kind: WritableKind, items: Vec<Value>) -> Value {
+    let mut list = serde_json::json!({
+        "apiVersion": kind.api_version(),
+        "kind": format!("{}List", kind.as_str()),
+        "metadata": {},
+    });
+    if let Some(members) = list.as_object_mut() {
+        members.insert("items".to_owned(), items.into());
+    }
+    list
 }

@@ -11,9 +11,11 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::Denial;
 use tollgate_proxy::forward::Body;
 
+mod call;
 mod code;
 pub mod wire;
 
+pub use call::{CallError, token_as_bearer};
 pub use code::Code;
 
 /// The status of a call.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 /// Tells a page that the gateway, not the cluster, refused its credential.
-pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
+pub(crate) const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
 /// The response of a refusal.
 ///
@@ -20,7 +20,7 @@ pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unau
 /// - `message`: one sentence without final period; no token, no upstream address,
 ///   nothing about what the caller may not know.
 /// - `decision`: id by which operators find the details.
-pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
+pub(crate) fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
     let status = Status {
         kind: "Status",
         api_version: "v1",
@@ -47,7 +47,7 @@ pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes
 
 /// `metav1.StatusReason` of a code; clients branch on it. Empty for codes without
 /// one.
-pub fn reason(code: StatusCode) -> &'static str {
+pub(crate) fn reason(code: StatusCode) -> &'static str {
     match code.as_u16() {
         400 => "BadRequest",
         401 => "Unauthorized",

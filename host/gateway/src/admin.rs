@@ -23,16 +23,15 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 use uuid::Uuid;
 
-use crate::clusters::view::ClusterView;
-use crate::front::System;
-use crate::load_findings::LoadFindings;
-use crate::operations::is_about;
-use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_agent::Connections;
 use tollgate_cluster::self_check::CheckResults;
+use tollgate_cluster_fronts::ClusterView;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_credential::cache::CredentialCache;
 use tollgate_credential::cache::health::Health;
+use tollgate_front::System;
+use tollgate_front::load_findings::LoadFindings;
+use tollgate_front::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::revoked_tokens::RevokedTokens;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_objects::ClusterAuth;
@@ -46,9 +45,9 @@ use tollgate_state::source::Source;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
-    pub(crate) current: CurrentSnapshot,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub current: CurrentSnapshot,
+    pub recorder: Arc<Recorder>,
+    pub metrics: Arc<Metrics>,
     pub(crate) credentials: Arc<CredentialCache>,
     pub(crate) findings: LoadFindings,
     pub(crate) checks: CheckResults,
@@ -417,7 +416,7 @@ async fn decisions(State(admin): State<AdminState>, Query(query): Query<Decision
     let records = admin.recorder.latest(limit, |record| {
         let is_outcome = |outcome: &String| outcome == record.outcome.as_ref();
         let is_noted = |wanted: bool| record.notes.contains_key("would_refuse") == wanted;
-        query.user.as_ref().is_none_or(|user| is_about(record, user))
+        query.user.as_ref().is_none_or(|user| record.is_about(user))
             && query.outcome.as_ref().is_none_or(is_outcome)
             && query.would_refuse.is_none_or(is_noted)
     });

@@ -2,27 +2,18 @@
 
 use std::sync::Arc;
 
-use http::{Response, request};
+use http::uri::Authority;
+use http::{Response, Uri, request};
 use uuid::Uuid;
 
-use crate::agents::AgentsFront;
-use crate::applications::ApplicationsFront;
-use crate::applicationsets::ApplicationSetsFront;
-use crate::argocd::ArgocdFront;
-use crate::clusters::ClustersFront;
-use crate::control_plane::ControlPlaneFront;
-use crate::extensions::ExtensionsFront;
-use crate::extensions::assertion_keys::AssertionKeysFront;
-use crate::front::{Arrival, Front, Pass, PathRules, RequestContext, Services};
-use crate::kubernetes::KubernetesFront;
-use crate::operations::OperationsFront;
-use crate::platform::PlatformFront;
-use crate::projects::ProjectsFront;
-use crate::sign_in::{ConsoleFront, LoginFront};
-use crate::snapshot::Snapshot;
+use tollgate_api_fronts::{ConsoleFront, LoginFront, OperationsFront, PlatformFront, ProjectsFront};
+use tollgate_applicationset_front::{ApplicationSetsFront, SetSummariesFront};
+use tollgate_argocd_fronts::{ArgocdFront, AssertionKeysFront, ExtensionsFront};
+use tollgate_cluster_fronts::{AgentsFront, ApplicationsFront, ClustersFront, ControlPlaneFront, KubernetesFront};
 use tollgate_config::Config;
-use tollgate_front::Denial;
 use tollgate_front::path::{self, Answerer, PathLine};
+use tollgate_front::snapshot::Snapshot;
+use tollgate_front::{Arrival, Denial, Fallback, Front, Pass, PathRules, RequestContext, Services};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
@@ -42,22 +33,35 @@ impl FrontTarget {
     pub(crate) fn of(
         config: &Config,
         method: &http::Method,
-        uri: &http::Uri,
-        fallback: crate::front::Fallback,
+        uri: &Uri,
+        fallback: Fallback,
     ) -> Result<Option<Self>, target::Error> {
         let (mut head, ()) = http::Request::new(()).into_parts();
         head.method.clone_from(method);
         let host = http::HeaderValue::from_static("gateway.example");
         head.headers.insert(http::header::HOST, host);
-        let arrival = Arrival {
-            head: &head,
-            uri,
-            tunnel: None,
-            fallback,
-            leads_into_cluster: leads_into_cluster(uri.path()),
-            config,
-        };
+        let arrival = arrival(&head, uri, None, fallback, config);
         Ok(Self::find(&arrival)?.map(|(target, _)| target))
+    }
+}
+
+/// The head of a request, for the fronts to find theirs.
+///
+/// - `tunnel`: the host and port of the tunnel in which it came, if it came in one.
+pub(crate) fn arrival<'a>(
+    head: &'a request::Parts,
+    uri: &'a Uri,
+    tunnel: Option<&'a Authority>,
+    fallback: Fallback,
+    config: &'a Config,
+) -> Arrival<'a> {
+    Arrival {
+        head,
+        uri,
+        tunnel,
+        fallback,
+        leads_into_cluster,
+        config,
     }
 }
 
@@ -185,6 +189,7 @@ fronts! {
     control_plane: ControlPlane(ControlPlaneFront),
     console: Console(ConsoleFront),
     application_sets: ApplicationSets(ApplicationSetsFront),
+    set_summaries: SetSummaries(SetSummariesFront),
     agents: Agents(AgentsFront),
     clusters: Clusters(ClustersFront),
     applications: Applications(ApplicationsFront),

@@ -7,9 +7,6 @@
 
 use tollgate_fuzz::Target;
 
-mod admission;
-mod argocd;
-mod control_plane;
 mod http;
 mod kubernetes;
 mod policy;
@@ -24,6 +21,9 @@ pub fn targets() -> Vec<Target> {
         own(),
         tollgate_agent::fuzz::targets(),
         tollgate_applicationset::fuzz::targets(),
+        tollgate_applicationset_front::fuzz::targets(),
+        tollgate_argocd_fronts::fuzz::targets(),
+        tollgate_cluster_fronts::fuzz::targets(),
         tollgate_identity::fuzz::targets(),
         tollgate_plugin::fuzz::targets(),
         tollgate_proxy::fuzz::targets(),
@@ -33,13 +33,5 @@ pub fn targets() -> Vec<Target> {
 }
 
 fn own() -> Vec<Target> {
-    [
-        http::TARGETS,
-        admission::TARGETS,
-        argocd::TARGETS,
-        control_plane::TARGETS,
-        policy::TARGETS,
-        kubernetes::TARGETS,
-    ]
-    .concat()
+    [http::TARGETS, policy::TARGETS, kubernetes::TARGETS].concat()
 }

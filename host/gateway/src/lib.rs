@@ -25,46 +25,15 @@
 //! | `admin` | shows the state of the process |
 
 mod admin;
-mod admission;
-mod admission_probe;
-mod agents;
-pub mod applications;
-pub mod applicationsets;
-pub mod argocd;
-mod blocking;
 mod bypasses;
-mod caches;
-pub mod cluster_request;
-pub mod clusters;
-pub mod console;
-pub mod control_plane;
-mod error_format;
-pub mod extension_registry;
-pub mod extensions;
-mod front;
 mod fronts;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-pub mod kubernetes;
-mod load_findings;
-mod object_content;
-mod open_exchanges;
-mod operations;
-mod owner_search;
-mod pages;
+pub mod loader;
 mod pipeline;
-mod platform;
-mod policies;
-mod policy_input;
-pub mod projects;
-mod request_record;
-mod restriction;
+#[cfg(test)]
+mod policy_inputs;
 mod routes;
 pub mod running;
-mod set_author;
-mod set_list;
-mod sign_in;
-pub mod snapshot;
-mod strangers;
 
 pub use routes::{RouteLine, routes};

@@ -11,16 +11,15 @@ use http::{HeaderValue, Request, Response, request};
 use http_body::Body as _;
 use uuid::Uuid;
 
-use crate::console::{self, ApiHandler, is_of_page};
-use crate::error_format::{self, ErrorFormat};
-use crate::front::{Arrival, Fallback, RecordedAs, RequestContext, Services};
 use crate::fronts::{self, FrontTarget, Fronts};
-use crate::request_record::open_record;
-use crate::snapshot::Snapshot;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::shortened;
-use tollgate_front::Denial;
+use tollgate_front::console::{self, ApiHandler, is_of_page};
+use tollgate_front::error_format::{self, ErrorFormat};
 use tollgate_front::path::Answerer;
+use tollgate_front::request_record::open_record;
+use tollgate_front::snapshot::Snapshot;
+use tollgate_front::{Denial, Fallback, RecordedAs, RequestContext, Services};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{OpenRecord, Outcome};
 use tollgate_proxy::server::{Client, Handler, HandshakeFailure, RequestReadError};
@@ -156,14 +155,7 @@ impl Handler for Gateway {
         let decision = record.id();
         let config = &*snapshot.policies.config;
         let fallback = Fallback::take(config, client, &mut head.uri, &head.headers, &head.extensions);
-        let arrival = Arrival {
-            head: &head,
-            uri: &head.uri,
-            tunnel: client.connect_authority(),
-            fallback,
-            leads_into_cluster: fronts::leads_into_cluster(head.uri.path()),
-            config,
-        };
+        let arrival = fronts::arrival(&head, &head.uri, client.connect_authority(), fallback, config);
         let routed = || (FrontTarget::find(&arrival), fronts::rules(&arrival, &snapshot).unzip());
         let (found, (front, rules)) = match catch_unwind(AssertUnwindSafe(routed)) {
             Ok((found, rules)) => (found.map_err(Denial::from), rules),
@@ -225,14 +217,7 @@ impl Handler for Gateway {
         };
         let mut uri = head.uri.clone();
         let fallback = Fallback::take(config, client, &mut uri, &head.headers, &head.extensions);
-        let arrival = Arrival {
-            head,
-            uri: &uri,
-            tunnel: client.connect_authority(),
-            fallback,
-            leads_into_cluster: fronts::leads_into_cluster(uri.path()),
-            config,
-        };
+        let arrival = fronts::arrival(head, &uri, client.connect_authority(), fallback, config);
         let rules = fronts::rules(&arrival, &snapshot).map(|(_, rules)| rules);
         let mut response = refuse(&denial, record, arrival.error_format(rules));
         // A page that is allowed to call may read why a request was refused.

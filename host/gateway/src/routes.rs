@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::argocd::route::is_argocd;
-use crate::front::ApplicationSetsServer;
 use crate::fronts;
+use tollgate_argocd_fronts::is_argocd;
 use tollgate_config::Config;
+use tollgate_front::ApplicationSetsServer;
 use tollgate_front::path::PathLine;
 
 /// A row of the table of routes: what a front serves at a path.
@@ -53,9 +53,9 @@ pub fn routes(config: &Config) -> Vec<RouteLine> {
 mod tests {
     use http::{Method, Uri};
 
-    use crate::argocd::route::is_argocd;
-    use crate::front::{ApplicationSetsServer, Fallback};
     use crate::fronts::{self, FrontTarget, config};
+    use tollgate_argocd_fronts::is_argocd;
+    use tollgate_front::{ApplicationSetsServer, Fallback};
     use tollgate_proxy::target::Error;
 
     /// A path for which a line stands.

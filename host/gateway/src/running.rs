@@ -20,26 +20,27 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{AdminListener, AdminState, ServedCertificates};
-use crate::admission::{self, StoredSets};
-use crate::agents;
-use crate::applicationsets::ApplicationSetsFrontState;
-use crate::blocking::BlockingWork;
-use crate::console::Pages;
-use crate::front::{Services, States};
-use crate::kubernetes::KubernetesFrontState;
-use crate::load_findings::LoadFindings;
-use crate::open_exchanges::OpenExchanges;
+use crate::loader::{CheckedConfiguration, Loader};
 use crate::pipeline::Gateway;
-use crate::sign_in::SignInState;
-use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
 use tollgate_agent::Connections;
 use tollgate_agent::hello::BindingRule;
+use tollgate_api_fronts::SignInState;
+use tollgate_applicationset_front::ApplicationSetsFrontState;
+use tollgate_applicationset_front::admission::{self, StoredSets};
 use tollgate_cluster::discovery::Discovery;
 use tollgate_cluster::self_check;
+use tollgate_cluster_fronts::agents;
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_credential::cache::{self, CredentialCache};
+use tollgate_front::access_services::AccessServices;
+use tollgate_front::blocking::BlockingWork;
+use tollgate_front::console::Pages;
+use tollgate_front::load_findings::LoadFindings;
+use tollgate_front::open_exchanges::OpenExchanges;
+use tollgate_front::snapshot::{CurrentSnapshot, Snapshot};
+use tollgate_front::{Services, States};
 use tollgate_identity::access::Authorizer;
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::export::Exporter;
@@ -104,7 +105,7 @@ pub struct RunningGateway {
     admin_address: SocketAddr,
     recorder: Arc<Recorder>,
     credentials: Arc<CredentialCache>,
-    services: Option<Arc<KubernetesFrontState>>,
+    services: Option<Arc<AccessServices>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
     agents: Arc<Connections>,
     store: Option<Arc<Store>>,
@@ -231,7 +232,7 @@ impl RunningGateway {
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
             let snapshot = current.load_full();
-            retry(&admin_listener, || services.bind_tokens(&snapshot)).await?;
+            retry(&admin_listener, || bind_tokens(services, &snapshot)).await?;
         }
         if let Some(export) = audit_export(&config, services.as_ref(), &metrics, &current)? {
             helpers.spawn(export.run());
@@ -314,7 +315,6 @@ impl RunningGateway {
             agents: Arc::clone(&agents),
             store: store.clone(),
             discovery: Arc::new(Discovery::new(clock.clone())),
-            restrictions: Arc::default(),
             extras: admin.checks.extras.clone(),
             source: Arc::clone(loader.source()),
             checker,
@@ -427,7 +427,7 @@ impl RunningGateway {
     }
 
     /// Store, sessions and audit; `None` while the Kubernetes front is closed.
-    pub fn services(&self) -> Option<&Arc<KubernetesFrontState>> {
+    pub fn services(&self) -> Option<&Arc<AccessServices>> {
         self.services.as_ref()
     }
 
@@ -525,7 +525,7 @@ async fn end_open_before(drain: Duration, open: &OpenExchanges) -> std::convert:
 }
 
 /// Writes the audit rows and the last-seen times that are still in memory.
-async fn flush(services: &KubernetesFrontState) {
+async fn flush(services: &AccessServices) {
     let (audit, sessions) = tokio::join!(
         timeout(FLUSH, services.audit.flush()),
         timeout(FLUSH, services.sessions.flush())
@@ -637,7 +637,7 @@ fn services(
     sessions: &Sessions,
     clock: &Clock,
     metrics: &Arc<Metrics>,
-) -> anyhow::Result<Option<Arc<KubernetesFrontState>>> {
+) -> anyhow::Result<Option<Arc<AccessServices>>> {
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
@@ -654,7 +654,7 @@ fn services(
     audit.record_closed_streams(&sessions);
     let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(store), sessions.clone(), clock.clone())?;
-    Ok(Some(Arc::new(KubernetesFrontState {
+    Ok(Some(Arc::new(AccessServices {
         store: Arc::clone(store),
         sessions,
         audit,
@@ -664,10 +664,27 @@ fn services(
     })))
 }
 
+/// Binds tokens of earlier versions to the agents of this snapshot.
+async fn bind_tokens(services: &AccessServices, snapshot: &Snapshot) -> Result<(), store::Error> {
+    let front = snapshot.policies.kubernetes.as_ref();
+    let Some(front) = front.filter(|_| services.authorizer.is_embedded()) else {
+        return Ok(());
+    };
+    let (bound, orphaned) = services.store.bind_tokens(&front.agents.identities()).await?;
+    if bound > 0 || orphaned > 0 {
+        tracing::info!(
+            bound,
+            orphaned,
+            "tokens of an earlier version are bound to their agents; orphaned ones let nobody in"
+        );
+    }
+    Ok(())
+}
+
 /// The export of audit events, if the settings have one.
 fn audit_export(
     config: &Config,
-    services: Option<&Arc<KubernetesFrontState>>,
+    services: Option<&Arc<AccessServices>>,
     metrics: &Metrics,
     current: &CurrentSnapshot,
 ) -> anyhow::Result<Option<Exporter>> {

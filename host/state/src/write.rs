@@ -86,6 +86,14 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
+    /// The key of an object of a kind.
+    pub fn of(kind: WritableKind, name: &ObjectName) -> Self {
+        Self {
+            kind,
+            name: name.clone(),
+        }
+    }
+
     /// Checks that the names are valid.
     ///
     /// SECURITY: names become parts of paths, so only names that Kubernetes allows pass.

@@ -177,9 +177,9 @@ fn messages() -> BTreeMap<String, Vec<Field>> {
     let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
     let mut at = String::new();
     for line in [
-        include_str!("../../../gateway/src/applicationsets/grpc/proto/set.proto"),
-        include_str!("../../../gateway/src/applicationsets/grpc/proto/application.proto"),
-        include_str!("../../../gateway/src/applicationsets/grpc/proto/kubernetes.proto"),
+        include_str!("../../../applicationset-front/src/applicationsets/grpc/proto/set.proto"),
+        include_str!("../../../applicationset-front/src/applicationsets/grpc/proto/application.proto"),
+        include_str!("../../../applicationset-front/src/applicationsets/grpc/proto/kubernetes.proto"),
     ]
     .iter()
     .flat_map(|text| text.lines())

@@ -17,7 +17,7 @@ use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_credential::cache::{self, CredentialCache};
 use tollgate_credential::exec::exec_credential;
-use tollgate_gateway::snapshot::Loader;
+use tollgate_gateway::loader::Loader;
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::metrics::Metrics;
 use tollgate_rego::Checker;

@@ -1,20 +1,12 @@
-//! Fuzz targets of HTTP: paths, queries, gRPC.
+//! Fuzz targets of HTTP: paths and queries.
 
-use std::sync::LazyLock;
-
-use http::{Method, Uri};
+use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, request};
-use crate::applicationsets::request;
-use crate::front::Fallback;
-use crate::fronts::{self, FrontTarget};
-use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
 use tollgate_front::api;
-use tollgate_front::grpc::Transport;
-use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
+use tollgate_fuzz::{Target, first_line, inputs, strings, text};
 use tollgate_proxy::target::check_path;
 
 pub(super) const TARGETS: &[Target] = &[
@@ -32,11 +24,6 @@ pub(super) const TARGETS: &[Target] = &[
         name: "attributes",
         run: attributes,
         seeds: attribute_seeds,
-    },
-    Target {
-        name: "grpc",
-        run: grpc,
-        seeds: grpc_seeds,
     },
 ];
 
@@ -74,21 +61,6 @@ fn request_path(data: &[u8]) {
             assert_eq!(seen, Ok(percent_decode_str(path).collect()), "{path:?}");
         }
     }
-    let Ok(uri) = line.parse::<Uri>() else { return };
-    static CONFIG: LazyLock<Config> = LazyLock::new(fronts::config);
-    for method in [Method::GET, Method::POST, Method::DELETE] {
-        let Ok(Some(FrontTarget::Extensions(found))) = FrontTarget::of(&CONFIG, &method, &uri, Fallback::NotFound)
-        else {
-            continue;
-        };
-        let (name, rest) = found.parts();
-        assert!(!name.contains(['/', '%', '.']));
-        assert!(uri.path().ends_with(rest.path()));
-        assert!(rest.path().is_empty() || rest.path().starts_with('/'));
-        assert_eq!(rest.query(), uri.query());
-        let joined = tollgate_proxy::target::join("/base", rest.path(), rest.query());
-        assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
-    }
 }
 
 fn query_seeds() -> Vec<Vec<u8>> {
@@ -106,21 +78,9 @@ fn query_seeds() -> Vec<Vec<u8>> {
 
 fn queries(data: &[u8]) {
     use api::query::{AGENT_PARAMETERS, AUDIT_PARAMETERS, Query, ROW_PARAMETERS};
-    use request::{Query as SetQuery, RequestKind};
     let Some(raw) = text(data) else { return };
     for names in [AGENT_PARAMETERS, ROW_PARAMETERS, AUDIT_PARAMETERS] {
         drop(Query::read(Some(raw), names));
-    }
-    for kind in [
-        RequestKind::List,
-        RequestKind::Watch,
-        RequestKind::Get,
-        RequestKind::Create,
-        RequestKind::Update,
-        RequestKind::Delete,
-        RequestKind::Generate,
-    ] {
-        drop(SetQuery::read(Some(raw), kind));
     }
     // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
     let stripped = tollgate_identity::authenticate::k8s_proxy::strip_query(Some(raw)).unwrap_or_default();
@@ -132,11 +92,6 @@ fn queries(data: &[u8]) {
         tollgate_identity::authenticate::k8s_proxy::strip_query(Some(&stripped)).unwrap_or_default(),
         stripped
     );
-    // Nor for the backend of an extension.
-    let stripped = crate::extensions::call::names::strip(Some(raw)).unwrap_or_default();
-    for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
-        assert!(name != "argocd-application-name" && name != "argocd-project-name");
-    }
 }
 
 fn attribute_seeds() -> Vec<Vec<u8>> {
@@ -175,55 +130,5 @@ fn attributes(data: &[u8]) {
         }
         let cut = read.shortened();
         assert!(cut.path.len() <= 512);
-    }
-}
-
-fn grpc_seeds() -> Vec<Vec<u8>> {
-    // A method, a transport, then a frame: flag, length, message.
-    let mut seeds = Vec::new();
-    for method in 0..10u8 {
-        for transport in 0..2u8 {
-            seeds.push(vec![method, transport, 0, 0, 0, 0, 0]);
-            seeds.push(vec![method, transport, 0, 0, 0, 0, 3, 0x0a, 1, b'x']);
-        }
-        let mut web_text = vec![method, 2];
-        web_text.extend_from_slice(b"AAAAAAMKAXg=");
-        seeds.push(web_text);
-    }
-    let mut set = vec![4, 0, 0, 0, 0, 0, 22, 0x0a, 20, 0x0a, 18, 0x0a, 3];
-    set.extend_from_slice(b"web\x12\x02ns\x1a\x07default");
-    seeds.push(set);
-    seeds.extend(files("tests/gateway/grpc", &[".bin"]));
-    seeds
-}
-
-/// The tables of the gRPC API, made once for all inputs.
-fn codec() -> Option<&'static MessageCodec> {
-    static API: std::sync::LazyLock<Option<MessageCodec>> = std::sync::LazyLock::new(|| MessageCodec::try_new().ok());
-    API.as_ref()
-}
-
-fn grpc(data: &[u8]) {
-    let Some(codec) = codec() else { return };
-    let Some(([method, transport], content)) = data.split_first_chunk::<2>() else {
-        return;
-    };
-    let method = GrpcMethod::PATHS
-        .into_iter()
-        .nth(usize::from(*method) % GrpcMethod::PATHS.len());
-    let transport = match transport % 3 {
-        0 => Transport::Grpc,
-        1 => Transport::Web,
-        _ => Transport::WebText,
-    };
-    let Some((path, method)) = method else { return };
-    let call = Call {
-        method,
-        path,
-        transport,
-        deadline: None,
-    };
-    if let Ok(message) = codec.decode(&call, &bytes::Bytes::copy_from_slice(content)) {
-        drop(request(method, message));
     }
 }

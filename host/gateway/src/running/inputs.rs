@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::{store_url, telemetry};
-use crate::argocd;
+use tollgate_argocd_fronts as argocd;
 use tollgate_config::raw::SettingLocations;
 use tollgate_config::{AdmissionTls, ArgocdServer, Config, StoreUrl, Tls, WhenUnavailable};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};

@@ -6,8 +6,8 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::{inputs, store_url};
-use crate::snapshot::Snapshot;
 use tollgate_config::{ApplicationNamespaces, ClusterFront, Config, RbacSemantics, StateSource, Tls};
+use tollgate_front::snapshot::Snapshot;
 
 /// Most names that one line lists.
 const MAX_NAMES: usize = 8;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::snapshot::Snapshot;
+use tollgate_front::snapshot::Snapshot;
 
 /// How often it is looked which snapshots nobody uses any more.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -14,6 +14,19 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_objects::{Cluster, ObjectName};
 
 impl Record {
+    /// The names of whom the decision is about.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let caller = self.principal.iter();
+        let caller = caller.flat_map(|caller| [caller.user_id(), caller.username()]);
+        let of_agent = self.kubernetes.iter().filter_map(|note| note.user.as_ref());
+        caller.chain(of_agent.map(|person| person.username.as_str()))
+    }
+
+    /// Whether the decision is about somebody of this name.
+    pub fn is_about(&self, name: &str) -> bool {
+        self.names().any(|one| one == name)
+    }
+
     /// Returns the record for the caller, without what only operators may know.
     ///
     /// The destination is left out: it is looked up before policy decides, so a refused caller
