@@ -20,7 +20,7 @@ use super::failure::Failure;
 use super::format::{Format, print};
 use super::kubectl_credential::whole_seconds;
 use super::list_output::{aligned, text_at};
-use tollgate_identity::access::secret;
+use tollgate_runtime::secret;
 
 mod device;
 mod loopback;

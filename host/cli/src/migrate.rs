@@ -15,15 +15,16 @@ use super::credential::local::require_loaded;
 use super::failure::Failure;
 use super::format::Format;
 use super::rbac::parse_subject;
-use tollgate_cluster::self_check::manifest::Subject;
 use tollgate_config::{Config, StateSource};
 use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::gateway_rights::manifest::Subject;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::deployed::deployed_kinds;
 use tollgate_state::source;
 use tollgate_state::write::{self, Writer};
 
 mod audit;
+mod deployers;
 mod print;
 mod report;
 mod steps;

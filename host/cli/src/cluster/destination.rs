@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::warn;
 use crate::failure::Failure;
 use tollgate_cluster::access::{ClusterAccess, ClusterEndpoint};
-use tollgate_cluster::self_check::accounts::{ActingApplications, by_cluster};
 use tollgate_cluster::self_check::enrollment::check_accounts;
 use tollgate_cluster::self_check::reader::{WatchFilter, readers_of_secrets, unreadable_kinds};
 use tollgate_config::ReaderAccount;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_objects::{Cluster, ClusterConfig, ConfigMap};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, IndexedApplication};
+use tollgate_policy::gateway_rights::accounts::{ActingApplications, by_cluster};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most names that a message lists. The others are counted.

@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::audit::WouldRefuse;
+use super::deployers::{deployer, grants_rights};
 use super::steps::{Step, WayBack, steps, way_back};
 use crate::cluster::{NAMES_NO_ACCOUNT, why_no_account};
 use crate::failure::Failure;
-use tollgate_cluster::self_check::manifest::Subject;
-use tollgate_cluster::self_check::manifest::applications::{ExistenceCheck, classic};
-use tollgate_cluster::self_check::manifest::deployers::{deployer, grants_rights};
 use tollgate_config::{Config, ControlPlaneMode, ReaderAccount};
 use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_objects::{Cluster, ObjectName, Resources};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, ENFORCED_KEY, IndexedApplication};
+use tollgate_policy::gateway_rights::manifest::Subject;
+use tollgate_policy::gateway_rights::manifest::applications::{ExistenceCheck, classic};
 use tollgate_policy::impersonate::service_account::{AccountSource, ServiceAccountName};
 use tollgate_state::deployed::DeployedKind;
 

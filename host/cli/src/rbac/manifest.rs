@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::answer::{Error, SettingsArgs, require_loaded};
 use crate::format::Format;
-use tollgate_cluster::self_check::grants::{ImpersonationGrants, NameSources};
-use tollgate_cluster::self_check::manifest::{
-    ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
-};
 use tollgate_config::raw;
 use tollgate_objects::Resources;
 use tollgate_objects::agent::{AgentBinding, AgentObject};
+use tollgate_policy::gateway_rights::grants::{ImpersonationGrants, NameSources};
+use tollgate_policy::gateway_rights::manifest::{
+    ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
+};
 use tollgate_policy::impersonate::ImpersonationMapping;
 use tollgate_state::source;
 

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use super::{ManifestArgs, ModeArg, print_parts};
 use crate::answer::{Error, require_loaded};
-use tollgate_cluster::self_check::accounts::{NeededAccounts, by_cluster};
-use tollgate_cluster::self_check::manifest::Subject;
-use tollgate_cluster::self_check::manifest::applications::{AccountsByNamespace, ExistenceCheck, classic, constrained};
 use tollgate_config::raw;
 use tollgate_objects::Cluster;
 use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::gateway_rights::accounts::{NeededAccounts, by_cluster};
+use tollgate_policy::gateway_rights::manifest::Subject;
+use tollgate_policy::gateway_rights::manifest::applications::{
+    AccountsByNamespace, ExistenceCheck, classic, constrained,
+};
 use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED_NAMESPACES, ServiceAccountName};
 use tollgate_state::source;
 

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
-use super::super::rights::AccountRight;
+use super::super::grants::{AUTHENTICATION_GROUP, AccountRight, ImpersonationKind};
 use super::{ConstrainedPermissions, Subject, cluster_role, constrained_rules, namespaced_role};
-use tollgate_policy::impersonate::service_account::ServiceAccountName;
+use crate::impersonate::service_account::ServiceAccountName;
 
 /// Name of the role for classic impersonation in each namespace, and of its binding.
 const ROLE: &str = "tollgate-applications";

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::applications::ApplicationIndex;
+use crate::impersonate::service_account::ServiceAccountName;
 use tollgate_objects::Cluster;
-use tollgate_policy::applications::ApplicationIndex;
-use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most Applications that are named for each account. The others are counted.
 const MAX_NAMED: usize = 5;

@@ -7,12 +7,12 @@
 use serde_json::{Value, json};
 
 use super::grants::{AUTHENTICATION_GROUP, ImpersonationGrants, ImpersonationKind};
-pub use tollgate_policy::impersonate::service_account::ServiceAccountName as ServiceAccount;
+pub use crate::impersonate::service_account::ServiceAccountName as ServiceAccount;
 
 pub mod applications;
-pub mod deployers;
 
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// The API group of roles and bindings.
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const CLASSIC_ROLE: &str = "tollgate-impersonate";
 const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
 
@@ -102,12 +102,12 @@ fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Valu
 }
 
 /// A role for the whole cluster, and its binding.
-fn cluster_role(name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
+pub fn cluster_role(name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
     role_and_binding("ClusterRole", name, &json!({ "name": name }), rules, subject)
 }
 
 /// A role in a namespace, and its binding.
-fn namespaced_role(namespace: &str, name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
+pub fn namespaced_role(namespace: &str, name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
     let metadata = json!({"name": name, "namespace": namespace});
     role_and_binding("Role", name, &metadata, rules, subject)
 }

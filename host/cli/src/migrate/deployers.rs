@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{RBAC_GROUP, Subject, cluster_role, namespaced_role};
-use crate::discovery::likely_resource;
+use tollgate_cluster::discovery::likely_resource;
+use tollgate_policy::gateway_rights::manifest::{RBAC_GROUP, Subject, cluster_role, namespaced_role};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::deployed::DeployedKind;
 
@@ -23,7 +23,7 @@ fn role_name(account: &ServiceAccountName) -> String {
 /// are any.
 ///
 /// Resources are those that kinds are called by convention: an API server may call one otherwise.
-pub fn deployer(account: &ServiceAccountName, kinds: &BTreeSet<DeployedKind>) -> Vec<Value> {
+pub(super) fn deployer(account: &ServiceAccountName, kinds: &BTreeSet<DeployedKind>) -> Vec<Value> {
     let mut by_namespace: BTreeMap<&str, BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
     for DeployedKind { namespace, group, kind } in kinds {
         let groups = by_namespace.entry(namespace).or_default();
@@ -53,7 +53,7 @@ pub fn deployer(account: &ServiceAccountName, kinds: &BTreeSet<DeployedKind>) ->
 /// Whether rights on a kind do not suffice to write its objects: whoever grants a right must have it.
 ///
 /// Source: Kubernetes, "Privilege escalation prevention and bootstrapping".
-pub fn grants_rights(kind: &DeployedKind) -> bool {
+pub(super) fn grants_rights(kind: &DeployedKind) -> bool {
     kind.group == RBAC_GROUP
 }
 

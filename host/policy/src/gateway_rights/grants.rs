@@ -11,23 +11,27 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::impersonate::ImpersonationMapping;
 use tollgate_config::Authorizer;
 use tollgate_objects::agent::{AccessMode, AgentObject, Sharing};
-use tollgate_policy::impersonate::ImpersonationMapping;
 
 /// A kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ImpersonationGrant {
+pub enum ImpersonationGrant {
+    /// Users.
     Users,
+    /// Groups.
     Groups,
+    /// UIDs of users.
     Uids,
     /// Values of one key of `extra`, in lower case.
     Extra(String),
 }
 
+/// How Kubernetes authorizes an impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub(crate) enum ImpersonationKind {
+pub enum ImpersonationKind {
     /// `impersonate`: everything that the impersonated identity may do.
     Classic,
     /// KEP-5284: only the verbs that are granted in addition. Kubernetes 1.36.
@@ -35,7 +39,8 @@ pub(crate) enum ImpersonationKind {
 }
 
 impl ImpersonationKind {
-    pub(crate) fn verb(self) -> &'static str {
+    /// The verb that roles name, for people.
+    pub fn verb(self) -> &'static str {
         match self {
             Self::Classic => "impersonate",
             Self::Constrained => "impersonate:user-info",
@@ -44,10 +49,11 @@ impl ImpersonationKind {
 }
 
 /// API group of everything impersonated, except users and groups in classic mode.
-pub(crate) const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+pub const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 impl ImpersonationGrant {
-    pub(crate) fn api_group(&self, mode: ImpersonationKind) -> &'static str {
+    /// The API group that roles name.
+    pub fn api_group(&self, mode: ImpersonationKind) -> &'static str {
         match (self, mode) {
             (Self::Users | Self::Groups, ImpersonationKind::Classic) => "",
             (Self::Users | Self::Groups, ImpersonationKind::Constrained) | (Self::Uids | Self::Extra(_), _) => {
@@ -56,7 +62,8 @@ impl ImpersonationGrant {
         }
     }
 
-    pub(crate) fn resource(&self) -> (&'static str, Option<&str>) {
+    /// The resource that roles name, and its subresource.
+    pub fn resource(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Users => ("users", None),
             Self::Groups => ("groups", None),
@@ -109,7 +116,7 @@ impl ImpersonationGrants {
         }
     }
 
-    fn of_people(names: &tollgate_policy::impersonate::PossibleNames) -> Self {
+    fn of_people(names: &crate::impersonate::PossibleNames) -> Self {
         let mut grants = Self([ImpersonationGrant::Users, ImpersonationGrant::Groups].into());
         if names.uid {
             grants.0.insert(ImpersonationGrant::Uids);
@@ -148,7 +155,8 @@ impl ImpersonationGrants {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ImpersonationGrant> {
+    /// The grants, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &ImpersonationGrant> {
         self.0.iter()
     }
 
@@ -171,15 +179,64 @@ impl ImpersonationGrants {
     }
 }
 
-/// The command that prints the roles of these agents.
-pub(super) fn command<'a>(agents: impl Iterator<Item = &'a str>) -> String {
-    let command = "tollgate rbac manifest".to_owned();
-    agents.fold(command, |command, agent| command + " --agent " + agent)
-}
-
-#[cfg(test)]
 impl FromIterator<ImpersonationGrant> for ImpersonationGrants {
     fn from_iter<I: IntoIterator<Item = ImpersonationGrant>>(grants: I) -> Self {
         Self(grants.into_iter().collect())
+    }
+}
+
+/// A right the gateway's identity may have on service accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AccountRight {
+    /// To act as them.
+    Impersonate(ImpersonationKind),
+    /// To read them.
+    Get,
+}
+
+impl AccountRight {
+    /// The verb that roles name.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Impersonate(ImpersonationKind::Classic) => "impersonate",
+            Self::Impersonate(ImpersonationKind::Constrained) => "impersonate:serviceaccount",
+            Self::Get => "get",
+        }
+    }
+
+    /// The API group that roles name.
+    pub fn api_group(self) -> &'static str {
+        match self {
+            Self::Impersonate(ImpersonationKind::Classic) | Self::Get => "",
+            Self::Impersonate(ImpersonationKind::Constrained) => AUTHENTICATION_GROUP,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ImpersonationGrant, ImpersonationKind};
+
+    #[test]
+    fn each_impersonation_mode_has_its_own_verbs_and_api_groups() {
+        let permissions = |grant: &ImpersonationGrant| {
+            [ImpersonationKind::Classic, ImpersonationKind::Constrained]
+                .map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
+        };
+        let constrained = |resource: &str| format!("impersonate:user-info {resource} authentication.k8s.io");
+        let cases = [
+            (ImpersonationGrant::Users, "users", ""),
+            (ImpersonationGrant::Groups, "groups", ""),
+            (ImpersonationGrant::Uids, "uids", "authentication.k8s.io"),
+            (
+                ImpersonationGrant::Extra("a.b/c".to_owned()),
+                "userextras/a.b/c",
+                "authentication.k8s.io",
+            ),
+        ];
+        for (grant, resource, classic) in cases {
+            let expected = [format!("impersonate {resource} {classic}"), constrained(resource)];
+            assert_eq!(permissions(&grant), expected);
+        }
     }
 }
