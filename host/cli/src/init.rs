@@ -16,8 +16,8 @@ use clap::Args;
 use url::Url;
 
 use crate::check;
-use crate::failure::Failure;
-use crate::kubeconfig::merge;
+use tollgate_client::failure::Failure;
+use tollgate_client::kubeconfig_path;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::Resources;
@@ -73,7 +73,7 @@ impl Init {
     pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self.write(out) {
             Ok(code) => code,
-            Err(failure) => super::to_exit_code(Err(failure)),
+            Err(failure) => tollgate_client::to_exit_code(Err(failure)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Init {
         }
         let file = match &self.kubeconfig {
             Some(file) => file.clone(),
-            None => merge::path()?,
+            None => kubeconfig_path()?,
         };
         match file.is_file() {
             true => Ok(Source::Kubeconfig(file, self.context.as_deref())),

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::client::runtime;
 use super::cluster::ArgocdClusterArgs;
 use super::credential::local::require_loaded;
-use super::failure::Failure;
-use super::format::Format;
-use super::rbac::parse_subject;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::Format;
+use tollgate_client::parse_subject;
 use tollgate_config::{Config, StateSource};
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::gateway_rights::manifest::Subject;

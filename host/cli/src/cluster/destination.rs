@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::warn;
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_cluster::access::{ClusterAccess, ClusterEndpoint};
 use tollgate_cluster::self_check::enrollment::check_accounts;
 use tollgate_cluster::self_check::reader::{WatchFilter, readers_of_secrets, unreadable_kinds};

@@ -17,10 +17,10 @@ use super::plan::{Enrollment, OwnToken, agent_config, gateway_config, plan_enrol
 use super::{
     ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, read_token, refused, secret_failure, warn,
 };
-use crate::client::runtime;
 use crate::credential::local::require_loaded;
-use crate::failure::Failure;
-use crate::format::print;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::print;
 use tollgate_cluster::access::ClusterEndpoint;
 use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
 use tollgate_objects::{Cluster, ClusterConfig, Resources};

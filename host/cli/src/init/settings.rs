@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::found::Found;
 use super::objects::quoted;
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 
 /// Where the objects come from.
 pub(super) enum Source<'a> {

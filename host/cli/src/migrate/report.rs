@@ -11,7 +11,7 @@ use super::audit::WouldRefuse;
 use super::deployers::{deployer, grants_rights};
 use super::steps::{Step, WayBack, steps, way_back};
 use crate::cluster::{NAMES_NO_ACCOUNT, why_no_account};
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_config::{Config, ControlPlaneMode, ReaderAccount};
 use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_objects::{Cluster, ObjectName, Resources};
