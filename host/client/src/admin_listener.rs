@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::answer::{SETTINGS_FILE, SettingsArgs};
 use super::api::{runtime, unreachable};
 use super::failure::Failure;
+use super::print_error;
 use tollgate_config::raw;
 
 /// The default of `admin.listen`.
@@ -37,7 +38,8 @@ impl AdminListener {
     }
 
     async fn fetch(&self, path: &[&str], query: &[(&str, Option<&str>)]) -> Result<Value, Failure> {
-        let base = self.url()?;
+        let (base, notice) = self.url()?;
+        notice.iter().for_each(print_error);
         let base = base.trim_end_matches('/');
         let mut url = url::Url::parse(&format!("{base}/{}", path.join("/")))
             .map_err(|error| Failure::new("gateway.url", format_args!("`{base}`: {error}")))?;
@@ -74,27 +76,61 @@ impl AdminListener {
         Ok(config.policies_directory)
     }
 
-    /// Where this machine reaches it.
+    /// Where this machine reaches it, and a notice if nothing names it.
     ///
     /// # Errors
     /// A settings file is named and not there.
-    fn url(&self) -> Result<String, Failure> {
+    fn url(&self) -> Result<(String, Option<String>), Failure> {
         if let Some(url) = &self.admin {
-            return Ok(url.clone());
+            return Ok((url.clone(), None));
         }
         let file = &self.settings.config;
         if !file.exists() && *file != Path::new(SETTINGS_FILE) {
             let failure = Failure::new("settings.file", format_args!("`{}` does not exist", file.display()));
             return Err(failure.with_hint("name the settings with `--config`, or the admin listener with `--admin`"));
         }
-        let config = raw::load(file).value;
-        let mut address = config.map_or(DEFAULT_ADMIN, |config| config.admin_listen);
+        let Some(config) = raw::load(file).value else {
+            let why = match file.exists() {
+                true => "cannot be used",
+                false => "does not exist",
+            };
+            let notice = format!(
+                "`{}` {why}: asking the admin listener at http://{DEFAULT_ADMIN} (`--config` or `--admin` names another)",
+                file.display()
+            );
+            return Ok((format!("http://{DEFAULT_ADMIN}"), Some(notice)));
+        };
+        let mut address = config.admin_listen;
         if address.ip().is_unspecified() {
             address.set_ip(match address {
                 SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                 SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             });
         }
-        Ok(format!("http://{address}"))
+        Ok((format!("http://{address}"), None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdminListener, SETTINGS_FILE, SettingsArgs};
+
+    #[test]
+    fn without_settings_the_default_is_asked_and_named() {
+        let listener = |admin: Option<&str>, config: &str| AdminListener {
+            admin: admin.map(str::to_owned),
+            settings: SettingsArgs { config: config.into() },
+        };
+        let (url, notice) = listener(None, SETTINGS_FILE).url().unwrap();
+        assert_eq!(url, "http://127.0.0.1:8081");
+        assert!(
+            notice
+                .unwrap()
+                .contains("`tollgate.yaml` does not exist: asking the admin listener at http://127.0.0.1:8081")
+        );
+        let named = listener(Some("http://[::1]:1"), SETTINGS_FILE).url().unwrap();
+        assert_eq!(named, ("http://[::1]:1".to_owned(), None));
+        let missing = listener(None, "other.yaml").url().unwrap_err();
+        assert_eq!(missing.code, "settings.file");
     }
 }

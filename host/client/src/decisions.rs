@@ -3,13 +3,13 @@
 
 use std::io::Write;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::admin_listener::AdminListener;
 use super::failure::Failure;
-use super::format::Format;
-use super::list_output::{render, text_at, whole_seconds};
+use super::format::{Format, print};
+use super::list_output::{cut, render, text_at, whole_seconds};
 use super::terminal;
 
 #[derive(Debug, Args)]
@@ -28,22 +28,54 @@ pub struct Decisions {
     user: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    output: DecisionFormat,
 }
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum DecisionFormat {
+    /// Human-readable text; on a terminal, long requests and reasons are cut to its width
+    #[default]
+    Table,
+    /// The same text with whole requests and reasons
+    Wide,
+    /// JSON document
+    Json,
+    /// YAML document
+    Yaml,
+}
+
+const HEAD: [&str; 7] = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
+/// The columns that a terminal may be too narrow for, and how many characters they keep at least.
+const CUT: [(usize, usize); 2] = [(REASON, 24), (REQUEST, 16)];
+const REQUEST: usize = 4;
+const REASON: usize = 5;
+/// Blanks around a cell and between two, for each column.
+const GAP: usize = 3;
 
 impl Decisions {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let records = self.fetch()?;
-        self.print(records, out)
+        self.print(records, terminal::width(), out)
     }
 
     /// - `records`: newest first, as the listener gives them.
-    fn print(&self, mut records: Vec<Value>, out: &mut dyn Write) -> Result<(), Failure> {
+    /// - `width`: of the terminal; without one, nothing is cut.
+    fn print(&self, mut records: Vec<Value>, width: Option<usize>, out: &mut dyn Write) -> Result<(), Failure> {
         // As `tollgate audit`: the latest are beside the prompt.
         records.reverse();
-        let head = ["TIME", "OUTCOME", "STATUS", "USER", "REQUEST", "REASON", "DECISION"];
-        let table = |records: &Vec<Value>| render(&head, records.iter().map(row));
-        Ok(self.output.show(&records, table, out)?)
+        let table = |width| {
+            let mut rows: Vec<[String; 7]> = records.iter().map(row).collect();
+            if let Some(width) = width {
+                fit(&mut rows, width);
+            }
+            render(&HEAD, rows)
+        };
+        match self.output {
+            DecisionFormat::Table => print(&table(width), out),
+            DecisionFormat::Wide => print(&table(None), out),
+            DecisionFormat::Json => Ok(Format::Json.print(&records, out)?),
+            DecisionFormat::Yaml => Ok(Format::Yaml.print(&records, out)?),
+        }
     }
 
     fn fetch(&self) -> Result<Vec<Value>, Failure> {
@@ -59,6 +91,25 @@ impl Decisions {
             Value::Array(records) => records,
             record => vec![record],
         })
+    }
+}
+
+/// Cuts reasons, then requests, until the table has at most `width` characters, or each its least.
+fn fit(rows: &mut [[String; 7]], width: usize) {
+    for (column, least) in CUT {
+        let mut widths = HEAD.map(str::len);
+        for row in rows.iter() {
+            for (widest, cell) in widths.iter_mut().zip(row) {
+                *widest = (*widest).max(cell.chars().count());
+            }
+        }
+        let all = widths.iter().map(|cell| cell + GAP).sum::<usize>();
+        let most = widths
+            .get(column)
+            .map_or(0, |own| own.saturating_sub(all.saturating_sub(width)).max(least));
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            *cell = cut(cell, most);
+        }
     }
 }
 
@@ -160,13 +211,39 @@ mod tests {
         for output in ["table", "json"] {
             let Alone { decisions } = Alone::parse_from(["tollgate", "--output", output]);
             let mut shown = Vec::new();
-            decisions.print(newest_first.clone(), &mut shown).unwrap();
+            decisions.print(newest_first.clone(), None, &mut shown).unwrap();
             let shown = String::from_utf8(shown).unwrap();
             let places = ["12:00:01", "12:00:02", "12:00:03"].map(|time| shown.find(time).unwrap());
             assert!(places.is_sorted(), "{output}: {shown}");
             if output == "json" {
                 serde_json::from_str::<Value>(&shown).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal_and_nothing_is_lost_elsewhere() {
+        let reason = "no syncs on weekends; ".repeat(20);
+        let id = "0190a5b8-7a4c-7c1e-9d5f-3b1f6e0c2a44";
+        let records = vec![json!({
+            "timestamp": "2026-01-01T12:00:03.5Z", "outcome": "denied", "status": 403, "decision_id": id,
+            "principal": {"username": "alice"}, "method": "GET", "path": "/a".repeat(40), "detail": reason,
+        })];
+        let shown = |output: &str, width| {
+            let Alone { decisions } = Alone::parse_from(["tollgate", "--output", output]);
+            let mut shown = Vec::new();
+            decisions.print(records.clone(), width, &mut shown).unwrap();
+            String::from_utf8(shown).unwrap()
+        };
+        for width in [160, 140, 80] {
+            let table = shown("table", Some(width));
+            let widest = table.lines().map(|line| line.chars().count()).max().unwrap();
+            // Everything but the two columns, and their least.
+            assert!(widest <= width.max(140), "{width}: {table}");
+            assert!(table.contains(id) && table.contains('…'), "{table}");
+        }
+        for (output, width) in [("table", None), ("wide", Some(80)), ("json", Some(80))] {
+            assert!(shown(output, width).contains(reason.trim_end()), "{output}");
         }
     }
 }

@@ -132,11 +132,15 @@ pub(crate) fn agent_label(item: &Value) -> String {
 
 /// A text for one cell: one line of bounded length.
 pub fn clean(cell: &str) -> String {
-    let text = terminal::escape_line(cell);
-    if text.chars().count() <= MAX_CELL_CHARS {
-        return text.into_owned();
+    cut(&terminal::escape_line(cell), MAX_CELL_CHARS)
+}
+
+/// At most `most` characters of a text, of which the last is an ellipsis if the text has more.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
     }
-    text.chars().take(MAX_CELL_CHARS - 1).chain(['…']).collect()
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -111,6 +111,12 @@ impl<W: Write> Write for Terminal<W> {
     }
 }
 
+/// The columns of the terminal that standard output is; `None` if it is none.
+pub(crate) fn width() -> Option<usize> {
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(columns.into())
+}
+
 /// As [`escape_block`], but keeps [`COLORS`].
 fn colored(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
