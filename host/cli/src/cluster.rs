@@ -20,6 +20,9 @@ use tollgate_client::answer::SettingsArgs;
 use tollgate_client::failure::Failure;
 use tollgate_client::input::{confirm, read_file_or_stdin};
 use tollgate_config::{Config, ControlPlane, KubernetesState, StateSource, raw};
+use tollgate_objects::Resources;
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};
 
 mod agents;
@@ -203,6 +206,14 @@ fn control_plane(config: &Config) -> Result<ControlPlaneSettings<'_>, Failure> {
         state,
         namespace: namespace.ok_or_else(|| missing("controlPlane.credentialsNamespace"))?,
     })
+}
+
+/// The Applications, with the account that acts for each.
+pub(crate) fn index_applications(config: &Config, resources: &Resources) -> Result<ApplicationIndex, Failure> {
+    let settings = config.applications.unwrap_or_default();
+    let folder = config.policies_directory.join("applications");
+    let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
+    Ok(ApplicationIndex::build(resources, &rules, settings.mode, None))
 }
 
 /// One failure for everything that stands in the way of a change.

@@ -125,10 +125,7 @@ impl ClusterQuestions<'_> {
         let Some(access) = ClusterAccess::with_credential_in_secret(cluster, &Arc::new(config), endpoint) else {
             return unusable("it is no token, password or certificate");
         };
-        let reader = ServiceAccountName {
-            namespace: self.reader.namespace.clone(),
-            name: self.reader.name.clone(),
-        };
+        let reader = ServiceAccountName::from(self.reader);
         let mut all: Vec<ServiceAccountName> = vec![reader.clone()];
         all.extend(self.accounts.keys().filter(|account| **account != reader).cloned());
         let findings = match check_accounts(&access, &all).await {
