@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tollgate_cli::serve::WORKER_STACK_BYTES;
+use tollgate_rego::WORKER_STACK_BYTES;
 
 use test_support::token;
 use test_support::world::{self, Setup, World};

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::answer::SettingsArgs;
-use super::client::runtime;
 use super::credential::local;
-use super::failure::Failure;
-use super::format::Format;
-use super::list_output::{aligned, render_flush, serialized_name};
+use tollgate_client::answer::SettingsArgs;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::Format;
+use tollgate_client::list_output::{aligned, render_flush, serialized_name};
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::inputs;
@@ -45,7 +45,7 @@ impl CheckArgs {
     /// the settings name, as a starting gateway would.
     pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
         self.write(out)
-            .unwrap_or_else(|failure| super::to_exit_code(Err(failure)))
+            .unwrap_or_else(|failure| tollgate_client::to_exit_code(Err(failure)))
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
@@ -173,7 +173,7 @@ fn render_routes(routes: &[RouteLine], report_format: ReportFormat) -> io::Resul
 /// 0 if the configuration can be used; 1 if it cannot, or if there are warnings and
 /// `deny_warnings` is set.
 pub(crate) fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
-    super::exit_code(!diagnostics.iter().any(|finding| deny_warnings || finding.is_error()))
+    tollgate_client::exit_code(!diagnostics.iter().any(|finding| deny_warnings || finding.is_error()))
 }
 
 fn table(report: &Report<'_>) -> String {

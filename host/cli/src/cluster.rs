@@ -15,11 +15,14 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::answer::SettingsArgs;
 use super::credential::local::require_loaded;
-use super::failure::Failure;
-use super::input::{confirm, read_file_or_stdin};
+use tollgate_client::answer::SettingsArgs;
+use tollgate_client::failure::Failure;
+use tollgate_client::input::{confirm, read_file_or_stdin};
 use tollgate_config::{Config, ControlPlane, KubernetesState, StateSource, raw};
+use tollgate_objects::Resources;
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};
 
 mod agents;
@@ -205,15 +208,22 @@ fn control_plane(config: &Config) -> Result<ControlPlaneSettings<'_>, Failure> {
     })
 }
 
+/// The Applications, with the account that acts for each.
+pub(crate) fn index_applications(config: &Config, resources: &Resources) -> Result<ApplicationIndex, Failure> {
+    let settings = config.applications.unwrap_or_default();
+    let folder = config.policies_directory.join("applications");
+    let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
+    Ok(ApplicationIndex::build(resources, &rules, settings.mode, None))
+}
+
 /// One failure for everything that stands in the way of a change.
 fn refused(mut problems: Vec<Failure>) -> Failure {
     if problems.len() == 1 {
         return problems.remove(0);
     }
     let message = format!("{} checks failed, so nothing was changed", problems.len());
-    let mut failure = Failure::new("cluster.checks", message);
-    failure.details = problems.iter().map(ToString::to_string).collect();
-    failure
+    let details = problems.iter().map(ToString::to_string).collect();
+    Failure::new("cluster.checks", message).with_details(details)
 }
 
 fn secret_failure(error: &cluster_secret::Error) -> Failure {
@@ -244,5 +254,5 @@ fn read_token(path: &Path, option: &str) -> Result<SecretString, Failure> {
 
 /// Prints something that does not keep a command from its change.
 fn warn(text: &str) {
-    super::print_error(format_args!("warning: {text}"));
+    tollgate_client::print_error(format_args!("warning: {text}"));
 }

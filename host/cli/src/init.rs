@@ -6,7 +6,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ use clap::Args;
 use url::Url;
 
 use crate::check;
-use crate::failure::Failure;
-use crate::kubeconfig::merge;
+use tollgate_client::failure::Failure;
+use tollgate_client::kubeconfig_path;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::Resources;
@@ -25,14 +25,19 @@ use tollgate_state::directory;
 use tollgate_state::kubernetes;
 use tollgate_state::source::{FIRST_LOAD_TIMEOUT, KubernetesSource, Source as _};
 
+mod address;
 mod certificate;
 mod found;
 mod objects;
 mod policies;
 mod settings;
 
+use address::Reserved;
 use found::Found;
 use settings::Source;
+
+const PUBLIC_PORT: u16 = 8443;
+const ADMIN_PORT: u16 = 8081;
 
 const OTHER_SOURCE: &str = "name one with `--kubeconfig FILE`, or a folder of objects with `--state FOLDER`";
 
@@ -42,6 +47,11 @@ struct NewFile {
     purpose: &'static str,
     content: String,
     is_private: bool,
+}
+
+struct Addresses {
+    listen: SocketAddr,
+    admin: SocketAddr,
 }
 
 #[derive(Args, Debug)]
@@ -64,16 +74,16 @@ pub(crate) struct Init {
     /// URL at which this machine reaches argocd-server; if omitted, `url` of `argocd-cm` if it is https
     #[arg(long, value_name = "URL", value_parser = server_url)]
     argocd_server: Option<Url>,
-    /// Address and port for the gateway
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443")]
-    listen: SocketAddr,
+    /// Address and port for the gateway; if omitted, 127.0.0.1:8443, or the next port that is free
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
 }
 
 impl Init {
     pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self.write(out) {
             Ok(code) => code,
-            Err(failure) => super::to_exit_code(Err(failure)),
+            Err(failure) => tollgate_client::to_exit_code(Err(failure)),
         }
     }
 
@@ -85,10 +95,12 @@ impl Init {
         let names = found.describe();
         writeln!(out, "Found {names}.\n")?;
         let objects = objects::agents(&found);
-        let certificate = certificate::for_address(self.listen.ip())?;
+        let Addresses { listen, admin } = self.addresses(out)?;
+        let certificate = certificate::for_address(listen.ip())?;
         let settings = settings::Settings {
             found: &found,
-            listen: self.listen,
+            listen,
+            admin,
             source: source.absolute()?,
         };
         let mut files = vec![
@@ -119,8 +131,32 @@ impl Init {
         let config = self.directory.join("tollgate.yaml");
         writeln!(out, "\ntollgate check --config {}", config.display())?;
         let code = check::run_on(&config, out)?;
-        self.next_steps(&found, out)?;
+        self.next_steps(&found, listen.port(), out)?;
         Ok(code)
+    }
+
+    /// Where the gateway will listen. Says so where that is not the default.
+    fn addresses(&self, out: &mut dyn Write) -> Result<Addresses, Failure> {
+        let default = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listen = match self.listen {
+            Some(address) => {
+                let (named, is_used) = Reserved::named(address);
+                if is_used {
+                    writeln!(out, "{address} is in use on this machine: the gateway needs it free.\n")?;
+                }
+                named
+            }
+            None => Reserved::from(default(PUBLIC_PORT)),
+        };
+        let admin = Reserved::from(default(ADMIN_PORT));
+        let (listen, admin) = (listen.address, admin.address);
+        for (chosen, port, what) in [(listen, PUBLIC_PORT, "gateway"), (admin, ADMIN_PORT, "admin listener")] {
+            if chosen.port() != port && self.listen != Some(chosen) {
+                let usual = default(port);
+                writeln!(out, "{usual} is in use on this machine, so the {what} gets {chosen}.\n")?;
+            }
+        }
+        Ok(Addresses { listen, admin })
     }
 
     /// What to read.
@@ -130,7 +166,7 @@ impl Init {
         }
         let file = match &self.kubeconfig {
             Some(file) => file.clone(),
-            None => merge::path()?,
+            None => kubeconfig_path()?,
         };
         match file.is_file() {
             true => Ok(Source::Kubeconfig(file, self.context.as_deref())),
@@ -198,9 +234,8 @@ impl Init {
         Ok(())
     }
 
-    fn next_steps(&self, found: &Found, out: &mut dyn Write) -> Result<(), Failure> {
+    fn next_steps(&self, found: &Found, port: u16, out: &mut dyn Write) -> Result<(), Failure> {
         let folder = self.directory.display();
-        let port = self.listen.port();
         writeln!(out, "\nNext:")?;
         writeln!(out, "  tollgate serve --config {folder}/tollgate.yaml")?;
         if found.server.is_none() {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::failure::Failure;
-use super::format::print;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::print;
 
 /// The running program. Unlike its path, this still names it after somebody replaced or removed it.
 const SELF: &str = "/proc/self/exe";

@@ -11,52 +11,22 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-mod admin_listener;
-mod age;
-mod agent;
-mod answer;
-mod app;
-mod appset;
-mod audit;
-mod check;
-mod client;
-mod cluster;
-mod context;
-mod credential;
-mod decisions;
-mod failure;
-mod format;
-mod init;
-mod input;
-mod install;
-mod kubeconfig;
-mod kubectl_credential;
-mod list_args;
-mod list_output;
-mod login;
-mod migrate;
-mod person;
-pub mod plugin;
-mod policy;
-mod project;
-mod rbac;
-pub mod serve;
-mod session;
-mod terminal;
-mod token;
+use tollgate_client::answer::SETTINGS_FILE;
+use tollgate_client::terminal::Terminal;
+use tollgate_client::{AccessCommand, EXIT_USAGE, ResourceCommand, exit_code, print_error, stderr, to_exit_code};
 
-use terminal::Terminal;
+mod check;
+mod cluster;
+mod credential;
+mod init;
+mod install;
+mod migrate;
+pub mod plugin;
+pub mod serve;
 
 /// Meaning of the exit codes, for `--help` and the manual page.
 const EXIT_CODES: &str = "Exit codes: 0 success or yes, 1 refused, failed or no, 2 differences found, 64 wrong usage, \
                           69 no answer (only `rbac` and `app identity`, where 1 means no)";
-
-/// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
-pub(crate) const EXIT_USAGE: u8 = 64;
-
-/// Exit code of a command that answers by its exit code and has no answer
-/// (`EX_UNAVAILABLE` of sysexits.h), so that a script can tell "no" from "unknown".
-pub(crate) const EXIT_NO_ANSWER: u8 = 69;
 
 /// Policy gateway between people, their GitOps control plane and their Kubernetes clusters
 #[derive(Debug, Parser)]
@@ -86,35 +56,8 @@ enum Command {
                       --context staging\n  tollgate init gate --state argocd-objects"
     )]
     Init(init::Init),
-    /// Sign in to a gateway
-    ///
-    /// Opens a browser, or with --device or --no-browser works without one. Keeps the credential in the
-    /// keyring, else in a file that only you may read, and makes the gateway the current context.
-    #[command(
-        after_help = "Examples:\n  tollgate login --server https://tollgate.example.com\n  tollgate login --device"
-    )]
-    Login(login::Login),
-    /// Sign out of a gateway, which ends everything that the login has open
-    Logout(login::Logout),
-    /// Show who you are to a gateway
-    Whoami(login::WhoAmI),
-    /// List, choose and remove the gateways you signed in to
-    #[command(subcommand)]
-    Context(context::Command),
-    /// Lock and unlock people
-    #[command(subcommand)]
-    Person(person::Command),
-    /// Print a token (kubectl exec plugin)
-    ///
-    /// Kubeconfigs that `tollgate kubeconfig` writes after `tollgate login` name this command. The token
-    /// lasts 15 minutes, and is renewed by the login.
-    KubectlCredential(kubectl_credential::KubectlCredential),
-    /// Test, check and evaluate policy bundles
-    #[command(subcommand)]
-    Policy(policy::Command),
-    /// Query, validate and compare Argo CD RBAC policies
-    #[command(subcommand)]
-    Rbac(rbac::Command),
+    #[command(flatten)]
+    Access(AccessCommand),
     /// List, inspect, create and test plugins
     Plugin(PluginCommand),
     /// Enroll and join clusters
@@ -126,43 +69,8 @@ enum Command {
     /// Get and troubleshoot credentials of clusters
     #[command(subcommand)]
     Credential(credential::Command),
-    /// Show projects and edit their destination service accounts
-    #[command(subcommand, visible_alias = "proj")]
-    Project(project::Command),
-    /// Create, list and revoke personal access tokens
-    #[command(subcommand)]
-    Token(token::Command),
-    /// List and revoke sessions
-    #[command(subcommand)]
-    Session(session::Command),
-    /// Connect a cluster to a gateway from inside the cluster, and make keys for that
-    #[command(
-        subcommand,
-        after_help = "Example:\n  tollgate connector key key.pem\n\nThe program tollgate-connector has the same commands \
-                      and is smaller."
-    )]
-    Connector(tollgate_connector::Command),
-    /// List agents shared with you
-    #[command(subcommand)]
-    Agent(agent::Command),
-    /// Show which identity acts for an Application
-    #[command(subcommand)]
-    App(app::Command),
-    /// Manage ApplicationSets and preview what they generate
-    #[command(subcommand)]
-    Appset(appset::Command),
-    /// Print a kubeconfig for the cluster of an agent or of an Application
-    ///
-    /// After `tollgate login`, the kubeconfig has no secret: kubectl gets short tokens from `tollgate
-    /// kubectl-credential`. Otherwise, creates a personal access token for an agent unless --token-file or
-    /// --oidc-issuer is given; for an Application, one of them is required.
-    #[command(after_help = "Examples:\n  tollgate kubeconfig --agent production --write\n  \
-                            tollgate kubeconfig --application argocd/guestbook --token-file ~/.argocd-token")]
-    Kubeconfig(kubeconfig::Kubeconfig),
-    /// Show the audit log of tokens, sessions and access
-    Audit(audit::Audit),
-    /// Show the latest decisions of a running gateway, the newest last
-    Decisions(decisions::Decisions),
+    #[command(flatten)]
+    Resource(ResourceCommand),
     /// Copy this program into a folder, for containers of other images
     ///
     /// For an init container that shares a volume with Argo CD's components, which then run `tollgate
@@ -211,28 +119,12 @@ pub fn main() -> ExitCode {
         }
         Command::Check(command) => command.run(&mut out),
         Command::Init(command) => command.run(&mut out),
-        Command::Login(command) => to_exit_code(command.run(&mut out)),
-        Command::Logout(command) => to_exit_code(command.run(&mut out)),
-        Command::Whoami(command) => to_exit_code(command.run(&mut out)),
-        Command::Context(command) => to_exit_code(command.run(&mut out)),
-        Command::Person(command) => to_exit_code(command.run(&mut out)),
-        Command::KubectlCredential(command) => to_exit_code(command.run(&mut out)),
-        Command::Policy(command) => policy::run(&command, &mut out),
-        Command::Rbac(command) => command.run(&mut out),
+        Command::Access(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Cluster(command) => to_exit_code(command.run(&mut out)),
         Command::Migrate(command) => to_exit_code(command.run(&mut out)),
         Command::Credential(command) => credential::run(&command, &mut out),
-        Command::Project(command) => to_exit_code(command.run(&mut out)),
-        Command::Token(command) => to_exit_code(command.run(&mut out)),
-        Command::Session(command) => to_exit_code(command.run(&mut out)),
-        Command::Connector(command) => to_exit_code(command.run(&mut out).map_err(agent::connector_failure)),
-        Command::Agent(command) => to_exit_code(command.run(&mut out)),
-        Command::App(command) => command.run(&mut out),
-        Command::Appset(command) => to_exit_code(command.run(&mut out)),
-        Command::Kubeconfig(command) => to_exit_code(command.run(&mut out)),
-        Command::Audit(command) => to_exit_code(command.run(&mut out)),
-        Command::Decisions(command) => to_exit_code(command.run(&mut out)),
+        Command::Resource(command) => command.run(&mut out),
         Command::Install(command) => to_exit_code(command.run(&mut out)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
@@ -241,25 +133,14 @@ pub fn main() -> ExitCode {
         Command::Man { command } => manual(&command, &mut out),
         Command::PolicyWorker => {
             drop(out);
-            policy::worker()
-        }
-    }
-}
-
-fn to_exit_code(done: Result<(), failure::Failure>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            print_error(&failure);
-            failure.details.iter().for_each(print_error);
-            ExitCode::FAILURE
+            tollgate_client::policy_worker()
         }
     }
 }
 
 fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
     log_plugins();
-    let default = Path::new(answer::SETTINGS_FILE);
+    let default = Path::new(SETTINGS_FILE);
     let named = command.config.or_else(|| default.is_file().then(|| default.to_owned()));
     let settings = match named {
         None => tollgate_config::Plugins::default(),
@@ -305,21 +186,6 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
         .render(&mut page)
         .and_then(|()| out.write_all(&page));
     exit_code(rendered.is_ok())
-}
-
-fn exit_code(is_good: bool) -> ExitCode {
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Prints one line with the prefix `tollgate: ` on standard error.
-pub(crate) fn print_error(text: impl std::fmt::Display) {
-    // If this fails, there is nowhere to report it.
-    let _ = writeln!(stderr(), "tollgate: {text}");
-}
-
-/// Standard error, with unsafe characters replaced.
-fn stderr() -> Terminal<std::io::StderrLock<'static>> {
-    Terminal::new(std::io::stderr().lock())
 }
 
 #[cfg(test)]

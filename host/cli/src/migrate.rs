@@ -9,21 +9,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::client::runtime;
-use super::cluster::ArgocdClusterArgs;
+use super::cluster::{ArgocdClusterArgs, index_applications};
 use super::credential::local::require_loaded;
-use super::failure::Failure;
-use super::format::Format;
-use super::rbac::parse_subject;
-use tollgate_cluster::self_check::manifest::Subject;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::Format;
+use tollgate_client::parse_subject;
 use tollgate_config::{Config, StateSource};
-use tollgate_policy::applications::ApplicationIndex;
-use tollgate_policy::impersonate::service_account::ImpersonationRules;
+use tollgate_policy::gateway_rights::manifest::Subject;
 use tollgate_state::deployed::deployed_kinds;
 use tollgate_state::source;
 use tollgate_state::write::{self, Writer};
 
 mod audit;
+mod deployers;
 mod print;
 mod report;
 mod steps;
@@ -109,10 +108,7 @@ impl Argocd {
     fn report(&self, config: &Config) -> Result<Report, Failure> {
         // Blocks until everything was listed once, so it runs outside of the runtime.
         let resources = require_loaded(source::load_once(config))?;
-        let settings = config.applications.unwrap_or_default();
-        let folder = config.policies_directory.join("applications");
-        let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
-        let index = ApplicationIndex::build(&resources, &rules, settings.mode, None);
+        let index = index_applications(config, &resources)?;
         let runtime = runtime()?;
         let refused = runtime.block_on(audit::read(self.admin.as_deref(), self.decisions.as_deref()))?;
         let namespaces: BTreeSet<&str> = resources.applications.keys().map(|name| &*name.namespace).collect();

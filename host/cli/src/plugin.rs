@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
-use super::exit_code;
-use super::format::Format;
-use super::list_output::{join_or_dash, render, serialized_name};
+use tollgate_client::exit_code;
+use tollgate_client::format::Format;
+use tollgate_client::list_output::{join_or_dash, render, serialized_name};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::World;
 use tollgate_plugin::Runtime;

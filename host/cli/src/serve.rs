@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use url::Url;
 
-use super::answer::SettingsArgs;
-use super::print_error;
+use tollgate_client::answer::SettingsArgs;
+use tollgate_client::print_error;
 use tollgate_config::{Config, ImpersonationMode, raw};
 use tollgate_connector::LogArgs;
 use tollgate_console::Console;
@@ -19,12 +19,8 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_proxy::metrics::measure_threads;
-use tollgate_rego::Checker;
+use tollgate_rego::{Checker, WORKER_STACK_BYTES};
 use tollgate_runtime::signals::shutdown_signal;
-
-/// Stack size of each worker thread, many times what a decision needs at most. The memory is only
-/// reserved.
-pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
 /// Overrides `RUST_BACKTRACE` for the backtraces of errors.
 const LIB_BACKTRACE: &str = "RUST_LIB_BACKTRACE";
@@ -143,7 +139,7 @@ impl Serve {
         if let Err(error) = &served {
             log.fatal(&format!("{error:#}"));
         }
-        super::exit_code(served.is_ok())
+        tollgate_client::exit_code(served.is_ok())
     }
 
     /// Applies `--peer-url`. Without the section `agents.peers` it would have no effect, which is an error.

@@ -21,14 +21,12 @@ use tollgate_config::Config;
 use tollgate_core::agent::{AgentId, ConfigurationStatus};
 use tollgate_identity::access::Agents;
 use tollgate_objects::Resources;
+use tollgate_policy::gateway_rights::grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use tollgate_proxy::metrics::Metrics;
 
-pub mod accounts;
 pub(crate) mod applications;
 mod cluster_reviewer;
 pub mod extras;
-pub mod grants;
-pub mod manifest;
 pub mod reader;
 mod review;
 mod rights;
@@ -37,7 +35,6 @@ mod tests;
 
 pub use applications::{AccountPlan, AccountsReport, enrollment};
 use extras::ExtraGrants;
-use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};
 
 /// Interval between checks for changes of agents, Applications or clusters.
@@ -257,9 +254,11 @@ impl AgentPlan {
             .await
     }
 
+    /// The command that prints the roles of a cluster's agents.
     fn command(&self, label: &str) -> String {
-        let here = |agent: &&PlannedAgent| agent.label.as_deref() == Some(label);
-        grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
+        let here = self.agents.iter().filter(|agent| agent.label.as_deref() == Some(label));
+        let command = "tollgate rbac manifest".to_owned();
+        here.fold(command, |command, agent| command + " --agent " + &agent.name)
     }
 
     fn reports(&self, verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>) -> Vec<AgentReport> {

@@ -54,7 +54,7 @@ pub use input::{
     KubernetesFacts, KubernetesInput, MAX_CANDIDATES, PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow,
     RbacVerdict,
 };
-pub use limits::{DECISION_TIME_LIMIT, MAX_MEMORY_BYTES, MAX_STACK_BYTES};
+pub use limits::{DECISION_TIME_LIMIT, MAX_MEMORY_BYTES, MAX_STACK_BYTES, WORKER_STACK_BYTES};
 pub use scan::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES};
 pub use source::BundleSource;
 pub use watchdog::STUCK_AFTER;

@@ -15,3 +15,6 @@ pub(crate) const MAX_ATTEMPTS: u32 = 3;
 pub const MAX_MEMORY_BYTES: u64 = 2 * 1024 * 1024;
 /// Bytes of stack that a decision needs at most, [`MAX_LEVELS`](crate::MAX_LEVELS) deep.
 pub const MAX_STACK_BYTES: usize = 16 * 1024 * 1024;
+/// Stack size of threads that decide and of the worker's, four times [`MAX_STACK_BYTES`]. The memory is only
+/// reserved.
+pub const WORKER_STACK_BYTES: usize = 64 << 20;

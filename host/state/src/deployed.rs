@@ -10,7 +10,7 @@ use crate::write::{Error, WritableKind, Writer};
 use tollgate_objects::ObjectName;
 
 /// A kind of objects that an Application has deployed to a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct DeployedKind {
     /// Namespace of the objects; empty for objects of the cluster itself.
     pub namespace: String,

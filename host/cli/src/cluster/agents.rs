@@ -7,10 +7,10 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::Server;
-use crate::failure::Failure;
-use crate::format::{Format, print};
-use crate::list_output::{Table, items, print_items, text_at};
+use tollgate_client::api::Server;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::{Format, print};
+use tollgate_client::list_output::{Table, items, print_items, text_at};
 
 #[derive(Args, Debug)]
 pub(crate) struct Agents {

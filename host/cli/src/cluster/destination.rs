@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::warn;
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_cluster::access::{ClusterAccess, ClusterEndpoint};
-use tollgate_cluster::self_check::accounts::{ActingApplications, by_cluster};
 use tollgate_cluster::self_check::enrollment::check_accounts;
 use tollgate_cluster::self_check::reader::{WatchFilter, readers_of_secrets, unreadable_kinds};
 use tollgate_config::ReaderAccount;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_objects::{Cluster, ClusterConfig, ConfigMap};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, IndexedApplication};
+use tollgate_policy::gateway_rights::accounts::{ActingApplications, by_cluster};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most names that a message lists. The others are counted.
@@ -125,10 +125,7 @@ impl ClusterQuestions<'_> {
         let Some(access) = ClusterAccess::with_credential_in_secret(cluster, &Arc::new(config), endpoint) else {
             return unusable("it is no token, password or certificate");
         };
-        let reader = ServiceAccountName {
-            namespace: self.reader.namespace.clone(),
-            name: self.reader.name.clone(),
-        };
+        let reader = ServiceAccountName::from(self.reader);
         let mut all: Vec<ServiceAccountName> = vec![reader.clone()];
         all.extend(self.accounts.keys().filter(|account| **account != reader).cloned());
         let findings = match check_accounts(&access, &all).await {

@@ -15,17 +15,17 @@ use super::gateway::{self, Route};
 use super::in_cluster::{self, InCluster};
 use super::plan::{Enrollment, OwnToken, agent_config, gateway_config, plan_enrollment};
 use super::{
-    ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, read_token, refused, secret_failure, warn,
+    ChangeArgs, ControlPlaneSettings, Secrets, control_plane, diff, index_applications, read_token, refused,
+    secret_failure, warn,
 };
-use crate::client::runtime;
 use crate::credential::local::require_loaded;
-use crate::failure::Failure;
-use crate::format::print;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::print;
 use tollgate_cluster::access::ClusterEndpoint;
 use tollgate_config::{Config, ControlPlane, ControlPlaneMode};
 use tollgate_objects::{Cluster, ClusterConfig, Resources};
-use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY};
-use tollgate_policy::impersonate::service_account::ImpersonationRules;
+use tollgate_policy::applications::ENABLED_KEY;
 use tollgate_state::source;
 use tollgate_state::write::cluster_secret::ClusterSecret;
 
@@ -161,7 +161,7 @@ impl Enroll {
         // Blocks until everything was listed once, so it runs outside of the runtime.
         let resources = require_loaded(source::load_once(config))?;
         problems.extend(check_enabled(secret, &resources));
-        let deployments = deployments(config, &resources, secret.server())?;
+        let deployments = Deployments::of(&index_applications(config, &resources)?, secret.server());
         match (check_impersonation(&resources.argocd_cm), settings.mode) {
             (Some(problem), ControlPlaneMode::Enforce) => problems.push(problem),
             // The gateway sends what Argo CD writes as itself.
@@ -303,14 +303,6 @@ fn check_enabled(secret: &ClusterSecret, resources: &Resources) -> Option<Failur
     let message = format!("`{}` is switched off: Argo CD deploys nothing there", secret.server());
     let hint = "remove `cluster.inClusterEnabled: \"false\"` from argocd-cm first";
     Some(Failure::new("cluster.in_cluster", message).with_hint(hint))
-}
-
-fn deployments(config: &Config, resources: &Resources, server: &str) -> Result<Deployments, Failure> {
-    let settings = config.applications.unwrap_or_default();
-    let folder = config.policies_directory.join("applications");
-    let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
-    let index = ApplicationIndex::build(resources, &rules, settings.mode, None);
-    Ok(Deployments::of(&index, server))
 }
 
 fn cluster(secret: &ClusterSecret) -> Cluster {

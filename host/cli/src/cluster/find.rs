@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use url::Url;
 
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_cluster::access::authority_and_path;
 use tollgate_objects::destination::{IN_CLUSTER_NAME, IN_CLUSTER_SERVER};
 use tollgate_objects::{ClusterAuth, ClusterConfig};

@@ -19,9 +19,9 @@ use serde::Deserialize;
 use url::{Host, Url};
 
 use super::in_cluster;
-use crate::client::unreachable;
-use crate::failure::Failure;
-use crate::input::read_file_or_stdin;
+use tollgate_client::api::unreachable;
+use tollgate_client::failure::Failure;
+use tollgate_client::input::read_file_or_stdin;
 use tollgate_config::{ControlPlaneCaller, Tls};
 
 const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::{PAGE, secret_failure, warn};
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_cluster::access::{ClusterEndpoint, authority_and_path};
 use tollgate_config::KubernetesState;
 use tollgate_objects::destination::IN_CLUSTER_SERVER;

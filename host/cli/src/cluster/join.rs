@@ -18,11 +18,11 @@ use url::Url;
 
 use super::find::{ambiguous, gateway_secrets};
 use super::{ArgocdClusterArgs, secret_failure};
-use crate::client::runtime;
-use crate::failure::Failure;
-use crate::format::print;
-use crate::input::confirm;
 use tollgate_agent::token;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::print;
+use tollgate_client::input::confirm;
 use tollgate_config::{Config, StateSource};
 use tollgate_core::dns::is_label;
 use tollgate_objects::ObjectName;
@@ -123,7 +123,7 @@ impl Join {
             service_accounts: &self.service_accounts,
         };
         print(manifests.to_yaml(&token)?.trim_end(), out)?;
-        crate::print_error(format_args!(
+        tollgate_client::print_error(format_args!(
             "{written}; an agent can join until {expires_at}, with the manifests on standard output"
         ));
         Ok(())

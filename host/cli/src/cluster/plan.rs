@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::PAGE;
 use super::find::{ambiguous, gateway_secrets, has_agent};
 use super::gateway::Route;
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_objects::{ClusterAuth, ClusterConfig, ObjectName};
 use tollgate_state::write::cluster_secret::{ClusterSecret, own_secret};
 

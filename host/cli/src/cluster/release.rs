@@ -9,9 +9,9 @@ use clap::Args;
 use super::find::{check_managers, management_warnings};
 use super::plan::{ArgocdChange, Return, plan_return};
 use super::{ChangeArgs, Secrets, control_plane, diff, read_token, secret_failure, warn};
-use crate::client::runtime;
-use crate::failure::Failure;
-use crate::format::print;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
+use tollgate_client::format::print;
 use tollgate_state::write::cluster_secret::ClusterSecret;
 
 #[derive(Debug, Args)]

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::local::LocalClusters;
 use super::{Explain, Failure};
-use crate::exit_code;
-use crate::list_output::{aligned, render_flush};
+use tollgate_client::exit_code;
+use tollgate_client::list_output::{aligned, render_flush};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_credential::cache::lifetime::RenewalWindow;
 use tollgate_credential::{Credential, MintError, MintReason, MintRequest};

@@ -10,8 +10,8 @@ use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use super::ExecCredentialVersion;
-use crate::client::runtime;
-use crate::failure::Failure;
+use tollgate_client::api::runtime;
+use tollgate_client::failure::Failure;
 use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};

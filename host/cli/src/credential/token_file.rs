@@ -11,8 +11,8 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::ExecCredentialVersion;
-use crate::failure::Failure;
-use crate::input::read_file_or_stdin;
+use tollgate_client::failure::Failure;
+use tollgate_client::input::read_file_or_stdin;
 use tollgate_credential::exec::exec_credential;
 use tollgate_credential::{Credential, Token};
 

@@ -11,7 +11,7 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 
 /// How long it is valid. `tollgate check` warns two weeks before its end.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365);

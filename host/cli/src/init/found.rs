@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use url::Url;
 
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 use tollgate_objects::{ClusterAuth, Resources};
 
 /// Name of the Secret with argocd-server's own certificate.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::found::Found;
 use super::objects::quoted;
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 
 /// Where the objects come from.
 pub(super) enum Source<'a> {
@@ -32,6 +32,7 @@ impl Source<'_> {
 pub(super) struct Settings<'a> {
     pub(super) found: &'a Found,
     pub(super) listen: SocketAddr,
+    pub(super) admin: SocketAddr,
     pub(super) source: Source<'a>,
 }
 
@@ -60,8 +61,8 @@ impl Settings<'_> {
              tls: {{certificate: tls/tls.crt, key: tls/tls.key}}\n\
              \n\
              # Health, metrics and decisions. It asks nobody who calls: keep it on loopback.\n\
-             admin: {{listen: \"127.0.0.1:8081\"}}\n",
-            self.listen
+             admin: {{listen: \"{}\"}}\n",
+            self.listen, self.admin
         )
     }
 

@@ -49,6 +49,7 @@ fn text(found: &Found, listen: &str) -> String {
     settings::Settings {
         found,
         listen: listen.parse::<SocketAddr>().unwrap(),
+        admin: "127.0.0.1:8082".parse().unwrap(),
         source: settings::Source::Folder(PathBuf::from("/objects")),
     }
     .text()

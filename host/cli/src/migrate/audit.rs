@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::unreachable;
-use crate::failure::Failure;
+use tollgate_client::api::unreachable;
+use tollgate_client::failure::Failure;
 
 /// The front whose records count.
 const FRONT: &str = "control-plane";

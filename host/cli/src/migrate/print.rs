@@ -3,8 +3,8 @@
 use super::audit::WouldRefuse;
 use super::report::{AccountReport, ClusterReport, ImpersonationState, Report, Route, Unassigned};
 use super::steps::{Step, StepState, WayBack};
-use crate::list_output::{clean, render_flush, whole_seconds};
-use crate::terminal::escape_line;
+use tollgate_client::list_output::{clean, render_flush, whole_seconds};
+use tollgate_client::terminal::escape_line;
 
 pub(super) fn table(report: &Report) -> String {
     let mut parts = vec![format!(

@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::audit::WouldRefuse;
+use super::deployers::{deployer, grants_rights};
 use super::steps::{Step, WayBack, steps, way_back};
 use crate::cluster::{NAMES_NO_ACCOUNT, why_no_account};
-use crate::failure::Failure;
-use tollgate_cluster::self_check::manifest::Subject;
-use tollgate_cluster::self_check::manifest::applications::{ExistenceCheck, classic};
-use tollgate_cluster::self_check::manifest::deployers::{deployer, grants_rights};
+use tollgate_client::failure::Failure;
 use tollgate_config::{Config, ControlPlaneMode, ReaderAccount};
 use tollgate_objects::destination::IN_CLUSTER_SERVER;
 use tollgate_objects::{Cluster, ObjectName, Resources};
 use tollgate_policy::applications::{ApplicationIndex, ENABLED_KEY, ENFORCED_KEY, IndexedApplication};
+use tollgate_policy::gateway_rights::manifest::Subject;
+use tollgate_policy::gateway_rights::manifest::applications::{ExistenceCheck, classic};
 use tollgate_policy::impersonate::service_account::{AccountSource, ServiceAccountName};
 use tollgate_state::deployed::DeployedKind;
 
@@ -86,20 +86,9 @@ pub(super) struct AccountReport {
     /// As `NAMESPACE/NAME`.
     pub(super) applications: BTreeSet<String>,
     /// The kinds that these Applications have deployed.
-    pub(super) needs: BTreeSet<NeededKind>,
+    pub(super) needs: BTreeSet<DeployedKind>,
     /// Whether they have deployed roles or bindings, for which rights on these kinds do not suffice.
     pub(super) grants_rights: bool,
-    #[serde(skip)]
-    kinds: BTreeSet<DeployedKind>,
-}
-
-/// A kind, and where objects of it are.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct NeededKind {
-    /// Empty for objects of the cluster itself.
-    pub(super) namespace: String,
-    pub(super) group: String,
-    pub(super) kind: String,
 }
 
 /// An Application that no account acts for.
@@ -213,16 +202,13 @@ impl ClusterReport {
     pub(super) fn roles_of_accounts(&self) -> Vec<Value> {
         let accounts = self.accounts.iter();
         accounts
-            .flat_map(|report| deployer(&report.account, &report.kinds))
+            .flat_map(|report| deployer(&report.account, &report.needs))
             .collect()
     }
 
     /// The roles that let the gateway act as the accounts and as the reader, and nothing else.
     pub(super) fn roles_of_gateway(&self, reader: Option<&ReaderAccount>, subject: &Subject) -> Vec<Value> {
-        let reader = reader.map(|reader| ServiceAccountName {
-            namespace: reader.namespace.clone(),
-            name: reader.name.clone(),
-        });
+        let reader = reader.map(ServiceAccountName::from);
         let accounts = self.accounts.iter().map(|report| &report.account).chain(&reader);
         classic(&accounts.collect(), &[], subject, ExistenceCheck::Without)
     }
@@ -236,7 +222,6 @@ impl AccountReport {
             applications: BTreeSet::new(),
             needs: BTreeSet::new(),
             grants_rights: false,
-            kinds: BTreeSet::new(),
         }
     }
 
@@ -245,12 +230,7 @@ impl AccountReport {
         self.projects.insert(project.to_owned());
         for kind in kinds.into_iter().flatten() {
             self.grants_rights |= grants_rights(kind);
-            self.needs.insert(NeededKind {
-                namespace: kind.namespace.clone(),
-                group: kind.group.clone(),
-                kind: kind.kind.clone(),
-            });
-            self.kinds.insert(kind.clone());
+            self.needs.insert(kind.clone());
         }
     }
 

@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Format, at, findings};
-use crate::exit_code;
-use crate::list_output::{join_or_dash, render};
+use tollgate_client::exit_code;
+use tollgate_client::list_output::{join_or_dash, render};
 use tollgate_plugin::{CallError, FilterContext, HeaderFilter, Runtime};
 
 /// The message, as the operator writes it.

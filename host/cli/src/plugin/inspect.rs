@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{Error, Format, at, findings, serialized_name};
-use crate::list_output::{aligned, join_or_dash};
+use tollgate_client::list_output::{aligned, join_or_dash};
 use tollgate_core::plugin::World;
 use tollgate_plugin::{Inspection, ManifestSummary, ProviderSummary};
 

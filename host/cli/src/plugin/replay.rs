@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{Error, Format, at};
-use crate::exit_code;
+use tollgate_client::exit_code;
 use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 
 #[derive(Serialize)]

@@ -16,11 +16,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::cluster_reviewer::ClusterReviewer;
 use super::extras::{ClusterExtraGrants, ForbiddenExtra, GrantedAccounts};
-use super::grants::ImpersonationKind;
 use super::review::CheckError;
-use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use super::rights::{AccessCheck, AccessReviewer, AccountScope};
 use super::{CheckResults, Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL, is_same_connection};
 use crate::access::after;
+use tollgate_policy::gateway_rights::grants::{AccountRight, ImpersonationKind};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 use super::{AGENT_RETRY_INTERVAL, RETRY_INTERVAL};
 use crate::access::ClusterAccess;
 use crate::query::review::ReviewStatus;
 use crate::query::{self, ClusterClient, ClusterQuery};
+use tollgate_policy::gateway_rights::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 
 /// Longest wait for all answers of one cluster; a credential may take 15 s of it.
 const TIMEOUT: Duration = Duration::from_secs(30);

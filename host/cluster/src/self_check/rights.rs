@@ -8,16 +8,9 @@ use std::future::Future;
 
 use serde_json::{Value, json};
 
-use super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
 use super::review::CheckError;
+use tollgate_policy::gateway_rights::grants::{AUTHENTICATION_GROUP, AccountRight, ImpersonationKind};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
-
-/// A right the gateway's identity may have on service accounts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum AccountRight {
-    Impersonate(ImpersonationKind),
-    Get,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AccountScope<'a> {
@@ -40,23 +33,6 @@ pub(super) trait AccessReviewer: Sync {
 
     /// Whether an account exists. Called only if the gateway's identity may read it.
     fn exists(&self, account: &ServiceAccountName) -> impl Future<Output = Result<bool, CheckError>> + Send;
-}
-
-impl AccountRight {
-    pub(super) fn verb(self) -> &'static str {
-        match self {
-            Self::Impersonate(ImpersonationKind::Classic) => "impersonate",
-            Self::Impersonate(ImpersonationKind::Constrained) => "impersonate:serviceaccount",
-            Self::Get => "get",
-        }
-    }
-
-    pub(super) fn api_group(self) -> &'static str {
-        match self {
-            Self::Impersonate(ImpersonationKind::Classic) | Self::Get => "",
-            Self::Impersonate(ImpersonationKind::Constrained) => AUTHENTICATION_GROUP,
-        }
-    }
 }
 
 impl AccessCheck<'_> {
@@ -85,8 +61,8 @@ impl AccessCheck<'_> {
 mod tests {
     use serde_json::json;
 
-    use super::{AccessCheck, AccountRight, AccountScope};
-    use crate::self_check::grants::ImpersonationKind;
+    use super::{AccessCheck, AccountScope};
+    use tollgate_policy::gateway_rights::grants::{AccountRight, ImpersonationKind};
     use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
     #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 use super::review::{CheckError, ImpersonationVerdict};
 use super::{AgentPlan, ClusterGrants, PlannedAgent};
 use tollgate_core::agent::{AgentId, ConfigurationStatus};
+use tollgate_policy::gateway_rights::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 
 /// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
 fn plan() -> AgentPlan {
@@ -100,27 +100,4 @@ fn plans_differ_if_their_agents_or_grants_differ() {
         cluster.grants = std::mem::take(&mut cluster.grants).union([ImpersonationGrant::Uids].into_iter().collect());
     }
     assert_ne!(more, plan());
-}
-
-#[test]
-fn each_impersonation_mode_has_its_own_verbs_and_api_groups() {
-    let permissions = |grant: &ImpersonationGrant| {
-        [ImpersonationKind::Classic, ImpersonationKind::Constrained]
-            .map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
-    };
-    let constrained = |resource: &str| format!("impersonate:user-info {resource} authentication.k8s.io");
-    let cases = [
-        (ImpersonationGrant::Users, "users", ""),
-        (ImpersonationGrant::Groups, "groups", ""),
-        (ImpersonationGrant::Uids, "uids", "authentication.k8s.io"),
-        (
-            ImpersonationGrant::Extra("a.b/c".to_owned()),
-            "userextras/a.b/c",
-            "authentication.k8s.io",
-        ),
-    ];
-    for (grant, resource, classic) in cases {
-        let expected = [format!("impersonate {resource} {classic}"), constrained(resource)];
-        assert_eq!(permissions(&grant), expected);
-    }
 }

@@ -1,8 +1,8 @@
 //! What the [self-check](tollgate_cluster::self_check) reads of the snapshot in force.
 
-use tollgate_cluster::self_check::grants::NameSources;
 use tollgate_cluster::self_check::{AccountPlan, AgentPlan, Configuration};
 use tollgate_front::snapshot::CurrentSnapshot;
+use tollgate_policy::gateway_rights::grants::NameSources;
 
 #[derive(Debug)]
 pub(crate) struct CheckedConfiguration(pub(crate) CurrentSnapshot);

@@ -4,17 +4,14 @@
 //! Security: a secret has at least 256 random bits, and no copy of it stays in memory. The checksum
 //! proves nothing; anyone who knows the format can compute it.
 
-use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// The operating system gave no random bytes.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("cannot generate a random secret")]
-pub struct RandomError;
+use tollgate_runtime::secret::random_text;
+pub use tollgate_runtime::secret::{RandomError, generate_session_secret, pkce_challenge, random_bytes};
 
 /// Prefix of tokens, by which secret scanners find them.
 pub const TOKEN_PREFIX: &str = "tgpat-";
@@ -22,8 +19,6 @@ pub const TOKEN_PREFIX: &str = "tgpat-";
 pub const LOGIN_PREFIX: &str = "tglogin-";
 /// Prefix of the tokens that a login makes for kubectl.
 pub const KUBECTL_TOKEN_PREFIX: &str = "tgkube-";
-
-const RANDOM_BYTES: usize = 32;
 
 /// The length of the random bytes in base64url, in characters.
 const RANDOM_CHARACTERS: usize = 43;
@@ -64,7 +59,7 @@ pub fn generate_token() -> Result<SecretString, RandomError> {
 
 /// As [`generate_token`], with another prefix.
 pub fn generate(prefix: &str) -> Result<SecretString, RandomError> {
-    let random = random()?;
+    let random = random_text()?;
     let mut text = Zeroizing::new(String::with_capacity(64));
     text.push_str(prefix);
     text.push_str(&random);
@@ -72,33 +67,11 @@ pub fn generate(prefix: &str) -> Result<SecretString, RandomError> {
     Ok(SecretString::from(text.as_str()))
 }
 
-/// The value of a cookie, or a CSRF token: 32 random bytes in base64url. Form decoding does not
-/// change it.
-pub fn generate_session_secret() -> Result<SecretString, RandomError> {
-    Ok(SecretString::from(random()?.as_str()))
-}
-
-/// The PKCE challenge of a verifier (RFC 7636, section 4.2, method `S256`).
-pub fn pkce_challenge(verifier: &str) -> String {
-    URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
-}
-
-/// 32 random bytes.
-pub fn random_bytes() -> Result<Zeroizing<[u8; 32]>, RandomError> {
-    let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);
-    rand::fill(&mut *bytes).map_err(|_| RandomError)?;
-    Ok(bytes)
-}
-
-fn random() -> Result<Zeroizing<String>, RandomError> {
-    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*random_bytes()?)))
-}
-
 #[cfg(test)]
 mod tests {
     use secrecy::ExposeSecret as _;
 
-    use super::{generate_session_secret, generate_token, is_token};
+    use super::{generate_token, is_token};
 
     #[test]
     fn tokens_are_random_and_recognizable() {
@@ -117,12 +90,5 @@ mod tests {
         let last = typo.pop();
         typo.push(if last == Some('A') { 'B' } else { 'A' });
         assert!(!is_token(&typo) && !is_token("tgpat-") && !is_token("glpat-x") && !is_token("tgpat-ü"));
-    }
-
-    #[test]
-    fn cookies_are_random() {
-        let [one, two] = [generate_session_secret().unwrap(), generate_session_secret().unwrap()];
-        assert_ne!(one.expose_secret(), two.expose_secret());
-        assert_eq!(one.expose_secret().len(), 43);
     }
 }

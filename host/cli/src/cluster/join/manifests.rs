@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::failure::Failure;
+use tollgate_client::failure::Failure;
 
 /// Name of every object in its namespace. Others are named after the namespace, so that several gateways can
 /// have an agent each.

@@ -64,8 +64,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{AccountExistence, AccountFindings, AccountImpersonation, AccountResult};
-    use crate::self_check::grants::ImpersonationKind;
     use crate::self_check::review::CheckError;
+    use tollgate_policy::gateway_rights::grants::ImpersonationKind;
     use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
     #[test]

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
 use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use crate::access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::gateway_rights::accounts::{ActingApplications, NeededAccounts, by_cluster};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Which clusters to ask, and about which accounts and keys.

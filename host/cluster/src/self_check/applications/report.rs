@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::super::accounts::ActingApplications;
 use super::super::review::CheckError;
 use super::plan::{AccountPlan, ClusterAccounts};
 use super::survey::{AccountExistence, AccountImpersonation, AccountResult, SurveyResult};
 use tollgate_config::ImpersonationMode;
+use tollgate_policy::gateway_rights::accounts::ActingApplications;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most accounts that are shown of one cluster. Those with missing or unknown results come first.

@@ -11,10 +11,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::grants::ImpersonationKind;
 use super::super::review::CheckError;
-use super::super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use super::super::rights::{AccessCheck, AccessReviewer, AccountScope};
 use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
+use tollgate_policy::gateway_rights::grants::{AccountRight, ImpersonationKind};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most accounts asked about in one round. Each takes at most four requests.

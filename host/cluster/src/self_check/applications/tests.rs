@@ -12,9 +12,9 @@ use super::survey::{AccountExistence, AccountImpersonation, MAX_ACCOUNTS_PER_ROU
 use super::warnings::ClusterWarnings;
 use super::*;
 use crate::self_check::FULL_CHECK_INTERVAL;
-use crate::self_check::accounts::ActingApplications;
 use crate::self_check::extras::ExtraGrants;
 use tollgate_config::ImpersonationMode;
+use tollgate_policy::gateway_rights::accounts::ActingApplications;
 
 /// A cluster with scripted rights and accounts, which records its checks.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Logs warnings about the accounts of one cluster. A warning is repeated only when something
 //! changed, and thousands of accounts do not make thousands of lines.
 
-use super::super::grants::ImpersonationKind;
 use super::plan::ClusterAccounts;
 use super::survey::{AccountExistence, AccountImpersonation, SurveyResult};
+use tollgate_policy::gateway_rights::grants::ImpersonationKind;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 const MAX_NAMED: usize = 5;

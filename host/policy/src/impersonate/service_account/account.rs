@@ -2,7 +2,7 @@
 //!
 //! Invariant: a name is never changed to make it fit.
 
-use tollgate_config::ServiceAccountSemantics;
+use tollgate_config::{ReaderAccount, ServiceAccountSemantics};
 use tollgate_core::dns::{is_label, is_subdomain};
 
 const USERNAME_PREFIX: &str = "system:serviceaccount:";
@@ -19,6 +19,15 @@ pub struct ServiceAccountName {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl From<&ReaderAccount> for ServiceAccountName {
+    fn from(reader: &ReaderAccount) -> Self {
+        Self {
+            namespace: reader.namespace.clone(),
+            name: reader.name.clone(),
+        }
+    }
 }
 
 impl ServiceAccountName {
