@@ -141,6 +141,7 @@ struct RawPolicies {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRbac {
     /// How `policy.csv` is evaluated. `tollgate rbac diff` shows what `strict` would change.
+    #[schemars(extend("default" = "argocd"))]
     semantics: RbacSemantics,
 }
 
@@ -162,6 +163,7 @@ struct RawApplications {
     /// Whether the gateway may use its own identity when no service account acts, that is, when impersonation
     /// is off or only audited, or the fallback is the controller. The gateway's permissions exceed an
     /// Application's, so `tollgate check` and `tollgate serve` warn in both cases.
+    #[schemars(extend("default" = "refused"))]
     gateway_identity: GatewayIdentity,
 }
 

@@ -24,6 +24,7 @@ pub(super) struct RawAdmission {
     client_certificate_authority: Option<PathBuf>,
     /// What happens to a write that is not permitted.
     #[serde(default)]
+    #[schemars(extend("default" = "enforce"))]
     mode: AdmissionMode,
     /// Usernames, in the cluster, of the programs that write for others. None may be empty.
     #[serde(default)]
@@ -57,14 +58,14 @@ struct RawTls {
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawWriters {
-    /// This gateway. Defaults to `system:serviceaccount:<state.namespace>:tollgate`.
+    /// Username of this gateway. Defaults to `system:serviceaccount:<state.namespace>:tollgate`.
     gateway: Option<String>,
-    /// argocd-server. Defaults to `system:serviceaccount:<state.namespace>:argocd-server`.
+    /// Username of argocd-server. Defaults to `system:serviceaccount:<state.namespace>:argocd-server`.
     server: Option<String>,
-    /// The application controller. Defaults to
+    /// Username of the application controller. Defaults to
     /// `system:serviceaccount:<state.namespace>:argocd-application-controller`.
     controller: Option<String>,
-    /// The ApplicationSet controller. Defaults to
+    /// Username of the ApplicationSet controller. Defaults to
     /// `system:serviceaccount:<state.namespace>:argocd-applicationset-controller`.
     application_set_controller: Option<String>,
 }

@@ -20,8 +20,8 @@ pub(super) struct RawApplicationSets {
     /// and written with it.
     compat: Option<ApplicationSetChecks>,
     /// Set to `inherited` to derive the permissions on a set from those on all of its Applications
-    /// (docs/applicationset-rights.md#inherited-permissions). Not together with `compat`. By default, a set
-    /// has an RBAC object, `applicationsets`.
+    /// (docs/applicationset-rights.md#inherited-permissions). Not together with `compat`. By default,
+    /// they come from rows about `applicationsets`.
     permissions: Option<ApplicationSetPermissions>,
     /// Namespaces, besides the control plane's, in which sets may be: names, globs, or `/regular
     /// expressions/`, like Argo CD's `application.namespaces`.

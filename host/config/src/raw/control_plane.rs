@@ -20,6 +20,7 @@ pub(super) struct RawControlPlane {
     credentials_namespace: Option<String>,
     /// What happens to a write that fits no Application.
     #[serde(default)]
+    #[schemars(extend("default" = "enforce"))]
     mode: ControlPlaneMode,
 }
 

@@ -33,6 +33,7 @@ const YEAR: u64 = 365 * DAY;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawKubernetes {
     /// Who decides whether a person may use an agent.
+    #[schemars(extend("default" = "embedded"))]
     authorizer: RawAuthorizer,
     /// File with the shared secret, in base64, for other gateways that use this one as their remote
     /// authorizer. Without it, they get 404. Not with a remote authorizer.
@@ -110,7 +111,7 @@ struct RawMembership {
     /// Number of that project or group, for names such as `gitlab:project_role:7:developer`; at least 1.
     /// Defaults to the number in the user directory.
     id: Option<i64>,
-    /// The role: `guest`, `reporter`, `developer`, `maintainer` or `owner`.
+    /// The role.
     #[schemars(schema_with = "role_names")]
     role: Role,
 }

@@ -31,6 +31,7 @@ pub(super) struct RawRedis {
     password_file: Option<PathBuf>,
     /// What happens to tokens that may be revoked while Redis does not answer.
     #[serde(default)]
+    #[schemars(extend("default" = "deny"))]
     when_unavailable: WhenUnavailable,
     /// Time for which Redis may be silent before `whenUnavailable` applies. `2s` to `5m`.
     #[schemars(extend("default" = "10s"))]
