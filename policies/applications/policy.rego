@@ -3,8 +3,8 @@
 # The gateway asks this file about every request below
 # /applications/<namespace>/<name>/k8s/, after Argo CD's policy.csv let the caller
 # in: `applications, get` of the Application who reads, `applications, sync` besides
-# who changes something. It hands over what it knows as `input` (docs/policies.md lists
-# every field) and carries out the rule `decision` below:
+# who changes something. It hands over what it knows as `input`
+# (docs/reference/policy-inputs.md lists every field) and carries out the rule `decision` below:
 #
 #   {"allow": true, "reason": "…"}     the request goes to the cluster
 #   {"allow": false, "reason": "…"}    the caller gets 403 and the reason

@@ -9,7 +9,7 @@
 #   generator    a generator that runs in a plugin
 #   application  one Application: made, changed, deleted, or left as it is
 #
-# It hands over what it found out as `input` (docs/policies.md lists every field) and
+# It hands over what it found out as `input` (docs/reference/policy-inputs.md lists every field) and
 # carries out the rule `decision` below:
 #
 #   {"allow": true, "reason": "…"}     this part may be

@@ -3,7 +3,7 @@
 # With `argocd` in the settings, the gateway passes everything that is not its own on to
 # argocd-server. Before that it asks this file about each call of Argo CD's API: from the
 # web interface, from `argocd` by gRPC or gRPC-Web, and from scripts by REST. A call has
-# the same `input.request` by each of these ways. docs/policies.md lists every field.
+# the same `input.request` by each of these ways. docs/reference/policy-inputs.md lists every field.
 #
 #   {"allow": true, "reason": "…"}     argocd-server decides, by its own rules
 #   {"allow": false, "reason": "…"}    refused, and the caller reads the reason

@@ -2,7 +2,7 @@
 #
 # Argo CD's controller and server reach an enrolled cluster through the gateway
 # (docs/behind-argocd.md). The gateway holds each request to the accounts and projects of
-# Applications, and then asks this file. docs/policies.md lists every field of `input`.
+# Applications, and then asks this file. docs/reference/policy-inputs.md lists every field of `input`.
 #
 #   {"allow": true, "reason": "…"}     the cluster decides, by the rights of `input.identity`
 #   {"allow": false, "reason": "…"}    refused, and Argo CD shows the reason

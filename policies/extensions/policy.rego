@@ -2,7 +2,7 @@
 #
 # The gateway asks this file about requests to
 # /api/v1/extensions/<name>/…, after it knows who is asking. It hands over what
-# it knows as `input` (docs/policies.md lists every field) and carries out the
+# it knows as `input` (docs/reference/policy-inputs.md lists every field) and carries out the
 # rule `decision` below:
 #
 #   {"allow": true, "reason": "…"}     the request is forwarded

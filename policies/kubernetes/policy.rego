@@ -2,7 +2,7 @@
 #
 # The gateway asks this file about every request below /k8s-proxy/, after the
 # agent's `user_access` let the person in. It hands over what it knows as `input`
-# (docs/policies.md lists every field) and carries out the rule `decision` below:
+# (docs/reference/policy-inputs.md lists every field) and carries out the rule `decision` below:
 #
 #   {"allow": true, "reason": "…"}     the request goes to the cluster
 #   {"allow": false, "reason": "…"}    the caller gets 403 and the reason

@@ -217,7 +217,10 @@ async fn metrics_are_pushed_with_their_labels() {
     send_requests(&world).await;
     let output = collector.until_decisions(2, 1).await;
     let (_, metric) = output.rsplit_once("     -> Name: tollgate_decisions_total\n").unwrap();
-    assert_eq!(field(metric, "-> Description"), "Decisions by outcome and reason.");
+    assert_eq!(
+        field(metric, "-> Description"),
+        "Decision records: one for each request, with its outcome and reason."
+    );
     assert_eq!(field(metric, "-> DataType"), "Sum");
     assert_eq!(field(metric, "-> IsMonotonic"), "true");
     assert_eq!(field(metric, "-> AggregationTemporality"), "Cumulative");

@@ -1,5 +1,5 @@
 //! What tasks and tests share: the paths of third-party programs, which tasks build and tests run, the
-//! container image, the manifests, the pictures of the documentation, and the size of the crates.
+//! container image, the manifests, the pictures of the documentation, its reference, and the size of the crates.
 
 pub mod cache;
 pub mod figures;
@@ -7,3 +7,4 @@ pub mod image;
 pub mod manifests;
 pub mod pictures;
 pub mod postgres;
+pub mod reference;

@@ -30,6 +30,7 @@ mod surface;
 mod test;
 mod world;
 mod write_manifests;
+mod write_reference;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -69,6 +70,8 @@ enum Task {
     Soak(soak::Soak),
     /// Write the size of the crates and their circles into ARCHITECTURE.md.
     Figures,
+    /// Write docs/reference from the program: settings, commands, metrics, inputs of policies, reasons of denials.
+    Reference(write_reference::WriteReference),
     /// Write what other programs rely on into a folder: settings, commands, schemas, metrics.
     Surface(surface::Surface),
     /// Run the fuzz targets under libFuzzer.
@@ -132,6 +135,7 @@ async fn perform() -> Result<()> {
         Task::Compare(task) => task.run(&root).await,
         Task::Soak(task) => task.run(&root).await,
         Task::Figures => xtask::figures::write(&root),
+        Task::Reference(task) => task.run(&root),
         Task::Surface(task) => task.run(&root),
         Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),

@@ -112,7 +112,7 @@ fn settings(values: &str) -> Result<String> {
     );
     let block = block.replace(open, set);
     Ok(format!(
-        "{NOTE}# docs/configuration.md explains every key.\n{}\n",
+        "{NOTE}# docs/reference/settings.md explains every key.\n{}\n",
         block.trim_matches('\n')
     ))
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use xtask::reference::Metric;
+
+use crate::write_reference;
 
 /// Copies of these files and folders, by their path in the checkout.
 const COPIED: [(&str, &str); 11] = [
@@ -53,18 +55,19 @@ pub(crate) struct Surface {
 
 impl Surface {
     pub(crate) fn run(&self, root: &Path) -> Result<()> {
-        crate::run(root, "cargo", &["build", "--locked", "--bin", "tollgate"])?;
-        let program = root.join("target/debug/tollgate");
+        let sources = write_reference::sources(root)?;
         let mut files = BTreeMap::new();
         for (from, to) in COPIED {
             copy(&root.join(from), Path::new(to), &mut files)?;
         }
         let mut commands = String::new();
-        help(&program, &[], &mut commands)?;
+        for help in &sources.help {
+            writeln!(commands, "# tollgate {}\n\n{}", help.command.join(" "), help.text)?;
+        }
         files.insert("commands.txt".into(), commands);
-        let schema = output(&program, &["check", "--schema"])?;
-        files.insert("settings.schema.json".into(), schema);
-        files.insert("metrics.tsv".into(), metrics(root)?);
+        let schema = serde_json::to_string_pretty(&sources.settings)?;
+        files.insert("settings.schema.json".into(), schema + "\n");
+        files.insert("metrics.tsv".into(), metrics(sources.facts.metrics));
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)?;
         }
@@ -91,38 +94,12 @@ fn copy(from: &Path, to: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result
     Ok(())
 }
 
-fn output(program: &Path, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output()?;
-    ensure!(output.status.success(), "{arguments:?} ended with {}", output.status);
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Appends the help of a command, then that of the commands below it.
-fn help(program: &Path, command: &[&str], texts: &mut String) -> Result<()> {
-    let text = output(program, &[command, &["--help"]].concat())?;
-    writeln!(texts, "# tollgate {}\n\n{text}", command.join(" "))?;
-    let below = text.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // A long description goes on in lines that begin further to the right.
-    let names = below
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    for name in names.filter(|name| !name.is_empty() && *name != "help") {
-        help(program, &[command, &[name]].concat(), texts)?;
-    }
-    Ok(())
-}
-
-/// Name, type, unit and labels of every metric. A test compares the page with what the gateway serves.
-fn metrics(root: &Path) -> Result<String> {
-    let page = fs::read_to_string(root.join("docs/metrics.md"))?;
-    let mut rows = Vec::new();
-    for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        if let [name, kind, unit, labels, _, _, ""] = cells.as_slice() {
-            rows.push([*name, kind, unit, labels].join("\t").replace('`', ""));
-        }
-    }
-    ensure!(!rows.is_empty(), "docs/metrics.md has no table of metrics");
-    rows.sort();
-    Ok(rows.join("\n") + "\n")
+/// Name, type, unit and labels of every metric.
+fn metrics(mut metrics: Vec<Metric>) -> String {
+    metrics.sort_by(|one, other| one.name.cmp(&other.name));
+    let rows = metrics.iter().map(|metric| {
+        let labels = metric.labels.join(", ");
+        format!("{}\t{}\t{}\t{labels}\n", metric.name, metric.kind, metric.unit())
+    });
+    rows.collect()
 }

@@ -50,14 +50,14 @@ pub struct ManagedCertificate {
     pub webhook_configuration: String,
 }
 
-/// Whether the webhook refuses.
+/// What happens to a write that is not permitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AdmissionMode {
-    /// It does.
+    /// It is refused.
     #[default]
     Enforce,
-    /// It warns the client and writes down what it would refuse.
+    /// It passes with a warning for the client; the decision record says why `enforce` would refuse it.
     Audit,
 }
 

@@ -32,14 +32,14 @@ pub struct ApplicationSets {
     pub unknown_fields: UnknownFields,
 }
 
-/// What happens to keys that no field has. A cluster drops them without a word.
+/// What happens to a set with keys that no field has, which a cluster would drop silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnknownFields {
-    /// The object is refused.
+    /// The set is refused.
     #[default]
     Refuse,
-    /// The answer names them, and the object is written.
+    /// The set is written, and the response has warnings.
     Warn,
 }
 
@@ -52,7 +52,7 @@ pub enum ApplicationSetChecks {
     #[default]
     #[serde(skip)]
     Generated,
-    /// Only the set, as Argo CD's API does; Argo CD's controller generates.
+    /// Only the set, as Argo CD's API does; Argo CD's controller generates the Applications.
     Argocd,
 }
 
@@ -64,7 +64,7 @@ pub enum ApplicationSetPermissions {
     #[default]
     #[serde(skip)]
     Own,
-    /// From those on all of its Applications, resource `applications`.
+    /// From the permissions on all of its Applications; rows about `applicationsets` do not count.
     Inherited,
 }
 

@@ -50,13 +50,13 @@ pub struct RedisTls {
     pub server_name: Option<String>,
 }
 
-/// What happens to tokens that may be on a list of revoked tokens while that list cannot be read.
+/// What happens to tokens that may be revoked while the list of revoked tokens cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WhenUnavailable {
-    /// They are refused, and what they opened ends.
+    /// Such tokens get 503 `revocations_unavailable`, and what they have open ends.
     #[default]
     Deny,
-    /// They are accepted unless they were on the list when it was last read.
+    /// Such tokens are accepted unless they are known to be revoked.
     Allow,
 }

@@ -20,8 +20,8 @@ pub enum ControlPlaneMode {
     /// It is refused.
     #[default]
     Enforce,
-    /// It is sent, and its record says why it would be refused. Without an account it is sent as the
-    /// gateway's own identity.
+    /// It is sent, with the gateway's own identity if it names no account; the decision record says why
+    /// `enforce` would refuse it.
     Audit,
 }
 
@@ -29,9 +29,10 @@ pub enum ControlPlaneMode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlPlaneCaller {
-    /// `iss` of its tokens: `argocd` for an account of Argo CD, or an issuer of the settings.
+    /// `iss` of the component's tokens: `argocd` for an account of Argo CD, or an issuer of
+    /// `authentication.jwt`, such as an API server (docs/enrolled-clusters.md#serviceaccount-tokens).
     pub issuer: String,
-    /// The account's name, or the username that the issuer's mapping gives.
+    /// Name of the account, or the username that the issuer's mapping returns.
     pub user: String,
 }
 

@@ -11,17 +11,19 @@ use serde::de::value::MapAccessDeserializer;
 #[serde(remote = "Self", deny_unknown_fields)]
 #[schemars(transform = accept_text)]
 pub struct EgressEntry {
-    /// A host name, `*.` with a suffix, or an address; `:port` may follow.
+    /// Host name, `*.` followed by a suffix (`*` is exactly one label), or IP address; `:port` may follow.
     pub host: String,
-    /// Port, 1 to 65535; 443 when absent.
+    /// Port, 1 to 65535. Defaults to 443.
     pub port: Option<u16>,
-    /// Whether RFC 1918 and unique local addresses are permitted.
+    /// Whether private addresses are permitted (RFC 1918, fc00::/7).
     #[serde(default)]
     pub private: bool,
-    /// Whether 127/8 and ::1 are permitted; for addresses and `localhost` only.
+    /// Whether loopback addresses are permitted (127.0.0.0/8, ::1); only with an IP address or `localhost` as
+    /// `host`.
     #[serde(default)]
     pub loopback: bool,
-    /// PEM text, or a path to it: the only authorities trusted for this entry.
+    /// PEM text, or path of a PEM file, with the only certificate authorities trusted for this host. Defaults
+    /// to the system's.
     pub ca: Option<String>,
 }
 

@@ -110,12 +110,13 @@ pub struct KubernetesIssuer {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UserClaimMapping {
-    /// `iss` of the tokens; `argocd` for local accounts.
+    /// `iss` of the tokens to which the entry applies; `argocd` for accounts of Argo CD.
     pub issuer: String,
-    /// The claim that identifies the person; for `argocd`, the account's name.
+    /// Claim that identifies the person in the user directory; for `argocd`, the name of the account. `email`
+    /// causes a warning, and matches nobody if the token has an `email_verified` other than `true`.
     #[serde(default = "subject")]
     pub claim: String,
-    /// What the claim's value is in the directory.
+    /// Which field of the user directory the claim is compared with.
     #[serde(rename = "is")]
     pub key: UserLookupKey,
 }
@@ -151,7 +152,7 @@ pub(crate) fn subject() -> String {
     "sub".to_owned()
 }
 
-/// The key by which a person is found in the directory.
+/// The field by which a person is found in the user directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UserLookupKey {
@@ -168,7 +169,7 @@ pub enum SameSite {
     /// Sent only with requests from the same site.
     #[default]
     Strict,
-    /// Sent also when a link leads here.
+    /// Also sent when a person follows a link to the site.
     Lax,
     /// Always sent; needs TLS.
     None,

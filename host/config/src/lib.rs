@@ -133,15 +133,14 @@ pub struct Applications {
     pub gateway_identity: GatewayIdentity,
 }
 
-/// Whether the gateway accesses clusters for Applications with its own identity.
+/// Whether the gateway may use its own identity in clusters for Applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum GatewayIdentity {
-    /// It does not: such requests are refused.
+    /// Such requests are refused.
     #[default]
     Refused,
-    /// It does, where impersonation is off or only audited, and where the fallback is the
-    /// controller.
+    /// The gateway's own identity acts.
     Allowed,
 }
 
@@ -160,7 +159,7 @@ pub enum ImpersonationMode {
     Enforce,
 }
 
-/// How `destinationServiceAccounts` are read where Argo CD is surprising.
+/// How `destinationServiceAccounts` are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAccountSemantics {
@@ -198,9 +197,9 @@ pub struct DecisionLog {
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tls {
-    /// PEM certificate chain, leaf first.
+    /// PEM file with the certificate chain, leaf first. Read again when it changes.
     pub certificate: PathBuf,
-    /// PEM private key.
+    /// PEM file with the private key. Read again when it changes.
     pub key: PathBuf,
 }
 
@@ -211,12 +210,12 @@ pub enum RbacSemantics {
     /// Exactly as Argo CD does.
     #[default]
     Argocd,
-    /// Deny wins over all principals, groups always count, subjects are typed, and an invalid rule
-    /// refuses the load.
+    /// A deny for any of the caller's principals wins, groups always count, and subjects are typed. An
+    /// invalid row refuses the load or, in a project, drops the roles of that project.
     Strict,
 }
 
-/// How far the extension front follows Argo CD where it is surprising.
+/// How calls of extensions are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Compatibility {
@@ -225,8 +224,11 @@ pub enum Compatibility {
     #[default]
     #[serde(skip)]
     None,
-    /// As Argo CD: 400 without a cookie, 401 when denied. The namespace is neither part of the RBAC
-    /// object nor checked against the project.
+    /// As Argo CD does. A request without a cookie gets 400, a denied one 401. The namespace is neither part
+    /// of the RBAC object nor checked against the project. A request about an Application must name its
+    /// project, and rows for `<project>/<extension>` do not count. Backends get either the name or the server
+    /// of the cluster, whichever the Application's destination has, and commas in the groups of
+    /// `Argocd-User-Groups` are not escaped.
     Argocd,
 }
 

@@ -37,107 +37,200 @@ mod typed;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawConfig {
+    /// Public address and port. Port 0 picks a free one.
     #[serde(default = "default_listen")]
     listen: String,
+    /// The admin listener: health, readiness, metrics and decisions.
     #[serde(default)]
     admin: RawAdmin,
+    /// Certificate and key of `listen`. Without them, `listen` speaks plain HTTP.
     tls: Option<Tls>,
+    /// Networks, such as `10.0.0.0/8`, or addresses of the load balancers and ingresses in front of `listen`,
+    /// whose forwarding header fields are believed. At most 64, and not all addresses (`0.0.0.0/0`, `::/0`);
+    /// not with `authentication.anonymous`. See docs/configuration.md#behind-a-load-balancer.
     #[serde(default)]
     trusted_proxies: proxies::RawTrustedProxies,
+    /// Whether each connection to `listen` must begin with a PROXY protocol header, version 2. Then only
+    /// `trustedProxies`, which are required, may connect.
     #[serde(default)]
     proxy_protocol: bool,
+    /// Where the Kubernetes objects are read from. Exactly one of `directory` and `kubernetes` is required.
+    /// See docs/state.md.
     state: state::RawState,
+    /// Policy bundles. See docs/policies.md.
     policies: RawPolicies,
+    /// WebAssembly plugins, and what each may do. See docs/plugins.md.
     #[serde(default)]
     plugins: plugins::RawPlugins,
+    /// Whose credentials are accepted. Without any of these keys every request gets 401, except for the
+    /// `kubernetes` front, which has its own credentials (docs/kubernetes-access.md#credentials).
     #[serde(default)]
     authentication: authentication::RawAuthentication,
+    /// How Argo CD's `policy.csv` is evaluated.
     #[serde(default)]
     rbac: RawRbac,
+    /// Extensions of Argo CD. The extensions themselves are configured in `argocd-cm`
+    /// (docs/extension-config.md).
     #[serde(default)]
     extensions: RawExtensions,
+    /// Credentials of clusters, and direct access to them. See docs/clusters.md.
     #[serde(default)]
     clusters: RawClusters,
+    /// Enables `/k8s-proxy/…`, where people reach clusters through agents; `kubernetes: {}` is enough. See
+    /// docs/kubernetes-access.md.
     kubernetes: Option<kubernetes::RawKubernetes>,
+    /// Enables `/applications/{namespace}/{name}/k8s/…`, which reaches clusters on behalf of an Application;
+    /// `applications: {}` is enough. See docs/applications.md.
     applications: Option<RawApplications>,
+    /// Enables `/api/v1/applicationsets…` and the gRPC service for Argo CD's command line; `applicationSets:
+    /// {}` is enough. See docs/applicationsets.md.
     application_sets: Option<application_sets::RawApplicationSets>,
+    /// The Argo CD installation that the gateway stands in front of. See docs/argocd.md.
     argocd: Option<argocd::RawArgocd>,
+    /// Enables the front through which Argo CD's own components reach clusters. Needs `tls` and
+    /// `applications`. See docs/behind-argocd.md.
     control_plane: Option<control_plane::RawControlPlane>,
+    /// Enables the webhook that judges writes to the control plane's cluster. Needs `applications`,
+    /// `applicationSets` and `authentication.argocdSessions`. See docs/admission.md.
     admission: Option<admission::RawAdmission>,
+    /// Lets agents of clusters join; `agents: {}` is enough. Needs the store. Without this section, only
+    /// agents whose keys are listed in Secrets can connect. See docs/connectors.md.
     agents: Option<agents::RawAgents>,
+    /// Enables sign-in to the gateway itself, and the pages below `/console/`. See docs/sign-in.md.
     console: Option<console::RawConsole>,
+    /// The database of tokens, sessions and audit events. See docs/store.md.
     #[serde(default)]
     store: kubernetes::RawStore,
+    /// Limits on requests and connections. See docs/configuration.md#limits.
     #[serde(default)]
     limits: RawLimits,
+    /// Where decision records are kept. See docs/configuration.md#decision-records.
     #[serde(default)]
     decisions: RawDecisions,
+    /// Sends traces and metrics to an OpenTelemetry collector, by OTLP over HTTP. See docs/monitoring.md.
     telemetry: Option<telemetry::RawTelemetry>,
+    /// Time that open requests have to finish after SIGTERM; `/readyz` fails from its beginning. Requests
+    /// still open 5 seconds before its end (or a quarter of it, if less), such as watches, end with the
+    /// reason `gateway_stopping`. Afterwards, the gateway revokes credentials and writes what it holds in
+    /// memory, for at most 30 seconds. Must be above 0.
+    #[schemars(extend("default" = "30s"))]
     drain: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAdmin {
+    /// Address and port of the admin listener; must differ from `listen`. It does not authenticate callers,
+    /// so never expose it publicly. `/agents`, `/applications`, `/credentials`, `/decisions` and
+    /// `/configuration` answer 421 unless the `Host` is an IP address or `localhost`, which keeps web pages
+    /// from reading them through a browser. It accepts at most 64 connections and applies `limits` to request
+    /// heads.
+    #[schemars(extend("default" = "127.0.0.1:8081"))]
     listen: Option<String>,
 }
 
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPolicies {
+    /// Folder with one bundle for each enabled front: `extensions`, `kubernetes`, `applications`,
+    /// `applicationsets`, `argocd` and `controlplane`.
     directory: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRbac {
+    /// How `policy.csv` is evaluated. `tollgate rbac diff` shows what `strict` would change.
+    #[schemars(extend("default" = "argocd"))]
     semantics: RbacSemantics,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawExtensions {
+    /// Set to `argocd` to answer calls of extensions as Argo CD does.
     compat: Option<Compatibility>,
+    /// Signed assertions of the caller's identity, which an extension's backend can request.
     assertion: Option<RawAssertion>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawApplications {
+    /// Set to `argocd` to read `destinationServiceAccounts` exactly as Argo CD does; then a request that
+    /// matches no entry is refused.
     compat: Option<ServiceAccountSemantics>,
+    /// Whether the gateway may use its own identity when no service account acts, that is, when impersonation
+    /// is off or only audited, or the fallback is the controller. The gateway's permissions exceed an
+    /// Application's, so `tollgate check` and `tollgate serve` warn in both cases.
+    #[schemars(extend("default" = "refused"))]
     gateway_identity: GatewayIdentity,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClusters {
+    /// Whether to forward `/clusters/{name}/k8s/…` to the API servers of clusters; otherwise these paths
+    /// answer 404.
     forward: bool,
+    /// Time after which a minted credential is renewed in the background, even if it is valid longer. Must be
+    /// above 0 and at most `1h`.
+    #[schemars(extend("default" = "1h"))]
     renew_after: Option<String>,
 }
 
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAssertion {
+    /// `iss` of the assertions; normally the URL of the gateway, which publishes its keys at
+    /// `/.well-known/jwks.json`. Must not be empty. Without the section `assertion`, it is `tollgate`.
     issuer: String,
+    /// PEM file with the signing key (PKCS#8, P-256 or Ed25519); all replicas need the same one. Defaults to
+    /// a key that is generated at start. A new key is published for 5 minutes before it signs, and the former
+    /// one for 5 minutes after.
     key: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLimits {
+    /// Most bytes of a request head; a larger one gets 431. 8192 (8 KiB) to 1048576 (1 MiB).
+    #[schemars(extend("default" = 32 << 10))]
     header_bytes: Option<usize>,
+    /// Most header fields of a request; more get 431. 10 to 1000.
+    #[schemars(extend("default" = 100))]
     header_count: Option<usize>,
+    /// Most bytes of a request body; a larger one gets 413. 0 to 1099511627776 (1 TiB). Defaults to 1 GiB.
+    #[schemars(extend("default" = 1 << 30))]
     body_bytes: Option<u64>,
+    /// Time that a client has to send its request head; then it gets 408. Must be above 0.
+    #[schemars(extend("default" = "10s"))]
     header_timeout: Option<String>,
+    /// Most open client connections. When the limit is reached, idle connections are closed to make room for
+    /// new ones. 1 to 1000000.
+    #[schemars(extend("default" = 10_000))]
     connections: Option<usize>,
+    /// Most open connections of one client address (IPv6: of one /64 network). Further ones are closed on
+    /// arrival, unless an idle one of the same address can be closed instead. For clients behind
+    /// `trustedProxies`, each open request counts, and further ones get 429; the proxies' own connections do
+    /// not count. 1 to 1000000.
+    #[schemars(extend("default" = 2_500))]
     connections_per_address: Option<usize>,
+    /// Most requests that one person may have open across all extensions; further ones get 429. 1 to 100000.
+    #[schemars(extend("default" = 100))]
     requests_per_person: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawDecisions {
+    /// Number of latest decision records kept in memory for `tollgate decisions`. For the latest 1000, the
+    /// inputs of policies are kept too, in at most 32 MiB. 1 to 1000000.
+    #[schemars(extend("default" = 10_000))]
     keep: Option<usize>,
+    /// File to which each decision is appended as one line of JSON. Another line with `decision_id` and
+    /// `ended` follows if the gateway later ends what the decision allowed. Created with mode 0600. Without
+    /// it, decisions are not written to disk.
     file: Option<PathBuf>,
 }
 
@@ -445,6 +538,9 @@ impl<'a> SettingsValidator<'a> {
         self.find(Severity::Warning, key, format!("`{key}`: {message}"));
     }
 }
+
+#[cfg(test)]
+mod reference;
 
 #[cfg(test)]
 mod tests {

@@ -53,29 +53,31 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "tollgate_credential_mints",
-            "Mints of cluster credentials by result",
+            "Mints of credentials, by result",
             metrics.mints.clone(),
         );
         registry.register_with_unit(
             "tollgate_credential_mint",
-            "Time a mint took, good or bad",
+            "Time of a mint, successful or not",
             Unit::Seconds,
             metrics.duration.clone(),
         );
         registry.register_with_unit(
             "tollgate_credential_expiry",
-            "Time the present credential has left; absent when there is none or its end is not known",
+            "Remaining lifetime of the current credential; absent if there is none, or its expiry is not known. An \
+             unused credential is not renewed",
             Unit::Seconds,
             metrics.expiry.clone(),
         );
         registry.register(
             "tollgate_credential_last_error",
-            "When a mint failed last, in seconds since 1970, by class",
+            "Time of the last failed mint, in seconds since 1970. It stays after a later mint has succeeded",
             metrics.last_error.clone(),
         );
         registry.register(
             "tollgate_credential_cache_entries",
-            "Clusters with a place in the cache (slots) and credentials in memory (live)",
+            "Size of the cache of credentials: clusters with a place in it (`slots`), and credentials in memory \
+             (`live`)",
             metrics.entries.clone(),
         );
         metrics

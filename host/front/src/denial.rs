@@ -17,8 +17,10 @@ use crate::grpc::Code;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_proxy::record::Outcome;
 
+mod reasons;
 mod shared;
 
+pub use reasons::{REASONS, Reason};
 pub use shared::AccessEnded;
 
 /// Why a request is not answered. It is boxed, because results are passed on by value.
@@ -95,6 +97,10 @@ impl Denial {
     }
 
     fn new(outcome: Outcome, status: StatusCode, reason: &'static str, message: Cow<'static, str>) -> Self {
+        debug_assert!(
+            reasons::is_listed(reason, status.as_u16()),
+            "`{reason}` with {status} is missing in host/front/src/denial/reasons.rs"
+        );
         Self(Box::new(Refused {
             status,
             reason,

@@ -159,7 +159,7 @@ fn backends(spec: &ExtensionSpec) -> Result<Vec<Arc<Backend>>, Vec<Diagnostic>> 
             Ok(backend) => backends.push(Arc::new(backend)),
             Err(error) => findings.push(
                 Diagnostic::error(service.location.clone(), format!("extension `{}`: {error}", spec.name))
-                    .with_hint("docs/configuration.md shows a backend with TLS"),
+                    .with_hint("docs/extension-config.md shows a backend with TLS"),
             ),
         }
     }

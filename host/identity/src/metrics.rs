@@ -67,40 +67,47 @@ impl Metrics {
     }
 
     fn add_to(&self, registry: &mut Registry) {
-        let help = "Watches, logs and tunnels of people that are open";
+        let help = "Open watches, logs and tunnels of people";
         registry.register("tollgate_open_streams", help, self.open_streams.clone());
-        let help = "Streams of people that were ended before their time";
+        let help = "Watches, logs and tunnels of people that the gateway ended";
         registry.register("tollgate_closed_streams", help, self.closed_streams.clone());
-        let help = "Revocations that took effect here, those found at start among them";
+        let help = "Revocations that took effect in this process, including those found at start. Every replica \
+                    counts each revocation";
         registry.register("tollgate_session_revocations", help, self.revocations.clone());
-        let help = "Audit events and counts written to the store";
+        let help = "Audit events and counts that were written to the store";
         registry.register("tollgate_audit_rows", help, self.audit_rows.clone());
-        let help = "Audit events and counts that wait for the store";
+        let help = "Audit events and counts that wait for the store. Reads are refused once counts have waited for \
+                    `store.gracePeriod`";
         registry.register("tollgate_audit_pending", help, self.audit_pending.clone());
-        let help = "Audit events that the receiver of the export took";
+        let help = "Audit events that the receiver of `kubernetes.audit.export` accepted from this process";
         registry.register("tollgate_audit_exported", help, self.audit_exported.clone());
-        let help = "Audit events that wait for the receiver of the export; 0 in processes that do not export";
+        let help = "Audit events that wait for the receiver, 100,001 if there are more; 0 in replicas that do not \
+                    export. Those of the last `kubernetes.audit.bucket` always wait";
         registry.register("tollgate_audit_unexported", help, self.audit_unexported.clone());
-        let help = "Audit events that the receiver of the export refuses, and that it does not get";
+        let help = "Audit events that the receiver refuses while it accepts others, and therefore does not get. \
+                    They stay in the store, and the log names each";
         registry.register("tollgate_audit_export_set_aside", help, self.audit_set_aside.clone());
-        let help = "Attempts to export audit events that failed";
+        let help = "Attempts to export audit events that failed; the log has the reason";
         registry.register(
             "tollgate_audit_export_failures",
             help,
             self.audit_export_failures.clone(),
         );
-        let help = "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing";
+        let help = "1 while the configuration of an agent has mistakes: its last good one stays in force, or the \
+                    agent is closed";
         let broken = self.broken_configurations.clone();
         registry.register("tollgate_agent_configuration_broken", help, broken);
         let help = "Tokens that Argo CD revoked and that have not expired";
         registry.register("tollgate_argocd_revoked_tokens", help, self.revoked_tokens.clone());
-        let help = "1 while Argo CD's list of revoked tokens was not read for the grace period";
+        let help = "1 while Argo CD's list of revoked tokens could not be read for `argocd.redis.gracePeriod`. \
+                    Tokens of Argo CD are refused meanwhile, unless `whenUnavailable` is `allow`";
         let unavailable = self.revoked_tokens_unavailable.clone();
         registry.register("tollgate_argocd_revoked_tokens_unavailable", help, unavailable);
         let help = "Connections to Argo CD's Redis that failed or were lost";
         let failures = self.argocd_redis_failures.clone();
         registry.register("tollgate_argocd_redis_failures", help, failures);
-        let help = "Tokens with an unknown key, for which keys were not fetched because they just had been";
+        let help = "Tokens with a signing key unknown to the gateway that were refused without fetching the \
+                    issuer's keys, because that had been done less than 10 seconds before";
         registry.register("tollgate_issuer_key_fetches_spared", help, KEY_FETCHES_SPARED.clone());
         self.store.add_to(registry);
     }

@@ -6,7 +6,7 @@
 //!
 //! Source: Argo CD, proxy extensions; the first proposal for extensions
 //! (`enabled`, `idleConnTimeout`, `clusterName`); own keys are documented in
-//! `docs/configuration.md`.
+//! `docs/extension-config.md`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

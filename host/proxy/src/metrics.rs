@@ -19,11 +19,13 @@ use tollgate_objects::extensions::ExtensionSpec;
 use tollgate_runtime::log;
 
 mod busy;
+mod labels;
 mod load;
 pub mod otlp;
 mod process;
 
 pub use busy::measure_threads;
+pub use labels::{LABELS, Label};
 pub use load::{CertificateUse, Counted, LoadMetrics, MAX_CLUSTERS};
 
 use process::ProcessMetrics;
@@ -122,8 +124,11 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
-        let build: Family<FixedLabels<1>, Gauge> =
-            register(all, "tollgate_build_info", "1, with the version of the program");
+        let build: Family<FixedLabels<1>, Gauge> = register(
+            all,
+            "tollgate_build_info",
+            "Always 1, with the version of the program as a label",
+        );
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         Self {
             process: ProcessMetrics::register(all),
@@ -133,101 +138,110 @@ impl Default for Metrics {
             application_grants: register(
                 all,
                 "tollgate_application_grants",
-                "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
-                 and keys that may travel along (extra), by what the cluster said",
+                "What the gateway must be able to do for the service accounts of Applications, by the cluster's \
+                 answer",
             ),
             agents_connected: register(
                 all,
                 "tollgate_agents_connected",
-                "Agents of clusters that are connected to this process",
+                "Agents connected to this process. With several replicas, an agent connects to two of them",
             ),
-            agent_streams: register(
-                all,
-                "tollgate_agent_streams",
-                "Open requests through agents of clusters",
-            ),
+            agent_streams: register(all, "tollgate_agent_streams", "Open requests through agents"),
             agent_events: register(
                 all,
                 "tollgate_agent_events",
-                "What happened to agents of clusters, with the reason if one was refused or its connection ended",
+                "Agents that connected, disconnected or were refused, and connections refused at the listener for \
+                 other replicas (`replica.refused`)",
             ),
             forwarded: register(
                 all,
                 "argocd_proxy_extension_request",
-                "Requests handed to an extension's backend",
+                "Requests that were sent to the backend of an extension, by the status of its response",
             ),
             duration: {
                 let duration: Family<_, _, fn() -> _> =
                     Family::new_with_constructor(tollgate_credential::duration_histogram);
                 all.register_with_unit(
                     "argocd_proxy_extension_request_duration",
-                    "Time of a request to an extension's backend, until the response or the tunnel has ended",
+                    "Time of a whole exchange with the backend of an extension, until the response or the tunnel \
+                     has ended",
                     Unit::Seconds,
                     duration.clone(),
                 );
                 duration
             },
-            decisions: register(all, "tollgate_decisions", "Decisions by outcome and reason"),
+            decisions: register(
+                all,
+                "tollgate_decisions",
+                "Decision records: one for each request, with its \
+                outcome and reason",
+            ),
             decision_lines_lost: register(
                 all,
                 "tollgate_decision_lines_lost",
-                "Decision-file lines dropped because the disk was too slow or refused them",
+                "Lines of `decisions.file` that were dropped because the disk was too slow or refused them. While \
+                 it rises, the file is not complete",
             ),
-            connections: register(all, "tollgate_connections", "Connections of clients that are open"),
+            connections: register(all, "tollgate_connections", "Open connections of clients"),
             connections_limit: register(
                 all,
                 "tollgate_connections_limit",
-                "Connections of clients that may be open",
+                "Connections of clients that may be open. At the limit, idle ones are closed and new ones wait",
             ),
             connections_closed: register(
                 all,
                 "tollgate_connections_closed",
-                "Connections that were refused, or closed while idle, because there were too many",
+                "Connections that were refused, or closed while idle, because there were too many of one address \
+                 or in total",
             ),
             connections_not_accepted: register(
                 all,
                 "tollgate_connections_not_accepted",
-                "Attempts to accept a connection that the system refused",
+                "Attempts to accept a connection that the system refused, for example for lack of file \
+                 descriptors. Clients wait meanwhile",
             ),
             spans_lost: register(
                 all,
                 "tollgate_spans_lost",
-                "Spans that the collector did not get, because it was away or too slow",
+                "Spans that the collector of `telemetry` did not get, because 2,048 waited or it refused them",
             ),
             log_lines_lost: register(
                 all,
                 "tollgate_log_lines_lost",
-                "Log lines dropped because standard error was not read fast enough",
+                "Log lines that were dropped because standard error was not read fast enough",
             ),
             log_lines_omitted: register(
                 all,
                 "tollgate_log_lines_omitted",
-                "Log lines about refusals that were left out, because there were many with the same reason in one second",
+                "Log lines about refusals and ended exchanges that were left out, because there were already 20 \
+                 with the same reason in one second",
             ),
             reloads_failed: register(
                 all,
                 "tollgate_reload_failures",
-                "Reloads refused; the last good one stayed",
+                "Loads of the configuration that were refused; the last good one stayed in force",
             ),
             broken: register(
                 all,
                 "tollgate_configuration_broken",
-                "1 while the files on disk are not in force",
+                "1 while the latest content of a part of the configuration has mistakes and is not in force as a \
+                 whole. `/configuration` of the admin listener has the findings",
             ),
             generation: register(
                 all,
                 "tollgate_snapshot_generation",
-                "Generation of the configuration in force",
+                "Number of the configuration in force; it grows with each reload of this process",
             ),
             policy_stuck: register(
                 all,
                 "tollgate_policy_stuck",
-                "1 while a decision that did not return keeps the bundle in force from deciding",
+                "1 while a decision that did not return suspends a policy bundle; requests that need it are refused",
             ),
             impersonation: register(
                 all,
                 "tollgate_impersonation_grants",
-                "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
+                "Kinds of names that the gateway must be able to impersonate in clusters of agents, by the \
+                 cluster's answer",
             ),
             invalid_objects: register(
                 all,
@@ -237,22 +251,26 @@ impl Default for Metrics {
             would_refuse: register(
                 all,
                 "tollgate_applications_would_refuse",
-                "Requests for Applications that passed because impersonation is only audited",
+                "Requests for Applications that passed only because impersonation is audited. It must stand still \
+                 before impersonation is enforced",
             ),
             control_plane_would_refuse: register(
                 all,
                 "tollgate_control_plane_would_refuse",
-                "Writes of Argo CD's components that passed because `controlPlane.mode` is `audit`",
+                "Writes of Argo CD's components that passed only because `controlPlane.mode` is `audit`. It must \
+                 stand still before the mode becomes `enforce`",
             ),
             admission_would_refuse: register(
                 all,
                 "tollgate_admission_would_refuse",
-                "Writes to the control plane's cluster that passed because `admission.mode` is `audit`",
+                "Writes to the control plane's cluster that passed only because `admission.mode` is `audit`. It \
+                 must stand still before the mode becomes `enforce`",
             ),
             admission_overloaded: register(
                 all,
                 "tollgate_admission_overloaded",
-                "Reviews for the admission webhook that were too slow, or found no memory in time",
+                "Reviews for the admission webhook that did not arrive within 5 seconds, or for which the 24 MiB \
+                 for all reviews were in use that long. Writes fail meanwhile",
             ),
             registry,
         }

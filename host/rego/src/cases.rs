@@ -158,7 +158,21 @@ fn check_schema(front: Front, input: &Json) -> Result<(), String> {
 }
 
 pub(crate) fn run(evaluator: &mut Evaluator<'_>, case: &Case) -> CaseResult {
-    timed(&case.note, &case.location, || verdict(evaluator, case))
+    timed(&case.note, &case.location, || {
+        let verdict = verdict(evaluator, case);
+        // The gateway always has it, so a rule that is undefined without it surprises only here.
+        let lacks_time = || evaluator.reads_time() && lacks_time(evaluator.front(), &case.input);
+        verdict.map_err(|difference| match lacks_time() {
+            true => format!("{difference}; the rules read `input.time`, which the case lacks: set it in `base`"),
+            false => difference,
+        })
+    })
+}
+
+/// Whether the input has no time, although that of the front has one.
+fn lacks_time(front: Front, input: &Json) -> bool {
+    let has_time = !front.input_schema()["properties"]["time"].is_null();
+    has_time && input.get("time").is_none()
 }
 
 fn timed(note: &str, location: &Location, run: impl FnOnce() -> Result<(), String>) -> CaseResult {

@@ -37,6 +37,11 @@ impl<'a> Evaluator<'a> {
         self.compiled.front
     }
 
+    /// Whether rules or conditions read `input.time`.
+    pub(crate) fn reads_time(&self) -> bool {
+        self.compiled.dependencies.time
+    }
+
     /// # Errors
     /// Every [`Error`] is a denial.
     pub(crate) fn decide(&mut self, input: &serde_json::Value) -> Result<Decision, Error> {

@@ -36,11 +36,11 @@ impl Default for Durations {
 impl Metrics {
     /// Registers every metric of the store.
     pub fn add_to(&self, registry: &mut Registry) {
-        let help = "Changes that wait for the store, of callers";
+        let help = "Changes that wait for the store, or are being written";
         registry.register("tollgate_store_changes_waiting", help, self.waiting.clone());
-        let help = "Operations the store failed";
+        let help = "Operations that the store failed";
         registry.register("tollgate_store_failures", help, self.failures.clone());
-        let help = "Time of a read of the store, or of a transaction that writes";
+        let help = "Time of a read, of a transaction that writes, and of the wait of a change for its turn";
         registry.register_with_unit("tollgate_store", help, Unit::Seconds, self.duration.0.clone());
     }
 

@@ -1,130 +1,28 @@
-//! docs/metrics.md, the alerts and the dashboard, compared with what the gateway registers. Prometheus' own
-//! parser reads every expression (`tests/metrics`).
+//! The alerts and the dashboard, compared with what the gateway serves. Prometheus' own parser reads every
+//! expression (`tests/metrics`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
 
-use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::chart;
-use test_support::checkout;
-use tollgate_core::agent::{AgentId, ConfigurationStatus};
-use tollgate_core::diagnostic::Location;
-use tollgate_credential::cache::health::{Health, LastError, SlotStatus, Totals};
-use tollgate_credential::{MintError, MintErrorClass};
-use tollgate_objects::WatchAge;
-use tollgate_objects::decode;
-use tollgate_objects::{InvalidObject, ObjectName, extensions};
-use tollgate_proxy::metrics::{CertificateUse, ConfigPart, Listener, Metrics};
-use tollgate_proxy::record::{Recorder, Stage};
-use tollgate_proxy::server::HandshakeFailure;
-use tollgate_runtime::followed;
+use test_support::{checkout, metrics};
+use tollgate_proxy::metrics::Metrics;
 use xtask::cache;
-
-/// Type and names of labels of a metric.
-#[derive(Clone, Debug, Eq, PartialEq)]
-struct Family {
-    kind: String,
-    labels: BTreeSet<String>,
-}
-
-/// Families by their name in queries.
-type Families = BTreeMap<String, Family>;
+use xtask::reference::Metric;
 
 fn read(name: &str) -> String {
     std::fs::read_to_string(checkout().join(name)).unwrap()
 }
 
-/// The health of a credential that expires, and whose last renewal failed.
-fn health() -> Health {
-    let now = jiff::Timestamp::now();
-    Health {
-        standing: SlotStatus::Stale,
-        generation: 1,
-        fingerprint: None,
-        minted_at: Some(now),
-        expires_at: Some(now),
-        refresh_at: None,
-        last_mint_seconds: None,
-        mints: 2,
-        failed: 1,
-        last_error: Some(LastError {
-            error: MintError::new(MintErrorClass::Denied, "invalid_grant", "the role is gone"),
-            at: now,
-        }),
-        next_attempt: None,
-        warnings: Vec::new(),
-    }
-}
+/// Families by their name in queries.
+type Families = BTreeMap<String, Metric>;
 
-/// Metrics with a series in every family, because families without one are left out of the text.
-fn filled() -> Arc<Metrics> {
-    let metrics = Arc::new(Metrics::default());
-    let recorder = Recorder::start(1, None, Arc::clone(&metrics), None).unwrap();
-    let mut record = recorder.open(Method::GET, "/");
-    record.finish_stage(Stage::Authenticate);
-    drop(record);
-
-    let object = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "argocd-cm", "namespace": "argocd"},
-        "data": {"extension.config.echo": "{services: [{url: 'http://echo'}]}"},
-    });
-    let resources = decode::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
-    let resources = resources.value.unwrap_or_else(|| panic!("{:?}", resources.diagnostics));
-    let extension = &extensions::parse(&resources).value.unwrap()[0];
-    metrics.count_forwarded(extension, 200);
-    metrics.observe_exchange(extension, Duration::ZERO);
-
-    metrics.count_load(ConfigPart::State, false);
-    metrics.invalid_objects(&[InvalidObject {
-        kind: "AppProject",
-        name: ObjectName {
-            namespace: "argocd".to_owned(),
-            name: "shop".to_owned(),
-        },
-        location: Location::default(),
-        mistake: "a mistake".to_owned(),
-    }]);
-    metrics.set_stuck_policies([("extensions", false)].into_iter());
-    metrics.set_impersonation_grants([("prod", [1, 0, 0])].into_iter());
-    metrics.set_application_grants([("prod", [[1, 0, 0]; 3])].into_iter());
-    metrics.count_agent_event("agent.connected", "ok");
-
-    metrics.credentials.record_mint("prod", "ok", 0.1);
-    metrics
-        .credentials
-        .replace([("prod", health())].into_iter(), Totals::default());
-    let agent = AgentId::new(1).unwrap();
-    metrics
-        .identity
-        .configurations([(agent, ConfigurationStatus::Good)].into_iter());
-    metrics.identity.stream_closed("revoked");
-    metrics.identity.store.failed("audit");
-    metrics.identity.store.observe("read", Duration::ZERO);
-    metrics.connections(Listener::Public);
-    metrics.load.observe_sizes("argocd", Some(1), Some(1));
-    metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
-    metrics.load.open_exchanges("argocd");
-    metrics.load.set_cluster_agents(vec![("prod".to_owned(), 1)]);
-    let second = Some(Duration::from_secs(1));
-    metrics.load.set_watch_ages(&[WatchAge {
-        resource: "applications.argoproj.io".to_owned(),
-        is_broken: false,
-        since_event: second,
-        since_list: second,
-    }]);
-    let end = (CertificateUse::Public, String::new(), 1_900_000_000);
-    metrics.load.set_certificate_ends(vec![end]);
-    metrics
-        .load
-        .count_failed_handshake("admission", HandshakeFailure::Timeout);
-    followed::report("admission.tls.secret", false);
-    metrics
+fn families() -> Families {
+    let metrics = metrics::served().into_iter();
+    metrics.map(|metric| (metric.name.clone(), metric)).collect()
 }
 
 /// The names that the code registered, in which counters have no suffix.
@@ -146,78 +44,23 @@ fn registered(metrics: &Metrics) -> BTreeSet<String> {
     names.collect()
 }
 
-/// The families of the text of `/metrics`.
-fn families(text: &str) -> Families {
-    let mut families = Families::new();
-    let mut current = String::new();
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
-            let suffix = if kind == "counter" { "_total" } else { "" };
-            current = format!("{name}{suffix}");
-            let family = Family {
-                kind: kind.to_owned(),
-                labels: BTreeSet::new(),
-            };
-            families.insert(current.clone(), family);
-        } else if let Some((_, rest)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
-            let labels = rest.split_once('}').unwrap().0.split("\",");
-            let names = labels.map(|label| label.split_once('=').unwrap().0.to_owned());
-            let family = families.get_mut(&current).unwrap();
-            // Of histograms.
-            family.labels.extend(names.filter(|name| name != "le"));
-        }
-    }
-    families
-}
-
-/// The families in the tables of docs/metrics.md.
-fn documented() -> Families {
-    let page = read("docs/metrics.md");
-    let mut families = Families::new();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
-    let prefixes = ["tollgate_", "argocd_", "process_"];
-    for row in rows.filter(|row| prefixes.iter().any(|prefix| row.starts_with(prefix))) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let &[name, kind, unit, labels, meaning, when, ""] = cells.as_slice() else {
-            panic!("a row needs six cells: {row}");
-        };
-        assert!([unit, meaning, when].iter().all(|cell| !cell.is_empty()), "{row}");
-        let family = Family {
-            kind: kind.to_owned(),
-            labels: labels.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
-        };
-        let name = name.trim_end_matches('`').to_owned();
-        assert!(families.insert(name, family).is_none(), "{row}");
-    }
-    families
-}
-
 #[test]
-fn every_metric_is_documented_and_every_documented_one_exists() {
-    let metrics = filled();
-    let families = families(&metrics.text().unwrap());
-    let written = families.keys().map(|name| name.trim_end_matches("_total").to_owned());
+fn the_reference_has_every_metric() {
+    let names: BTreeSet<String> = families().into_keys().collect();
+    let written = names.iter().map(|name| name.trim_end_matches("_total").to_owned());
     assert_eq!(
         written.collect::<BTreeSet<_>>(),
-        registered(&metrics),
-        "this test fills in every family"
+        registered(&metrics::filled()),
+        "`test_support::metrics` fills in every family"
     );
-    let documented = documented();
-    for (name, family) in &families {
-        assert_eq!(documented.get(name), Some(family), "docs/metrics.md: `{name}`");
-    }
-    let gone: Vec<_> = documented.keys().filter(|name| !families.contains_key(*name)).collect();
-    assert!(
-        gone.is_empty(),
-        "docs/metrics.md has metrics that do not exist: {gone:?}"
-    );
-    // Values of every label are listed.
-    let page = read("docs/metrics.md");
-    let values = page.split_once("## Labels").unwrap().1;
-    for label in families.values().flat_map(|family| &family.labels) {
-        assert!(values.contains(&format!("`{label}`")), "docs/metrics.md: `{label}`");
-    }
+    // A test of the papers compares the page with these metrics.
+    let page = read("docs/reference/metrics.md");
+    let listed = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("- **`")?.split('`').next());
+    let listed: BTreeSet<&str> = listed.collect();
+    let missing: Vec<_> = names.iter().filter(|name| !listed.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "run `cargo xtask reference`: {missing:?}");
 }
 
 /// What the program of `tests/metrics` prints.
@@ -275,7 +118,7 @@ fn mistake(used: &Use, families: &Families) -> Option<String> {
     let is_known = |label: &&String| {
         OF_TARGETS.contains(&label.as_str())
             || (label.as_str() == "le" && metric.ends_with("_bucket") && histogram.is_some())
-            || family.is_some_and(|family| family.labels.contains(*label))
+            || family.is_some_and(|family| family.labels.contains(label))
     };
     let unknown: Vec<_> = labels.iter().filter(|label| !is_known(label)).collect();
     (!unknown.is_empty()).then(|| format!("{place}: `{metric}` has no label {unknown:?}"))
@@ -283,7 +126,7 @@ fn mistake(used: &Use, families: &Families) -> Option<String> {
 
 #[test]
 fn alerts_and_dashboard_use_metrics_that_exist() {
-    let families = documented();
+    let families = families();
     let (rules, dashboard) = (
         read("deploy/monitoring/rules.yaml"),
         read("deploy/monitoring/dashboard.json"),
@@ -306,7 +149,7 @@ fn alerts_and_dashboard_use_metrics_that_exist() {
 
 #[test]
 fn mistakes_in_alerts_and_dashboards_are_found() {
-    let families = documented();
+    let families = families();
     let rule = |expression: &str| {
         json!({"groups": [{"name": "one", "rules": [{"alert": "One", "expr": expression}]}]}).to_string()
     };

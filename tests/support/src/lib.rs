@@ -29,6 +29,8 @@ pub mod client;
 pub mod issuer;
 pub mod judge;
 pub mod kubernetes;
+#[cfg(feature = "gateway")]
+pub mod metrics;
 pub mod nginx;
 pub mod oidc;
 #[cfg(feature = "gateway")]
@@ -39,6 +41,8 @@ pub mod postgres;
 pub mod providers;
 pub mod record;
 pub mod redis;
+#[cfg(feature = "gateway")]
+pub mod reference;
 pub mod relay;
 pub mod token;
 #[cfg(feature = "gateway")]

@@ -52,7 +52,7 @@ impl Settings<'_> {
 
     fn listen(&self) -> String {
         format!(
-            "# Settings of Tollgate, written by `tollgate init`. docs/configuration.md explains every key;\n\
+            "# Settings of Tollgate, written by `tollgate init`. docs/reference/settings.md explains every key;\n\
              # `tollgate check` finds mistakes. Relative paths are relative to this file.\n\
              \n\
              # For clients. A gateway that others reach needs an address they can reach, and a certificate\n\

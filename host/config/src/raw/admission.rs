@@ -14,13 +14,24 @@ use tollgate_core::glob::Pattern;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAdmission {
+    /// Address and port of the webhook's listener, for API servers only.
     listen: String,
+    /// Certificate of that listener: either `secret`, or `certificate` and `key`.
     tls: RawTls,
+    /// PEM file with the authority of the API servers' client certificates. Then nobody else can connect, and
+    /// `/admission/author` signs who wrote a set with kubectl. Without it, every client can connect, and
+    /// nothing is signed. Read again when it changes.
     client_certificate_authority: Option<PathBuf>,
+    /// What happens to a write that is not permitted.
     #[serde(default)]
+    #[schemars(extend("default" = "enforce"))]
     mode: AdmissionMode,
+    /// Usernames, in the cluster, of the programs that write for others. None may be empty.
     #[serde(default)]
     writers: RawWriters,
+    /// For each project: patterns of the projects in which its Applications may deploy Applications and
+    /// ApplicationSets, and of the AppProjects that they may deploy. `*` and `?` match any characters. By
+    /// default, only the project itself, and no AppProject.
     #[serde(default)]
     children: BTreeMap<String, Vec<String>>,
 }
@@ -29,19 +40,33 @@ pub(super) struct RawAdmission {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawTls {
+    /// PEM file with the certificate chain. Together with `key`; in place of `secret`.
     certificate: Option<PathBuf>,
+    /// PEM file with the private key.
     key: Option<PathBuf>,
+    /// Secret in `state.namespace` with a certificate that Tollgate creates, renews, and makes known to API
+    /// servers. Needs `state.kubernetes`. See docs/admission.md#the-certificate.
     secret: Option<String>,
+    /// Service by which API servers call the webhook. Only with `secret`.
+    #[schemars(extend("default" = "tollgate-admission"))]
     service: Option<String>,
+    /// Name of the webhook configurations whose `caBundle` Tollgate writes. Only with `secret`.
+    #[schemars(extend("default" = "tollgate-admission"))]
     webhook_configuration: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawWriters {
+    /// Username of this gateway. Defaults to `system:serviceaccount:<state.namespace>:tollgate`.
     gateway: Option<String>,
+    /// Username of argocd-server. Defaults to `system:serviceaccount:<state.namespace>:argocd-server`.
     server: Option<String>,
+    /// Username of the application controller. Defaults to
+    /// `system:serviceaccount:<state.namespace>:argocd-application-controller`.
     controller: Option<String>,
+    /// Username of the ApplicationSet controller. Defaults to
+    /// `system:serviceaccount:<state.namespace>:argocd-applicationset-controller`.
     application_set_controller: Option<String>,
 }
 

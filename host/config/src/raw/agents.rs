@@ -10,9 +10,15 @@ use crate::{AgentSettings, PeerSettings};
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAgents {
+    /// Forwards requests to the replica to which an agent is connected. Without it, each replica serves only
+    /// its own agents.
     peers: Option<RawPeers>,
+    /// Host names or IP addresses, without scheme and port, at which agents reach whatever ends TLS in front
+    /// of the gateway. With them, a machine in the middle is detected by the host alone. Defaults to the host
+    /// of `console.url` if the gateway has no `tls`. See docs/connectors.md#what-a-connector-proves.
     #[serde(default)]
     hosts: Vec<String>,
+    /// Whether to serve agents of earlier versions, whose proof a machine in the middle could pass on.
     #[serde(default)]
     accept_unbound: bool,
 }
@@ -20,7 +26,12 @@ pub(super) struct RawAgents {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPeers {
+    /// Address and port where other replicas send requests for the agents connected to this one. Only
+    /// replicas should be able to reach it.
     listen: String,
+    /// `https` URL, with host and port, by which other replicas reach `listen`. `--peer-url` and
+    /// `TOLLGATE_PEER_URL` take precedence. Defaults to the address in `listen`; required if that is
+    /// `0.0.0.0` or `::`.
     url: Option<String>,
 }
 

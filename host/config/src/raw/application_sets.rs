@@ -15,36 +15,85 @@ use crate::{
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawApplicationSets {
+    /// Set to `argocd` to check only the permission for the set itself and to write only the set; Argo CD's
+    /// controller then generates the Applications. By default, everything that a set generates is checked,
+    /// and written with it.
     compat: Option<ApplicationSetChecks>,
+    /// Set to `inherited` to derive the permissions on a set from those on all of its Applications
+    /// (docs/applicationset-rights.md#inherited-permissions). Not together with `compat`. By default,
+    /// they come from rows about `applicationsets`.
     permissions: Option<ApplicationSetPermissions>,
+    /// Namespaces, besides the control plane's, in which sets may be: names, globs, or `/regular
+    /// expressions/`, like Argo CD's `application.namespaces`.
     namespaces: Vec<String>,
+    /// Patterns of repositories that git generators may read without a repository Secret, matched like a
+    /// project's `sourceRepos`; a leading `!` refuses. A local path needs a pattern that is itself a path.
     repositories: Vec<String>,
+    /// Limits on what one set generates.
     limits: RawLimits,
+    /// Limits on what git generators fetch, and their cache.
     git: RawGit,
+    /// Number of sets that are processed at once; further ones wait. A set that waits for a repository or a
+    /// plugin does not count, up to eight times this number. 1 to 256.
+    #[schemars(extend("default" = 4))]
     concurrency: Option<usize>,
+    /// Number of Applications that one change may delete without stating the number. 0 to 1000000.
+    #[schemars(extend("default" = 50))]
     max_deletions: Option<u64>,
+    /// Time for which a watch of one set waits for a controller to write the first condition. Then the watch,
+    /// and with it `argocd appset create --wait`, ends with an error. Must be above 0.
+    #[schemars(extend("default" = "60s"))]
     controller_timeout: Option<String>,
+    /// What happens to a set with keys that no field has.
+    #[schemars(extend("default" = "refuse"))]
     unknown_fields: Option<UnknownFields>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLimits {
+    /// Most Applications of one set. 1 to 100000.
+    #[schemars(extend("default" = 5_000))]
     applications: Option<u64>,
+    /// Most sets of parameters that all generators of one set produce, including those that a matrix or merge
+    /// discards. 1 to 1000000.
+    #[schemars(extend("default" = 50_000))]
     parameters: Option<u64>,
+    /// Most generators of one set, including nested ones. 1 to 10000.
+    #[schemars(extend("default" = 100))]
     generators: Option<u64>,
+    /// Most bytes of memory for the output of one set's generators and templates. 1024 to 1073741824 (1 GiB).
+    /// Defaults to 64 MiB.
+    #[schemars(extend("default" = 64 << 20))]
     bytes: Option<u64>,
+    /// Wall time to generate one set, including waits for `applicationSets.concurrency`, git and plugins.
+    /// Must be above 0.
+    #[schemars(extend("default" = "30s"))]
     time: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawGit {
+    /// Wall time of one fetch. Must be above 0.
+    #[schemars(extend("default" = "20s"))]
     time: Option<String>,
+    /// Most bytes received in one fetch. 1024 to 17179869184 (16 GiB). Defaults to 256 MiB.
+    #[schemars(extend("default" = 256 << 20))]
     bytes: Option<u64>,
+    /// Time for which the commit of a branch or tag is cached. Must be above 0.
+    #[schemars(extend("default" = "30s"))]
     fresh: Option<String>,
+    /// Folder for fetched data. Each process creates a folder in it and removes it when it ends; the next
+    /// start removes the folder of a killed process. Defaults to the system's folder for temporary files.
     directory: Option<PathBuf>,
+    /// Most bytes on disk of all fetched data; data being fetched counts twice. Above this limit, or when the
+    /// disk is full, the least recently requested data is removed. 1048576 (1 MiB) to 17592186044416 (16
+    /// TiB). Defaults to 2 GiB.
+    #[schemars(extend("default" = 2_u64 << 30))]
     cache_bytes: Option<u64>,
+    /// Time for which an unused commit is kept. Must be above 0.
+    #[schemars(extend("default" = "1h"))]
     keep: Option<String>,
 }
 

@@ -17,9 +17,19 @@ mod redis;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawArgocd {
+    /// Address of argocd-server, to which every path goes that is not Tollgate's own. `http` or `https`, with
+    /// host and port. A path is the root path of argocd-server: letters, digits, `-`, `.`, `_` and `~`, not
+    /// below `/api` or another path of Tollgate. Without it, such paths answer 404. See
+    /// docs/argocd.md#put-it-in-front-of-an-existing-installation.
     server: Option<String>,
+    /// PEM file with the only certificate authorities trusted for argocd-server, also when people sign in and
+    /// for the keys of Dex. Needs `https`. Defaults to the system's. Read again when it changes.
     ca: Option<PathBuf>,
+    /// Name for which the certificate of argocd-server must be valid. Needs `https`. Defaults to the host of
+    /// `server`.
     server_name: Option<String>,
+    /// Argo CD's Redis, whose list of revoked tokens is followed. Without it, a sign-out in Argo CD does not
+    /// end sessions here. See docs/argocd.md#sign-out-and-revoked-tokens.
     redis: Option<redis::RawRedis>,
 }
 

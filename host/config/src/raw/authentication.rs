@@ -32,59 +32,98 @@ const DEFAULT_ALGORITHM: &str = "RS256";
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawAuthentication {
+    /// Whether to accept the credentials that Argo CD accepts: its sessions (cookie `argocd.token` or
+    /// `Authorization: Bearer`), API keys of accounts, project tokens, and tokens of the issuer in
+    /// `oidc.config` of `argocd-cm` or, with `argocd.server`, of Dex. See docs/argocd.md#single-sign-on.
     argocd_sessions: bool,
+    /// OpenID Connect issuers, at most 64. An entry has the format of `jwt` in Kubernetes'
+    /// `AuthenticationConfiguration` and can be copied from there.
     jwt: Vec<RawIssuerEntry>,
+    /// Browser origins, besides the gateway's own, whose requests with a cookie may do more than read:
+    /// methods other than `GET`, `HEAD` and `OPTIONS`, upgrades, `…/proxy/…` of a cluster, and credentials of
+    /// clusters. Each is `https://host[:port]`, or `http` for loopback.
     trusted_origins: Vec<String>,
+    /// Whether to accept requests without a credential as anonymous, with the permissions of
+    /// `policy.default`. Needs a loopback address in `listen`.
     anonymous: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawIssuerEntry {
+    /// The issuer, and which of its tokens are accepted.
     issuer: RawIssuer,
+    /// Rules that the claims of a token must satisfy.
     #[serde(default)]
     claim_validation_rules: Vec<RawClaimRule>,
-    /// Issuers of the Kubernetes front may omit it.
+    /// How claims become a user. Required, except in `kubernetes.jwt`.
     claim_mappings: Option<RawClaimMappings>,
+    /// Rules that the mapped user must satisfy.
     #[serde(default)]
     user_validation_rules: Vec<RawUserRule>,
+    /// Accepted signature algorithms; at least one. `none` and algorithms with a shared secret are not
+    /// allowed. Specific to Tollgate.
+    #[schemars(extend("default" = ["RS256"]))]
     algorithms: Option<Vec<String>>,
+    /// Age after which the issuer's keys are fetched again. `1m` to `24h`. Specific to Tollgate.
+    #[schemars(extend("default" = "1h"))]
     jwks_max_age: Option<String>,
+    /// File with a bearer token to send when the keys are fetched, for an API server that requires one. Read
+    /// each time. Needs `issuer.certificateAuthority`. Specific to Tollgate.
     jwks_token_file: Option<PathBuf>,
+    /// Reserved users or groups that the mappings of this issuer may return, as full names, compared byte by
+    /// byte. Reserved are `system:…`, `role:…`, `proj:…`, and the names of local accounts such as `admin`. By
+    /// default, a token that maps to such a name is refused. Everyone to whom the mapping gives such a name
+    /// has its permissions: never derive it from a claim that people choose themselves. Specific to Tollgate.
     #[serde(default)]
     allowed_reserved_names: Vec<String>,
-    /// The gateway at this issuer, for people who sign in to the console.
+    /// The gateway's client at this issuer, by which people sign in to the console. Needs `console`; not in
+    /// `kubernetes.jwt`. Specific to Tollgate.
     client: Option<RawClient>,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawIssuer {
+    /// `iss` of the tokens. The discovery document is below this URL. Must be `https` (`http` for loopback),
+    /// without user, query or fragment.
     url: String,
+    /// Full URL of the discovery document if it is elsewhere; same rules as `url`, and different from it.
     #[serde(rename = "discoveryURL")]
     discovery_url: Option<String>,
+    /// Accepted audiences: `aud` of a token must contain one of them. At least one is required, and no
+    /// duplicates are allowed.
     #[serde(default)]
     audiences: Vec<String>,
+    /// `MatchAny`; required if there are several audiences.
     audience_match_policy: Option<String>,
+    /// PEM text of the only certificate authorities trusted for the issuer. Defaults to the system's.
     certificate_authority: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClaimRule {
+    /// Claim that must have the value `requiredValue`. Not together with `expression`.
     claim: Option<String>,
+    /// The value that `claim` must have. Defaults to the empty text.
     required_value: Option<String>,
-    /// CEL over `claims`, instead of `claim` and `requiredValue`.
+    /// CEL expression over `claims` that must be true. In place of `claim` and `requiredValue`.
     expression: Option<String>,
+    /// Text of the refusal. Only with `expression`.
     message: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawClaimMappings {
+    /// How the username is derived. Required.
     username: RawPrefixedClaim,
+    /// How the groups are derived. Without it, users have no groups.
     groups: Option<RawPrefixedClaim>,
+    /// How a stable id is derived. Without it, users have none.
     uid: Option<RawClaim>,
+    /// Additional attributes of the user.
     #[serde(default)]
     extra: Vec<RawExtra>,
 }
@@ -92,31 +131,38 @@ struct RawClaimMappings {
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawPrefixedClaim {
+    /// Claim with the value. Needs `prefix`; not together with `expression`.
     claim: Option<String>,
-    /// `""` for none; required with `claim`.
+    /// Text to put in front of each value; `""` for none. Required with `claim`.
     prefix: Option<String>,
-    /// CEL over `claims`, instead of `claim` and `prefix`.
+    /// CEL expression over `claims` that returns the value or values. In place of `claim` and `prefix`.
     expression: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClaim {
+    /// Claim with the value. Exactly one of `claim` and `expression` is required.
     claim: Option<String>,
+    /// CEL expression over `claims` that returns the value.
     expression: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawExtra {
+    /// Name of the attribute: a lower-case `domain/path`, outside of `kubernetes.io` and `k8s.io`.
     key: String,
+    /// CEL expression over `claims` that returns its values.
     value_expression: String,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawUserRule {
+    /// CEL expression over `user` that must be true.
     expression: String,
+    /// Text of the refusal.
     message: Option<String>,
 }
 

@@ -26,12 +26,23 @@ const MAX_NAME_BYTES: usize = 63;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawConsole {
+    /// URL of the console, on a separate host name; the pages are below `/console/`. Must be `https` (`http`
+    /// for loopback), without a path.
     url: String,
+    /// Whether the console may share Argo CD's host name. Not advisable: scripts of Argo CD's pages could
+    /// then act as the person who looks at them. By default, a shared host name is an error.
     #[serde(default)]
     shares_argocd_host: bool,
+    /// Time without a request after which a browser's login ends. `5m` to `24h`.
+    #[schemars(extend("default" = "1h"))]
     idle: Option<String>,
+    /// Lifetime of a browser's login. `5m` to `7d`.
+    #[schemars(extend("default" = "12h"))]
     lifetime: Option<String>,
+    /// Whom to ask for permissions, such as `#platform on Slack`; shown below refusals. At most 200
+    /// characters.
     contact: Option<String>,
+    /// Logins of the command line.
     #[serde(default)]
     login: RawLogin,
 }
@@ -39,16 +50,26 @@ pub(super) struct RawConsole {
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLogin {
+    /// Lifetime of a login of `tollgate login`. `15m` to `30d`.
+    #[schemars(extend("default" = "12h"))]
     lifetime: Option<String>,
+    /// Whether `tollgate login --device` is permitted.
+    #[schemars(extend("default" = true))]
     device: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawClient {
+    /// Client id of the gateway at this issuer. Must be one of `issuer.audiences`.
     id: String,
+    /// File with the client secret, read each time. Without it, the client is public.
     secret_file: Option<PathBuf>,
+    /// Scopes to request; must contain `openid`.
+    #[schemars(extend("default" = ["openid", "profile", "email"]))]
     scopes: Option<Vec<String>>,
+    /// Name on the sign-in page, and last segment of the callback's path: 1 to 63 letters, digits, `-`, `_`
+    /// and `.`, unique, and not `argocd`. Defaults to the issuer's host.
     name: Option<String>,
 }
 

@@ -10,11 +10,17 @@ use tollgate_core::dns::{is_label, is_subdomain};
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawControlPlane {
+    /// Components of Argo CD that may use the front; at least one.
     #[serde(default)]
     callers: Vec<ControlPlaneCaller>,
+    /// Service account that reads in each cluster, as `NAMESPACE:NAME`.
     reader: String,
+    /// Namespace of the Secrets with the label `tollgate.dev/secret-type: cluster`, in which Tollgate needs
+    /// `list` and `watch` on `secrets`. Must not be Argo CD's. Required with `state.kubernetes`.
     credentials_namespace: Option<String>,
+    /// What happens to a write that fits no Application.
     #[serde(default)]
+    #[schemars(extend("default" = "enforce"))]
     mode: ControlPlaneMode,
 }
 

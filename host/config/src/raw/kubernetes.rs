@@ -32,32 +32,67 @@ const YEAR: u64 = 365 * DAY;
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawKubernetes {
+    /// Who decides whether a person may use an agent.
+    #[schemars(extend("default" = "embedded"))]
     authorizer: RawAuthorizer,
+    /// File with the shared secret, in base64, for other gateways that use this one as their remote
+    /// authorizer. Without it, they get 404. Not with a remote authorizer.
     platform_secret_file: Option<PathBuf>,
+    /// Origins of pages that may call the front with its cookie, compared byte by byte; other origins get
+    /// 403. Each is `https://host[:port]`, or `http` for loopback. A request whose only credential is a token
+    /// is served whatever its origin, without `Access-Control-…` fields if the origin is not listed.
     allowed_origins: Vec<String>,
+    /// Claim of ID tokens with the number of the one agent that the token is for.
+    #[schemars(extend("default" = "https://gitlab.org/claims/clusters/agents/k8s-proxy"))]
     agent_claim: Option<String>,
+    /// Issuers of ID tokens for this front only, at most 64. An entry has the keys of `authentication.jwt`,
+    /// except `client`. `claimMappings` is optional, but agents with `access_as: mapped` need it.
     jwt: Vec<RawIssuerEntry>,
+    /// How tokens map to people in the user directory, by issuer. Issuers of `kubernetes.jwt` without an
+    /// entry map `sub` to the `id`.
     users: Vec<UserClaimMapping>,
+    /// Roles that people have by the groups in their tokens, in addition to the user directory. See
+    /// docs/sign-in.md#roles-from-groups.
     memberships: Vec<RawMembership>,
+    /// Public URL of the front, for `tollgate kubeconfig`. Must end with `/k8s-proxy/`. Defaults to the
+    /// address that the request used.
     #[serde(rename = "publicURL")]
     public_url: Option<String>,
+    /// The cookie of browser sessions.
     cookie: RawCookie,
+    /// How long decisions about people are cached.
     cache: RawCache,
+    /// Longest lifetime of a personal access token. `1m` to `365d`.
+    #[schemars(extend("default" = "365d"))]
     longest_token: Option<String>,
+    /// Most groups that one request may impersonate. An identity with more is refused, because the cluster
+    /// checks each of them. 1 to 2000.
+    #[schemars(extend("default" = 200))]
     max_groups: Option<usize>,
+    /// The audit log. See docs/audit.md.
     audit: RawAudit,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuthorizer {
+    /// The gateway itself, by its user directory and store.
     #[default]
     Embedded,
+    /// A GitLab, a Plural or another Tollgate. CI job tokens need one. See
+    /// docs/configuration.md#a-remote-authorizer.
     #[serde(rename_all = "camelCase")]
     Remote {
+        /// Base URL; `/api/v4/internal/kubernetes/…` is appended. Must be `https` (`http` for loopback), without
+        /// user, query or fragment.
         url: String,
+        /// File with the shared secret, in base64, that signs the gateway's requests.
         secret_file: PathBuf,
+        /// PEM text of the only certificate authorities trusted for it. Defaults to the system's.
         certificate_authority: Option<String>,
+        /// Longest lifetime of a watch, log or tunnel that it permits: it reports neither the expiry nor the
+        /// revocation of a credential. Its decisions are cached for at most half of this time. `1m` to `1h`.
+        #[schemars(extend("default" = "10m"))]
         stream_lifetime: Option<String>,
     },
 }
@@ -65,11 +100,18 @@ enum RawAuthorizer {
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawMembership {
+    /// `iss` of the tokens to which the entry applies.
     issuer: String,
+    /// The group, as `claimMappings.groups` returns it. Must not be empty.
     oidc_group: String,
+    /// Path of the project in which members have the role. Exactly one of `project` and `group` is required.
     project: Option<String>,
+    /// Path of the group in which members have the role.
     group: Option<String>,
+    /// Number of that project or group, for names such as `gitlab:project_role:7:developer`; at least 1.
+    /// Defaults to the number in the user directory.
     id: Option<i64>,
+    /// The role.
     #[schemars(schema_with = "role_names")]
     role: Role,
 }
@@ -109,35 +151,56 @@ impl RawMembership {
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCookie {
+    /// Lifetime of a browser session. `1m` to `30d`.
+    #[schemars(extend("default" = "24h"))]
     lifetime: Option<String>,
+    /// `SameSite` of the cookie.
+    #[schemars(extend("default" = "strict"))]
     same_site: Option<SameSite>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCache {
+    /// Time for which a decision that permits access is cached. Revocations and changes of the state take
+    /// effect at once nevertheless. `1s` to `5m`.
+    #[schemars(extend("default" = "60s"))]
     success: Option<String>,
+    /// Time for which a refusal is cached. `1s` to `1m`.
+    #[schemars(extend("default" = "10s"))]
     refusal: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawAudit {
+    /// Time over which reads of one kind are counted in one event. `1s` to `1h`.
+    #[schemars(extend("default" = "60s"))]
     bucket: Option<String>,
+    /// Time for which audit events are kept. `1d` to `3650d`.
+    #[schemars(extend("default" = "90d"))]
     keep: Option<String>,
+    /// The receiver of audit events, as lines of OCSF. Without it, events stay in the store. See
+    /// docs/audit.md#export.
     export: Option<RawAuditExport>,
 }
 
 #[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuditExport {
+    /// File to which events are appended.
     File(PathBuf),
+    /// HTTP receiver that gets events by POST.
     #[serde(rename_all = "camelCase")]
     Webhook {
+        /// URL of the receiver. Must be `https` (`http` for loopback), without user and fragment.
         // It may have a secret in its path.
         #[schemars(with = "String")]
         url: SecretString,
+        /// File with a bearer token, read for each request.
         token_file: Option<PathBuf>,
+        /// PEM file with the only certificate authorities trusted for the receiver. Needs `https`. Defaults to the
+        /// system's. Read again when it changes.
         ca: Option<PathBuf>,
     },
 }
@@ -173,9 +236,17 @@ impl RawAuditExport {
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawStore {
+    /// `sqlite:` followed by a path, or `postgres://user:password@host/database` for several replicas. Not
+    /// together with `urlFile`. Defaults to `sqlite:tollgate.db`, beside the settings file.
     #[schemars(with = "Option<String>")]
     url: Option<SecretString>,
+    /// File with the URL on its first line.
     url_file: Option<PathBuf>,
+    /// Time for which a replica keeps serving while the store does not respond. Afterwards it ends all
+    /// streams and requests of people, refuses new ones with 503 or 500, and fails `/readyz` until the store
+    /// responds. A replica that cannot reach the store learns of a revocation after this time at the latest.
+    /// `2s` to `5m`.
+    #[schemars(extend("default" = "10s"))]
     grace_period: Option<String>,
 }
 

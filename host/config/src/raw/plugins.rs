@@ -21,10 +21,17 @@ const MAX_MEMORY_BYTES: u64 = 1 << 30;
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawPlugins {
+    /// Folder with pairs of `<name>.wasm` and `<name>.yaml`, for at most 32 plugins. Without it, no plugins
+    /// are loaded.
     directory: Option<PathBuf>,
+    /// Private folder for compiled plugins: mode 700, owned by the gateway. Defaults to a folder in the
+    /// user's cache folder.
     cache: Option<PathBuf>,
+    /// Plugins that must be loaded; while one is missing, every request is refused. Needs `directory`.
     required: Vec<String>,
+    /// What each plugin may do, by its name.
     grants: BTreeMap<String, RawGrant>,
+    /// Identities of the gateway's pod that plugins may request.
     ambient: RawAmbient,
 }
 
@@ -32,20 +39,38 @@ pub(super) struct RawPlugins {
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawAmbient {
+    /// Files with projected ServiceAccount tokens, by audience, such as `sts.amazonaws.com:
+    /// /var/run/secrets/eks/token`. Tokens for other audiences are requested from the pod's own API server.
     service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawGrant {
+    /// SHA-256 digest that the component must have, as 64 hex digits. Takes precedence over the manifest's.
+    /// Not pinned by default.
     sha256: Option<String>,
+    /// Host interfaces that it may call: `log`, `clock`, `random`; for credential providers and generators
+    /// also `crypto`, `ambient`, `memo` and `reveal`.
     imports: Vec<String>,
+    /// Extensions to which it applies; all if empty.
     extensions: Vec<String>,
+    /// Hosts that a credential provider or generator may connect to. An entry is a host as text, or an
+    /// object. See docs/plugins.md#requests-of-plugins.
     hosts: Vec<crate::EgressEntry>,
+    /// Audiences for which a credential provider or generator may request tokens of the gateway's pod.
     audiences: Vec<String>,
+    /// Configuration, validated by the schema in the manifest. It may be left out only if that schema allows
+    /// `null`.
     config: serde_json::Value,
+    /// Secret in `state.namespace` from which a generator of ApplicationSets may use the values that its
+    /// manifest names. Not for other plugins. See docs/plugins.md#generators-of-applicationsets.
     secret: Option<String>,
+    /// Wall time of one call. Above 0 and at most `10s`. Defaults to `100ms`; for credential providers and
+    /// generators, to `10s`.
     time: Option<String>,
+    /// Most bytes of its memories together. 65536 (64 KiB) to 1073741824 (1 GiB). Defaults to 16 MiB; for
+    /// credential providers and generators, to 64 MiB.
     memory_bytes: Option<u64>,
 }
 

@@ -16,8 +16,12 @@ const MAX_NAMESPACES: usize = 100;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawState {
+    /// Folder with the Kubernetes objects.
     directory: Option<PathBuf>,
+    /// Reads the objects from the API server of the control plane's cluster. `{}` uses the service account of
+    /// the gateway's pod.
     kubernetes: Option<RawKubernetesState>,
+    /// Namespace of the Argo CD control plane. Must be a DNS label.
     #[serde(default = "default_namespace")]
     pub(super) namespace: String,
 }
@@ -25,8 +29,16 @@ pub(super) struct RawState {
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawKubernetesState {
+    /// kubeconfig file with the address of the API server and the credential to use. It and the files it
+    /// names are read again when they change; a change that cannot be used is ignored. Defaults to the pod's
+    /// service account.
     kubeconfig: Option<PathBuf>,
+    /// Context of `kubeconfig`. Defaults to its current context.
     context: Option<String>,
+    /// Namespaces, besides the control plane's, from which Applications are read, like Argo CD's
+    /// `application.namespaces`. Each name takes one watch; `['*']` reads all namespaces with a single
+    /// cluster-wide watch, and no other pattern is allowed. At most 100.
+    #[schemars(extend("default" = []))]
     application_namespaces: Option<Vec<String>>,
 }
 

@@ -7,7 +7,7 @@ use serde_saphyr::Error;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{self, Entry, Node};
 
-const ALL_KEYS: &str = "docs/configuration.md lists every key";
+const ALL_KEYS: &str = "docs/reference/settings.md lists every key";
 
 /// Longest value that a message repeats, in characters.
 const SHOWN: usize = 40;
@@ -189,8 +189,8 @@ mod tests {
             ),
             (
                 "limits: {headerBytes: many}",
-                "t.yaml:3:23: error: `limits.headerBytes` is `many`, but must be a whole number (docs/configuration.md \
-                 lists every key)",
+                "t.yaml:3:23: error: `limits.headerBytes` is `many`, but must be a whole number \
+                 (docs/reference/settings.md lists every key)",
             ),
             (
                 "clusters: {forward: yes}",
@@ -200,12 +200,12 @@ mod tests {
             (
                 "admin: 8081",
                 "t.yaml:3:8: error: `admin` must be a mapping, with one key on each line below it \
-                 (docs/configuration.md lists every key)",
+                 (docs/reference/settings.md lists every key)",
             ),
             (
                 "trustedProxies: {a: b}",
-                "t.yaml:3:17: error: `trustedProxies` must be a list, such as `[a, b]` (docs/configuration.md lists \
-                 every key)",
+                "t.yaml:3:17: error: `trustedProxies` must be a list, such as `[a, b]` \
+                 (docs/reference/settings.md lists every key)",
             ),
         ] {
             check(text, expected);
@@ -236,8 +236,8 @@ mod tests {
     fn a_text_that_may_be_a_secret_is_not_repeated() {
         check(
             "store: postgres://user:password@db/tollgate",
-            "t.yaml:3:8: error: `store` must be a mapping, with one key on each line below it (docs/configuration.md \
-             lists every key)",
+            "t.yaml:3:8: error: `store` must be a mapping, with one key on each line below it \
+             (docs/reference/settings.md lists every key)",
         );
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
-            ["t.yaml:1:1: error: `state` is missing (docs/configuration.md lists every key)"]
+            ["t.yaml:1:1: error: `state` is missing (docs/reference/settings.md lists every key)"]
         );
     }
 }

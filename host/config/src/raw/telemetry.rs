@@ -13,9 +13,18 @@ use crate::Telemetry;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawTelemetry {
+    /// Base URL of the collector, like `OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/traces` and `/v1/metrics` are
+    /// appended. `http` or `https`, without user, query or fragment.
     endpoint: String,
+    /// PEM file with the only certificate authorities trusted for it. Needs `https`. Defaults to the
+    /// system's. Read again when it changes.
     ca: Option<PathBuf>,
+    /// Share of the traces that begin at the gateway and are sent, 0 to 1. For a trace that a caller began,
+    /// its `traceparent` decides.
+    #[schemars(extend("default" = 1.0))]
     ratio: Option<f64>,
+    /// Time between two pushes of the metrics. `1s` to `1h`.
+    #[schemars(extend("default" = "60s"))]
     metrics_interval: Option<String>,
 }
 

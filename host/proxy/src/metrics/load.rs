@@ -81,62 +81,68 @@ impl LoadMetrics {
             blocking_wait: register(
                 registry,
                 "tollgate_blocking_wait_seconds",
-                "How long work that blocks, such as reading files, waits for a thread",
+                "How long blocking work (files, DNS, loads of the configuration) waits for a thread, measured \
+                 every second",
             ),
             runtime_threads: register(
                 registry,
                 "tollgate_runtime_threads",
-                "Threads that serve, and those for work that blocks",
+                "Threads that serve, and those for blocking work, of which there are at most 512",
             ),
             snapshots: register(
                 registry,
                 "tollgate_snapshots_in_memory",
-                "Generations of the configuration that something still uses",
+                "Generations of the configuration that something still uses, normally 1 or 2. Each one is megabytes",
             ),
             open_exchanges: register(
                 registry,
                 "tollgate_open_exchanges",
-                "Requests that are open: watches, uploads, tunnels and those without a response yet",
+                "Open requests: watches, uploads, tunnels, and those without a response yet",
             ),
             cluster_agents: register(
                 registry,
                 "tollgate_cluster_agents",
-                "Agents of a cluster that are connected to this process",
+                "Agents of a cluster that are connected to this process, for each cluster with an agent; at most \
+                 5,000 clusters, those without a connection first",
             ),
             watch_broken: register(
                 registry,
                 "tollgate_watch_broken",
-                "1 while a watch of objects is broken: what is known of them may be old",
+                "1 while a watch of objects is broken: the last known objects stay in force, and may be old",
             ),
             watch_event_age: register(
                 registry,
                 "tollgate_watch_event_age_seconds",
-                "Time since the last event of a watch of objects",
+                "Time since the last event of a watch. Kinds that are never written have no events",
             ),
             watch_list_age: register(
                 registry,
                 "tollgate_watch_list_age_seconds",
-                "Time since a watch of objects last had a complete list",
+                "Time since a watch last had a complete list; a watch lists anew after each failure",
             ),
             name_lookups: register(
                 registry,
                 "tollgate_name_lookups",
-                "Lookups of host names that wait for the system's resolver",
+                "Lookups of host names that wait for DNS; at most 64",
             ),
             name_lookups_unanswered: register(
                 registry,
                 "tollgate_name_lookups_unanswered",
-                "Lookups of host names without an answer in time, or refused because too many waited",
+                "Lookups of host names without an answer within 10 seconds, or within the time limit of a \
+                 connection, or refused because 64 waited",
             ),
             files_unusable: register(
                 registry,
                 "tollgate_files_unusable",
-                "1 while a file of a setting, or what the gateway renews itself, cannot be used: its last good content stays in use",
+                "1 while a file with a certificate, a key or authorities cannot be used, or the gateway cannot \
+                 renew its certificate (`admission.tls.secret`); the last good content stays in use",
             ),
             certificate_end: register(
                 registry,
                 "tollgate_certificate_end_timestamp_seconds",
-                "When a certificate ends that the gateway serves, presents to a server, or trusts clients by",
+                "When a certificate expires that the gateway serves, presents to a server, or trusts by, in \
+                 seconds since 1970; for the 5,000 that expire first. Certificates from providers are not \
+                 included",
             ),
             handshakes_failed: register(
                 registry,
@@ -149,22 +155,24 @@ impl LoadMetrics {
         };
         seconds(
             "tollgate_reauthorization",
-            "Time in which everything open was judged by a new configuration",
+            "Time to evaluate everything open again by a new configuration",
             metrics.reauthorization.clone(),
         );
         seconds(
             "tollgate_withdrawal_lag",
-            "Time from reading a change until everything that it does not permit has ended",
+            "Time from the start of a load until everything that it does not permit has ended; the gateway \
+             promises one second",
             metrics.withdrawal_lag.clone(),
         );
         seconds(
             "tollgate_runtime_lag",
-            "How late the threads that serve begin work that is due",
+            "How late the threads that serve begin work that is due, measured ten times a second",
             metrics.runtime_lag.clone(),
         );
         seconds(
             "tollgate_thread_busy",
-            "CPU time that a thread that serves spends between two waits",
+            "CPU time that a serving thread spends between two waits, by the thread's own clock. While it computes \
+             for long, its other work waits",
             busy::histogram(),
         );
         let mut by_label = |name: &str, help: &str, unit: Unit, histograms: Histograms<1>| {
@@ -184,19 +192,19 @@ impl LoadMetrics {
         );
         by_label(
             "tollgate_request_size",
-            "Size of the content of requests whose head says it",
+            "Size of the content of requests that passed, if their head states it",
             Unit::Bytes,
             metrics.request_bytes.clone(),
         );
         by_label(
             "tollgate_response_size",
-            "Size of the content of responses whose head says it",
+            "Size of the content of responses, if their head states it",
             Unit::Bytes,
             metrics.response_bytes.clone(),
         );
         registry.register_with_unit(
             "tollgate_request_stage",
-            "Time of each stage of a request",
+            "Time of each stage of a request; a stage that a request did not reach is left out",
             Unit::Seconds,
             metrics.stage.clone(),
         );

@@ -33,24 +33,26 @@ struct Status {
 impl ProcessMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            cpu: register(
-                registry,
-                "process_cpu_seconds",
-                "CPU time that the process spent, in the kernel and outside",
-            ),
+            cpu: register(registry, "process_cpu_seconds", "CPU time that the process spent"),
             resident: register(
                 registry,
                 "process_resident_memory_bytes",
                 "Memory of the process that is in RAM",
             ),
             virtual_size: register(registry, "process_virtual_memory_bytes", "Address space of the process"),
-            threads: register(registry, "process_threads", "Threads of the process"),
-            open_descriptors: register(registry, "process_open_fds", "Open file descriptors of the process"),
-            max_descriptors: register(
+            threads: register(
                 registry,
-                "process_max_fds",
-                "Most file descriptors that the process may open",
+                "process_threads",
+                "Threads of the process. It grows when blocking work \
+                piles up",
             ),
+            open_descriptors: register(
+                registry,
+                "process_open_fds",
+                "Open file descriptors of the process; each \
+                connection has one or two",
+            ),
+            max_descriptors: register(registry, "process_max_fds", "Most file descriptors that may be open"),
             start: register(
                 registry,
                 "process_start_time_seconds",

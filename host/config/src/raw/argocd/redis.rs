@@ -18,13 +18,23 @@ const DEFAULT_PORT: u16 = 6379;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRedis {
+    /// `redis://HOST[:PORT][/DATABASE]`, or `rediss` for TLS. No user or password.
     server: String,
+    /// PEM file with the only certificate authorities trusted for it. Needs `rediss`. Defaults to the
+    /// system's. Read for each connection.
     ca: Option<PathBuf>,
+    /// Name for which its certificate must be valid. Needs `rediss`. Defaults to the host of `server`.
     server_name: Option<String>,
+    /// User of Redis. Needs `passwordFile`. Defaults to Redis' default user.
     username: Option<String>,
+    /// File with the password on its first line, read for each connection. Without it, no password is sent.
     password_file: Option<PathBuf>,
+    /// What happens to tokens that may be revoked while Redis does not answer.
     #[serde(default)]
+    #[schemars(extend("default" = "deny"))]
     when_unavailable: WhenUnavailable,
+    /// Time for which Redis may be silent before `whenUnavailable` applies. `2s` to `5m`.
+    #[schemars(extend("default" = "10s"))]
     grace_period: Option<String>,
 }
 
