@@ -51,7 +51,7 @@ pub async fn serve(
     connections: Arc<Connections>,
     drain: Duration,
 ) -> Result<Infallible, IdentityError> {
-    let peers = connections.peers().certificates();
+    let peers = connections.peers.certificates();
     let unproved = Arc::new(Unproved::default());
     let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
     let mut serving = tokio::task::JoinSet::new();
@@ -269,7 +269,7 @@ mod tests {
     async fn what_a_removed_replica_has_open_ends() {
         let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
         let connections = Arc::new(Connections::default());
-        let peers = connections.peers();
+        let peers = &connections.peers;
         peers.set_identity(Arc::clone(&own));
         peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
@@ -294,8 +294,8 @@ mod tests {
         let registry = Arc::new(Memory::default());
         let connections = Arc::new(Connections::default());
         connections.set_registry(Arc::clone(&registry) as Arc<dyn Registry>);
-        connections.peers().set_identity(Arc::clone(&own));
-        connections.peers().set(vec![replica(&known, 1)], Vec::new());
+        connections.peers.set_identity(Arc::clone(&own));
+        connections.peers.set(vec![replica(&known, 1)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
 
         // More than one address may have, and none of them says anything.

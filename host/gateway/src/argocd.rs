@@ -223,11 +223,11 @@ impl Front for ArgocdFront {
             }
         }
         let connections = self.backend.connections(target.protocol());
-        let upstream = connections.upstream();
+        let upstream = &connections.upstream;
         let signs_out = head.uri.path() == SIGN_OUT;
-        let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
+        let path = target::join(&upstream.base, head.uri.path(), head.uri.query())?;
         if let Some(sign_in) = &self.console {
-            sign_in::remove_cookies(sign_in.logins.console(), &mut head.headers);
+            sign_in::remove_cookies(&sign_in.logins.console, &mut head.headers);
         }
         let cleaned = headers::clean_for(head, ClientFields::Argocd)?;
         let mut outbound = cleaned.seal_for_argocd(upstream, path, client)?;

@@ -59,7 +59,7 @@ pub(crate) struct PolicyBundle {
 impl PolicyBundle {
     pub(crate) fn new(bundle: Bundle) -> Self {
         Self {
-            digest: bundle.digest().into(),
+            digest: bundle.digest.as_str().into(),
             bundle,
         }
     }
@@ -174,7 +174,7 @@ impl Policies {
 
 impl Bundles {
     pub(crate) fn of(&self, front: Front) -> Option<&Arc<PolicyBundle>> {
-        self.bundles.iter().find(|bundle| bundle.front() == front)
+        self.bundles.iter().find(|bundle| bundle.front == front)
     }
 }
 

@@ -224,8 +224,10 @@ struct ProjectId(u32);
 /// A compiled policy. Immutable and shared by all workers.
 #[derive(Default)]
 pub struct Rbac {
-    semantics: RbacSemantics,
-    scopes: Vec<String>,
+    /// How verdicts are reached.
+    pub semantics: RbacSemantics,
+    /// Claims whose values are groups.
+    pub scopes: Vec<String>,
     default_role: String,
     accounts: BTreeSet<String>,
     rules: Vec<Rule>,
@@ -273,16 +275,6 @@ impl Rbac {
     /// Every row, in the order they were read, with its number.
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Rule)> {
         (0..).map(RuleId).zip(&self.rules)
-    }
-
-    /// Claims whose values are groups.
-    pub fn scopes(&self) -> &[String] {
-        &self.scopes
-    }
-
-    /// How verdicts are reached.
-    pub fn semantics(&self) -> RbacSemantics {
-        self.semantics
     }
 
     /// Whether some row or grant names this user, group or role.

@@ -302,7 +302,7 @@ fn a_change_of_a_file_changes_the_digest() {
         Bundle::load(folder.path(), Front::Extensions, &checker())
             .value
             .unwrap()
-            .digest()
+            .digest
             .to_owned()
     };
     assert_eq!(digest(POLICY), digest(POLICY));

@@ -19,7 +19,7 @@ const MAX_VALUES: usize = 16 * 1024;
 
 /// Values converted once, for any number of expressions.
 pub struct Variables {
-    context: Context<'static, 'static>,
+    pub(super) context: Context<'static, 'static>,
     /// Length of the longest list or map inside each variable.
     longest: Vec<(String, usize)>,
 }
@@ -54,10 +54,6 @@ impl Variables {
             longest.push((name.to_owned(), conversion.longest));
         }
         Ok(Self { context, longest })
-    }
-
-    pub(super) fn context(&self) -> &Context<'static, 'static> {
-        &self.context
     }
 
     /// Checks the lists in the variables `names` against what is allowed.
