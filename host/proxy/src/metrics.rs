@@ -11,8 +11,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Registry, Unit};
 
+use tollgate_core::metrics;
+use tollgate_credential::duration_histogram;
 use tollgate_identity::metrics as identity;
 use tollgate_objects::InvalidObject;
 use tollgate_objects::extensions::ExtensionSpec;
@@ -34,49 +36,67 @@ type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 type NameLabel = [(&'static str, String); 1];
 type StatusLabel = [(&'static str, u16); 1];
 
-/// Every metric of the process.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    process: ProcessMetrics,
-    /// Times, sizes and numbers of what the process does.
-    pub load: LoadMetrics,
-    forwarded: Family<(NameLabel, StatusLabel), Counter>,
-    duration: Family<NameLabel, Histogram, fn() -> Histogram>,
-    decisions: Family<FixedLabels<3>, Counter>,
-    /// Decision lines that were lost because the disk was too slow or refused them.
-    pub decision_lines_lost: Counter,
-    log_lines_lost: Counter,
-    connections: Family<FixedLabels<1>, Gauge>,
-    connections_limit: Family<FixedLabels<1>, Gauge>,
-    connections_closed: Family<FixedLabels<2>, Counter>,
-    connections_not_accepted: Family<FixedLabels<1>, Counter>,
-    /// Spans that the collector did not get.
-    pub spans_lost: Counter,
-    /// Log lines about refusals that were not written because there were many with the same reason.
-    pub(crate) log_lines_omitted: Counter,
-    reloads_failed: Family<FixedLabels<1>, Counter>,
-    broken: Family<FixedLabels<1>, Gauge>,
-    generation: Gauge<u64, AtomicU64>,
-    policy_stuck: Family<FixedLabels<1>, Gauge>,
-    invalid_objects: Family<FixedLabels<1>, Gauge>,
-    /// Mints and expiry of cluster credentials.
-    pub credentials: Arc<tollgate_credential::Metrics>,
-    /// Streams, revocations, audit and store.
-    pub identity: Arc<identity::Metrics>,
-    impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>,
-    /// Requests that passed in mode audit and that mode enforce would refuse.
-    pub would_refuse: Counter,
-    /// The same for writes of Argo CD's own components.
-    pub control_plane_would_refuse: Counter,
-    /// The same for writes to the control plane's cluster.
-    pub admission_would_refuse: Counter,
-    /// Reviews that were not read in time, or had no share of the memory for reviews in time.
-    pub admission_overloaded: Counter,
-    application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
-    agents_connected: Gauge,
-    agent_streams: Gauge,
-    agent_events: Family<FixedLabels<2>, Counter>,
+metrics! {
+    /// Every metric of the process.
+    #[derive(Debug)]
+    pub struct Metrics {
+        build: Family<FixedLabels<1>, Gauge> = build(), "tollgate_build_info", "1, with the version of the program";
+        forwarded: Family<(NameLabel, StatusLabel), Counter>, "argocd_proxy_extension_request",
+            "Requests handed to an extension's backend";
+        duration: Family<NameLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(duration_histogram),
+            "argocd_proxy_extension_request_duration" in Unit::Seconds,
+            "Time of a request to an extension's backend, until the response or the tunnel has ended";
+        decisions: Family<FixedLabels<3>, Counter>, "tollgate_decisions", "Decisions by outcome and reason";
+        pub decision_lines_lost: Counter, "tollgate_decision_lines_lost",
+            "Decision-file lines dropped because the disk was too slow or refused them";
+        log_lines_lost: Counter, "tollgate_log_lines_lost",
+            "Log lines dropped because standard error was not read fast enough";
+        pub(crate) log_lines_omitted: Counter, "tollgate_log_lines_omitted",
+            "Log lines about refusals that were left out, because there were many with the same reason in one second";
+        connections: Family<FixedLabels<1>, Gauge>, "tollgate_connections", "Connections of clients that are open";
+        connections_limit: Family<FixedLabels<1>, Gauge>, "tollgate_connections_limit",
+            "Connections of clients that may be open";
+        connections_closed: Family<FixedLabels<2>, Counter>, "tollgate_connections_closed",
+            "Connections that were refused, or closed while idle, because there were too many";
+        connections_not_accepted: Family<FixedLabels<1>, Counter>, "tollgate_connections_not_accepted",
+            "Attempts to accept a connection that the system refused";
+        pub spans_lost: Counter, "tollgate_spans_lost",
+            "Spans that the collector did not get, because it was away or too slow";
+        reloads_failed: Family<FixedLabels<1>, Counter>, "tollgate_reload_failures",
+            "Reloads refused; the last good one stayed";
+        broken: Family<FixedLabels<1>, Gauge>, "tollgate_configuration_broken",
+            "1 while the files on disk are not in force";
+        generation: Gauge<u64, AtomicU64>, "tollgate_snapshot_generation", "Generation of the configuration in force";
+        policy_stuck: Family<FixedLabels<1>, Gauge>, "tollgate_policy_stuck",
+            "1 while a decision that did not return keeps the bundle in force from deciding";
+        invalid_objects: Family<FixedLabels<1>, Gauge>, "tollgate_objects_set_aside",
+            "Objects of tenants that are not used because of a mistake in them";
+        impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>, "tollgate_impersonation_grants",
+            "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said";
+        application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>, "tollgate_application_grants",
+            "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
+             and keys that may travel along (extra), by what the cluster said";
+        pub would_refuse: Counter, "tollgate_applications_would_refuse",
+            "Requests for Applications that passed because impersonation is only audited";
+        pub control_plane_would_refuse: Counter, "tollgate_control_plane_would_refuse",
+            "Writes of Argo CD's components that passed because `controlPlane.mode` is `audit`";
+        pub admission_would_refuse: Counter, "tollgate_admission_would_refuse",
+            "Writes to the control plane's cluster that passed because `admission.mode` is `audit`";
+        pub admission_overloaded: Counter, "tollgate_admission_overloaded",
+            "Reviews for the admission webhook that were too slow, or found no memory in time";
+        agents_connected: Gauge, "tollgate_agents_connected", "Agents of clusters that are connected to this process";
+        agent_streams: Gauge, "tollgate_agent_streams", "Open requests through agents of clusters";
+        agent_events: Family<FixedLabels<2>, Counter>, "tollgate_agent_events",
+            "What happened to agents of clusters, with the reason if one was refused or its connection ended";
+    } and {
+        process: ProcessMetrics;
+        /// Times, sizes and numbers of what the process does.
+        pub load: LoadMetrics;
+        /// Mints and expiry of cluster credentials.
+        pub credentials: Arc<tollgate_credential::Metrics>;
+        /// Streams, revocations, audit and store.
+        pub identity: Arc<identity::Metrics>;
+    }
 }
 
 /// Counts the connections of a listener.
@@ -118,147 +138,6 @@ pub enum ConfigPart {
     Plugins,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::default();
-        let all = &mut registry;
-        let build: Family<FixedLabels<1>, Gauge> =
-            register(all, "tollgate_build_info", "1, with the version of the program");
-        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
-        Self {
-            process: ProcessMetrics::register(all),
-            load: LoadMetrics::register(all),
-            credentials: Arc::new(tollgate_credential::Metrics::register(all)),
-            identity: Arc::new(identity::Metrics::register(all)),
-            application_grants: register(
-                all,
-                "tollgate_application_grants",
-                "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
-                 and keys that may travel along (extra), by what the cluster said",
-            ),
-            agents_connected: register(
-                all,
-                "tollgate_agents_connected",
-                "Agents of clusters that are connected to this process",
-            ),
-            agent_streams: register(
-                all,
-                "tollgate_agent_streams",
-                "Open requests through agents of clusters",
-            ),
-            agent_events: register(
-                all,
-                "tollgate_agent_events",
-                "What happened to agents of clusters, with the reason if one was refused or its connection ended",
-            ),
-            forwarded: register(
-                all,
-                "argocd_proxy_extension_request",
-                "Requests handed to an extension's backend",
-            ),
-            duration: {
-                let duration: Family<_, _, fn() -> _> =
-                    Family::new_with_constructor(tollgate_credential::duration_histogram);
-                all.register_with_unit(
-                    "argocd_proxy_extension_request_duration",
-                    "Time of a request to an extension's backend, until the response or the tunnel has ended",
-                    Unit::Seconds,
-                    duration.clone(),
-                );
-                duration
-            },
-            decisions: register(all, "tollgate_decisions", "Decisions by outcome and reason"),
-            decision_lines_lost: register(
-                all,
-                "tollgate_decision_lines_lost",
-                "Decision-file lines dropped because the disk was too slow or refused them",
-            ),
-            connections: register(all, "tollgate_connections", "Connections of clients that are open"),
-            connections_limit: register(
-                all,
-                "tollgate_connections_limit",
-                "Connections of clients that may be open",
-            ),
-            connections_closed: register(
-                all,
-                "tollgate_connections_closed",
-                "Connections that were refused, or closed while idle, because there were too many",
-            ),
-            connections_not_accepted: register(
-                all,
-                "tollgate_connections_not_accepted",
-                "Attempts to accept a connection that the system refused",
-            ),
-            spans_lost: register(
-                all,
-                "tollgate_spans_lost",
-                "Spans that the collector did not get, because it was away or too slow",
-            ),
-            log_lines_lost: register(
-                all,
-                "tollgate_log_lines_lost",
-                "Log lines dropped because standard error was not read fast enough",
-            ),
-            log_lines_omitted: register(
-                all,
-                "tollgate_log_lines_omitted",
-                "Log lines about refusals that were left out, because there were many with the same reason in one second",
-            ),
-            reloads_failed: register(
-                all,
-                "tollgate_reload_failures",
-                "Reloads refused; the last good one stayed",
-            ),
-            broken: register(
-                all,
-                "tollgate_configuration_broken",
-                "1 while the files on disk are not in force",
-            ),
-            generation: register(
-                all,
-                "tollgate_snapshot_generation",
-                "Generation of the configuration in force",
-            ),
-            policy_stuck: register(
-                all,
-                "tollgate_policy_stuck",
-                "1 while a decision that did not return keeps the bundle in force from deciding",
-            ),
-            impersonation: register(
-                all,
-                "tollgate_impersonation_grants",
-                "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
-            ),
-            invalid_objects: register(
-                all,
-                "tollgate_objects_set_aside",
-                "Objects of tenants that are not used because of a mistake in them",
-            ),
-            would_refuse: register(
-                all,
-                "tollgate_applications_would_refuse",
-                "Requests for Applications that passed because impersonation is only audited",
-            ),
-            control_plane_would_refuse: register(
-                all,
-                "tollgate_control_plane_would_refuse",
-                "Writes of Argo CD's components that passed because `controlPlane.mode` is `audit`",
-            ),
-            admission_would_refuse: register(
-                all,
-                "tollgate_admission_would_refuse",
-                "Writes to the control plane's cluster that passed because `admission.mode` is `audit`",
-            ),
-            admission_overloaded: register(
-                all,
-                "tollgate_admission_overloaded",
-                "Reviews for the admission webhook that were too slow, or found no memory in time",
-            ),
-            registry,
-        }
-    }
-}
-
 impl Metrics {
     /// The text of `/metrics`.
     ///
@@ -270,8 +149,9 @@ impl Metrics {
         self.load.read_runtime_threads();
         self.load.read_files();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        self.add_to(&mut registry);
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
         Ok(text)
     }
 
@@ -406,8 +286,8 @@ fn by_state(counts: [usize; 3]) -> impl Iterator<Item = (&'static str, i64)> {
     ["granted", "missing", "unknown"].into_iter().zip(counts)
 }
 
-fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
+fn build() -> Family<FixedLabels<1>, Gauge> {
+    let build: Family<FixedLabels<1>, Gauge> = Family::default();
+    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    build
 }
