@@ -222,7 +222,8 @@ struct SubjectId(u32);
 struct ProjectId(u32);
 
 /// A compiled policy. Immutable and shared by all workers.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("Rbac({semantics:?}, {} rules)", rules.len())]
 pub struct Rbac {
     /// How verdicts are reached.
     pub semantics: RbacSemantics,
@@ -245,16 +246,6 @@ pub struct Rbac {
     identities: identity::Cache,
     /// What this policy allows, this other one must allow as well.
     narrowed_by: Option<Arc<Self>>,
-}
-
-impl std::fmt::Debug for Rbac {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rbac")
-            .field("semantics", &self.semantics)
-            .field("rules", &self.rules.len())
-            .field("projects", &self.projects.len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Rbac {
