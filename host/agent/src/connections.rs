@@ -307,30 +307,12 @@ impl Connections {
     /// Serves the connection of an agent until it ends. The WebSocket's handshake is done.
     ///
     /// - `ends_tls`: whether TLS ends at this process.
+    /// - `introduced`: the known key with which it introduced itself, if it did.
     /// - `closing`: when the connection is to end.
     ///
     /// # Errors
     /// [`ConnectionError`]: why it ended.
     pub async fn serve<I>(
-        &self,
-        io: I,
-        ends_tls: EndsTls,
-        address: IpAddr,
-        closing: impl Future<Output = ()>,
-    ) -> Result<(), ConnectionError>
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        self.serve_introduced(io, ends_tls, address, None, closing).await
-    }
-
-    /// As [`Connections::serve`].
-    ///
-    /// - `introduced`: the known key with which it introduced itself, if it did.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn serve_introduced<I>(
         &self,
         io: I,
         ends_tls: EndsTls,

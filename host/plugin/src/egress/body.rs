@@ -4,6 +4,7 @@
 //!
 //! Security: memory that the body outgrew keeps no copy of it.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -17,17 +18,26 @@ use super::error::Error;
 const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
 
 /// An answer, whatever its status.
-#[derive(derive_more::Debug)]
 pub(crate) struct Response {
     /// May be 3xx, because redirects are not followed.
     pub(crate) status: StatusCode,
     /// They may hold secrets.
-    #[debug("{}", headers.len())]
     pub(crate) headers: HeaderMap,
-    #[debug("{} bytes", body.len())]
     pub(crate) body: Zeroizing<Vec<u8>>,
     pub(crate) version: Version,
     pub(crate) peer: SocketAddr,
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("headers", &self.headers.len())
+            .field("body_bytes", &self.body.len())
+            .field("version", &self.version)
+            .field("peer", &self.peer)
+            .finish()
+    }
 }
 
 /// Reads a body to its end. A connection that ends early gives the error that `failed` returns.
