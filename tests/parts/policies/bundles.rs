@@ -303,7 +303,6 @@ fn a_change_of_a_file_changes_the_digest() {
             .value
             .unwrap()
             .digest
-            .to_owned()
     };
     assert_eq!(digest(POLICY), digest(POLICY));
     assert_ne!(digest(POLICY), digest(&format!("{POLICY}# more\n")));
