@@ -15,10 +15,11 @@ pub(crate) fn no_content() -> Content {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Content without empty frames, of which HTTP/2 takes only some hundred in the life of a connection.
-pub(crate) struct WithoutEmpty<B>(pub(crate) B);
+/// Content without empty frames, of which HTTP/2 takes only some hundred in the life of a connection. It holds a
+/// guard until it ends.
+pub(crate) struct WithoutEmpty<B, G = ()>(pub(crate) B, pub(crate) G);
 
-impl<B: Body<Data = Bytes> + Unpin> Body for WithoutEmpty<B> {
+impl<B: Body<Data = Bytes> + Unpin, G: Unpin> Body for WithoutEmpty<B, G> {
     type Data = Bytes;
     type Error = B::Error;
 

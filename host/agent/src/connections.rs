@@ -159,11 +159,13 @@ pub struct JoinedKeys {
 /// All agents that are connected to this process, and those that other replicas have.
 #[derive(Debug)]
 pub struct Connections {
-    replica: Uuid,
+    /// This process.
+    pub replica: Uuid,
     state: Mutex<State>,
     unproved: Unproved,
     registry: OnceLock<Arc<dyn Registry>>,
-    peers: Peers,
+    /// The other replicas, and the agents that are connected to them.
+    pub peers: Peers,
     /// Agents are told their status at once.
     inform: Notify,
     binding: OnceLock<BindingRule>,
@@ -184,16 +186,6 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// This process.
-    pub fn replica(&self) -> Uuid {
-        self.replica
-    }
-
-    /// The other replicas, and the agents that are connected to them.
-    pub fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
     /// Sets which connections of agents are believed to be the gateway's own; without it, those whose TLS ends
     /// here. Only the first call has an effect.
     pub fn set_binding(&self, rule: BindingRule) {
@@ -315,30 +307,12 @@ impl Connections {
     /// Serves the connection of an agent until it ends. The WebSocket's handshake is done.
     ///
     /// - `ends_tls`: whether TLS ends at this process.
+    /// - `introduced`: the known key with which it introduced itself, if it did.
     /// - `closing`: when the connection is to end.
     ///
     /// # Errors
     /// [`ConnectionError`]: why it ended.
     pub async fn serve<I>(
-        &self,
-        io: I,
-        ends_tls: EndsTls,
-        address: IpAddr,
-        closing: impl Future<Output = ()>,
-    ) -> Result<(), ConnectionError>
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        self.serve_introduced(io, ends_tls, address, None, closing).await
-    }
-
-    /// As [`Connections::serve`].
-    ///
-    /// - `introduced`: the known key with which it introduced itself, if it did.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn serve_introduced<I>(
         &self,
         io: I,
         ends_tls: EndsTls,

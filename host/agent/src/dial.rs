@@ -1,6 +1,5 @@
 //! How the agent reaches the gateway: TCP, perhaps through an HTTP proxy, TLS, and the WebSocket's handshake.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,20 +53,15 @@ pub(crate) enum Error {
     Authorities(#[source] api_server::Error),
 }
 
-#[derive(derive_more::Debug)]
+#[derive(derive_more::Debug, derive_more::Display)]
 #[debug("Gateway({url})")]
+#[display("{url}")]
 pub(crate) struct Gateway {
     url: Url,
     proxy: Option<Url>,
     /// PEM of the authorities; the system's when absent. Read for each connection, because the gateway's
     /// certificate may have a new authority by then.
     authorities: Option<PathBuf>,
-}
-
-impl fmt::Display for Gateway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.url.as_str())
-    }
 }
 
 impl Gateway {

@@ -108,7 +108,7 @@ fn gateway_end(data: &[u8]) {
     runtime.block_on(async {
         let (near, far) = duplex(1 << 16);
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let serving = timeout(PATIENCE, CONNECTIONS.serve(far, EndsTls::No, address, pending()));
+        let serving = timeout(PATIENCE, CONNECTIONS.serve(far, EndsTls::No, address, None, pending()));
         let speaking = async {
             if is_message {
                 let mut stream = websocket::bytes(websocket::wrap(near, Role::Client).await);

@@ -6,14 +6,10 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -29,7 +25,6 @@ use crate::body::{Content, WithoutEmpty, no_content};
 use crate::connections::Connections;
 use crate::peers::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
 use crate::registry::Expected;
-use crate::request::StreamPermit;
 use crate::serve::{copy_upgraded, server_builder};
 use crate::unproved::Unproved;
 
@@ -51,7 +46,7 @@ pub async fn serve(
     connections: Arc<Connections>,
     drain: Duration,
 ) -> Result<Infallible, IdentityError> {
-    let peers = connections.peers().certificates();
+    let peers = connections.peers.certificates();
     let unproved = Arc::new(Unproved::default());
     let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
     let mut serving = tokio::task::JoinSet::new();
@@ -152,7 +147,7 @@ async fn forward(connections: &Connections, mut request: Request<Incoming>) -> R
     let peer_side = hyper::upgrade::on(&mut request);
     let request = request.map(|body| match is_connect {
         true => Empty::new().map_err(|never| match never {}).boxed_unsync(),
-        false => WithoutEmpty(body).map_err(Into::into).boxed_unsync(),
+        false => WithoutEmpty(body, ()).map_err(Into::into).boxed_unsync(),
     });
     let mut response = match sender.send_request(request).await {
         Ok(response) => response,
@@ -172,13 +167,8 @@ async fn forward(connections: &Connections, mut request: Request<Incoming>) -> R
         });
         return response.map(|_| no_content());
     }
-    response.map(|body| {
-        let body = Held {
-            body: WithoutEmpty(body),
-            _permit: permit,
-        };
-        body.boxed_unsync()
-    })
+    // It counts as a request until its content ends.
+    response.map(|body| WithoutEmpty(body, permit).boxed_unsync())
 }
 
 /// - `why`: as in [`NO_ANSWER`].
@@ -187,29 +177,6 @@ fn no_answer(status: StatusCode, why: &'static str) -> Response<Content> {
     *response.status_mut() = status;
     response.headers_mut().insert(NO_ANSWER, HeaderValue::from_static(why));
     response
-}
-
-/// Content that counts as a request until it ends.
-struct Held {
-    body: WithoutEmpty<Incoming>,
-    _permit: StreamPermit,
-}
-
-impl Body for Held {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 #[cfg(test)]
@@ -269,7 +236,7 @@ mod tests {
     async fn what_a_removed_replica_has_open_ends() {
         let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
         let connections = Arc::new(Connections::default());
-        let peers = connections.peers();
+        let peers = &connections.peers;
         peers.set_identity(Arc::clone(&own));
         peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
@@ -294,8 +261,8 @@ mod tests {
         let registry = Arc::new(Memory::default());
         let connections = Arc::new(Connections::default());
         connections.set_registry(Arc::clone(&registry) as Arc<dyn Registry>);
-        connections.peers().set_identity(Arc::clone(&own));
-        connections.peers().set(vec![replica(&known, 1)], Vec::new());
+        connections.peers.set_identity(Arc::clone(&own));
+        connections.peers.set(vec![replica(&known, 1)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
 
         // More than one address may have, and none of them says anything.

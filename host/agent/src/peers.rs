@@ -111,7 +111,7 @@ impl Peers {
         let mut state = self.state();
         let Some(identity) = state.identity.clone() else { return };
         let links = &mut state.links;
-        links.retain(|_, link| replicas.contains(link.replica()));
+        links.retain(|_, link| replicas.contains(&link.replica));
         for replica in replicas {
             let id = replica.id;
             links.entry(id).or_insert_with(|| Link::start(replica, &identity));
@@ -168,7 +168,7 @@ impl Peers {
         let agents = state.agents.get(server).into_iter().flatten();
         let usable = agents.filter_map(|agent| {
             let link = state.links.get(&agent.status.replica)?;
-            Some((link.sender()?, agent.session, link.streams()))
+            Some((link.sender()?, agent.session, &link.streams))
         });
         let count = |(_, _, streams): &(_, _, &Arc<AtomicUsize>)| streams.load(Ordering::Relaxed);
         let (sender, session, streams) = usable.min_by_key(count).ok_or(RequestError::Absent)?;

@@ -413,7 +413,7 @@ impl Agent {
         remove_credentials(&mut head.headers);
         let body = match asked.is_some() || body.is_end_stream() {
             true => no_content(),
-            false => WithoutEmpty(body).boxed_unsync(),
+            false => WithoutEmpty(body, ()).boxed_unsync(),
         };
         match self.api_server.send(Request::from_parts(head, body)).await {
             Ok(response) => pass_back(response, asked, gateway_side),
@@ -454,7 +454,7 @@ fn pass_back(mut response: Response<Incoming>, asked: Option<Protocol>, gateway_
     wire::encode_response(&mut response, asked);
     response.map(|body| match is_switch {
         true => no_content(),
-        false => WithoutEmpty(body).boxed_unsync(),
+        false => WithoutEmpty(body, ()).boxed_unsync(),
     })
 }
 

@@ -1,6 +1,5 @@
 //! The agent's settings, a file in YAML.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,7 +49,8 @@ pub enum KeySettings {
 }
 
 /// The namespace and name of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{namespace}/{name}")]
 pub struct SecretName {
     /// A label of DNS.
     pub namespace: String,
@@ -66,12 +66,6 @@ impl SecretName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
-    }
-}
-
-impl fmt::Display for SecretName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
@@ -166,15 +160,11 @@ struct RawApiServer {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawImpersonate {
-    #[serde(default)]
     users: Vec<String>,
-    #[serde(default)]
     groups: Vec<String>,
-    #[serde(default)]
     service_accounts: Vec<String>,
-    #[serde(default)]
     uids: Vec<String>,
     extras: Option<Vec<String>>,
 }

@@ -52,7 +52,7 @@ async fn garbage_ends_only_its_own_connection() {
         &[0; 64],
     ] {
         let (mut agent, gateway) = tokio::io::duplex(64 * 1024);
-        let serving = connections.serve(gateway, EndsTls::No, ADDRESS, pending());
+        let serving = connections.serve(gateway, EndsTls::No, ADDRESS, None, pending());
         let speaking = async {
             let _ = agent.write_all(garbage).await;
             let mut rest = Vec::new();
@@ -142,7 +142,7 @@ async fn connect_as(
     let public = speaker.key.public();
     tokio::spawn(serve_proofs(agent, speaker));
     let all = Arc::clone(connections);
-    let serving = tokio::spawn(async move { all.serve(gateway, ENDED_HERE, ADDRESS, pending()).await });
+    let serving = tokio::spawn(async move { all.serve(gateway, ENDED_HERE, ADDRESS, None, pending()).await });
     for _ in 0..500 {
         let is_open = connections.statuses(None).iter().any(|status| status.key == public);
         if serving.is_finished() || is_open {
@@ -226,7 +226,7 @@ async fn an_agent_that_proves_nothing_is_given_up() {
     let (io, _) = listener.accept().await.unwrap();
     let served = tokio::time::timeout(
         Duration::from_secs(20),
-        connections.serve(io, ENDED_HERE, ADDRESS, pending()),
+        connections.serve(io, ENDED_HERE, ADDRESS, None, pending()),
     )
     .await;
     assert!(matches!(served, Ok(Err(ConnectionError::Slow))), "{served:?}");

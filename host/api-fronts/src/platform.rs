@@ -269,7 +269,7 @@ impl<'a> PlatformHandler<'a> {
                 Some(me) if me.username == *name => (Some(me.clone()), true),
                 Some(_) | None => (
                     self.agents
-                        .people()
+                        .people
                         .person_by_username(name)
                         .map(|found| found.user.clone()),
                     false,

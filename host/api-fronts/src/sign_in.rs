@@ -258,7 +258,7 @@ impl<'a> SignIn<'a> {
             | ConsoleRoute::Device
             | ConsoleRoute::AnswerDevice => None,
         };
-        let console = self.state.logins.console();
+        let console = &self.state.logins.console;
         if let ConsoleRoute::BackChannelLogout(method) = route {
             return self.back_channel_logout(method, head, body).await;
         }
@@ -351,7 +351,7 @@ impl<'a> SignIn<'a> {
         };
         let refused = Error::creating(&new.user.username);
         let (secret, _) = logins.create(new).await.map_err(refused)?;
-        Ok(cookies::session(logins.console(), &secret)?)
+        Ok(cookies::session(&logins.console, &secret)?)
     }
 
     /// The person of the directory whom claims stand for; else one whom only the issuer knows.

@@ -65,7 +65,7 @@ pub(crate) fn author_of(
     text: &str,
 ) -> Result<Arc<Principal>, String> {
     let key = policies.author_key.as_ref().ok_or("Argo CD's signing key is missing")?;
-    let author = key.verify(AuthoredSet { name, object: set }, text, policies.rbac.scopes());
+    let author = key.verify(AuthoredSet { name, object: set }, text, &policies.rbac.scopes);
     author.map_err(|error| error.to_string())
 }
 

@@ -218,9 +218,9 @@ impl Front for ArgocdFront {
             }
         }
         let connections = self.backend.connections(target.protocol());
-        let upstream = connections.upstream();
+        let upstream = &connections.upstream;
         let signs_out = head.uri.path() == SIGN_OUT;
-        let path = target::join(upstream.base(), head.uri.path(), head.uri.query())?;
+        let path = target::join(&upstream.base, head.uri.path(), head.uri.query())?;
         // Both may be on one host.
         if let Some(console) = &services.config.authentication.console {
             console::remove_cookies(console, &mut head.headers);

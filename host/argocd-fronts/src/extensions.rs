@@ -227,7 +227,7 @@ impl ExtensionsFront {
         let extension = permit.extension();
         let context = context(permit);
         for filter in plugins.header_filters(extension.name()) {
-            record.note(|record| record.plugins.push(Arc::clone(filter.label())));
+            record.note(|record| record.plugins.push(Arc::clone(&filter.label)));
             filter.request_plan().apply(cleaned.fields_mut());
             if filter.filters_requests() {
                 filter
@@ -253,8 +253,8 @@ impl ExtensionsFront {
             resource: permit.resource_headers().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
-        let upstream = permit.backend().upstream();
-        let path = target::join(upstream.base(), &call.rest, call.query.as_deref())?;
+        let upstream = &permit.backend().upstream;
+        let path = target::join(&upstream.base, &call.rest, call.query.as_deref())?;
         Ok(cleaned.seal(upstream, path, &own, client)?)
     }
 

@@ -281,7 +281,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8
 
 fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let rbac = compiled(args.input.compile(args.input.semantics(args.semantics)?)?, stderr)?;
-    if rbac.scopes().is_empty() && !args.groups.is_empty() {
+    if rbac.scopes.is_empty() && !args.groups.is_empty() {
         return Err(Error::Usage(
             "the policy has no `scopes`, so groups cannot count".to_owned(),
         ));

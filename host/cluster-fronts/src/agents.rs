@@ -346,9 +346,9 @@ async fn listen(
         None => Url::parse(&format!("https://{address}"))?,
     };
     let identity = Arc::new(Identity::generate()?);
-    connections.peers().set_identity(Arc::clone(&identity));
+    connections.peers.set_identity(Arc::clone(&identity));
     let replica = StoredReplica {
-        id: connections.replica(),
+        id: connections.replica,
         url: url.to_string(),
         certificate: identity.certificate().0,
     };
@@ -368,7 +368,7 @@ async fn listen(
 
 /// Tells the other replicas that this one takes no requests for its agents any more.
 pub async fn leave(store: &Store, connections: &Connections) {
-    if let Err(error) = store.remove_replica(connections.replica()).await {
+    if let Err(error) = store.remove_replica(connections.replica).await {
         tracing::warn!(%error, "other replicas learn only from the end of the lease that this one stops");
     }
 }
@@ -447,9 +447,9 @@ impl Follower {
             .into_iter()
             .map(remote_agent)
             .collect();
-        let before = connections.peers().replicas();
-        connections.peers().set(replicas, agents);
-        if connections.peers().replicas() != before {
+        let before = connections.peers.replicas();
+        connections.peers.set(replicas, agents);
+        if connections.peers.replicas() != before {
             connections.inform();
         }
         Ok(())

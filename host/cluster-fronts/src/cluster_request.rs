@@ -125,7 +125,7 @@ impl ClusterRequest<'_> {
         let backend = connections
             .for_credential(lease)
             .map_err(|error| unusable_certificate(&error))?;
-        let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
+        let mut outbound = self.seal(cleaned, &backend.upstream, lease)?;
         outbound.hold(Arc::clone(held));
         outbound.expire_with_credential(self.expires_at, self.decision);
         outbound.terminate_on(self.ending.clone());
@@ -144,7 +144,7 @@ impl ClusterRequest<'_> {
     }
 
     fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Denial> {
-        let path = target::join(upstream.base(), self.rest, self.query)?;
+        let path = target::join(&upstream.base, self.rest, self.query)?;
         Ok(match self.identity {
             RequestIdentity::GatewayCredential => {
                 cleaned.seal_for_cluster(upstream, path, &lease.credential, self.decision, self.client)?
@@ -224,7 +224,7 @@ pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Re
 pub(crate) fn record_credential(record: &mut OpenRecord, access: &ClusterAccess, lease: Option<&Lease>) {
     record.note(|record| {
         record.credential = Some(CredentialNote {
-            provider: Arc::clone(access.provider()),
+            provider: Arc::clone(&access.provider),
             generation: lease.map_or(0, |lease| lease.generation),
             failure: None,
             replayed: false,

@@ -393,7 +393,7 @@ impl KubernetesRequest<'_> {
             access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),
-            connection: cluster.connection(),
+            connection: cluster.connection,
         };
         let guard =
             services

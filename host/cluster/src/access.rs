@@ -81,13 +81,20 @@ impl Error {
 pub struct ClusterAccess {
     cluster: Arc<Cluster>,
     config: Arc<ClusterConfig>,
-    label: Arc<str>,
-    provider: Arc<str>,
+    /// Its name in metrics: the cluster's name, or the server if the name is empty or shared by
+    /// several clusters.
+    pub label: Arc<str>,
+    /// What makes its credential: `name@sha256:digest` of a plugin, or the kind of its Secret, such
+    /// as `bearer`.
+    pub provider: Arc<str>,
     credential_source: CredentialSource,
     backend: Option<Arc<ClusterBackend>>,
-    connection: CredentialKey,
-    /// The last second of validity of the client certificate, since the Unix epoch.
-    certificate_end: Option<u64>,
+    /// The key of everything its connections depend on, except the credential. Equal keys for one
+    /// server mean the same cluster, reached in the same way.
+    pub connection: CredentialKey,
+    /// The last second of validity of the client certificate that the cluster's Secret has, since the Unix
+    /// epoch.
+    pub certificate_end: Option<u64>,
 }
 
 /// Where a cluster's API server is reached, and how it is verified.
@@ -175,7 +182,7 @@ impl Clusters {
                 SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
                 SourceResolution::NeedsCheck { key, mint } => {
                     let access = ClusterAccess {
-                        provider: Arc::clone(mint.provider().label()),
+                        provider: Arc::clone(&mint.provider.label),
                         ..access
                     };
                     match before.and_then(|before| before.reusable_source(key, &access.label, &mint)) {
@@ -288,7 +295,7 @@ impl Clusters {
     /// The keys of the credentials in use, for [`cache::CredentialCache::retain`].
     pub fn keys(&self) -> HashSet<CredentialKey> {
         self.iter()
-            .filter_map(|access| Some(access.minted()?.slot.key()))
+            .filter_map(|access| Some(access.minted()?.slot.key))
             .collect()
     }
 
@@ -443,15 +450,9 @@ impl ClusterAccess {
     fn reusable_source(&self, key: CredentialKey, label: &Arc<str>, mint: &ProviderMint) -> Option<CredentialSource> {
         let minted = self.minted()?;
         let before = minted.mint.as_ref()?;
-        let is_same_plugin = Arc::ptr_eq(before.provider(), mint.provider());
-        let is_same = minted.slot.key() == key && self.label == *label && is_same_plugin;
+        let is_same_plugin = Arc::ptr_eq(&before.provider, &mint.provider);
+        let is_same = minted.slot.key == key && self.label == *label && is_same_plugin;
         is_same.then(|| CredentialSource::Minted(minted.clone()))
-    }
-
-    /// The last second of validity of the client certificate that the cluster's Secret has, since the Unix
-    /// epoch.
-    pub fn certificate_end(&self) -> Option<u64> {
-        self.certificate_end
     }
 
     fn minted(&self) -> Option<&MintedCredential> {
@@ -498,24 +499,6 @@ impl ClusterAccess {
     pub fn usable_connection(&self) -> Option<CredentialKey> {
         let is_usable = self.backend.is_some() && !matches!(self.credential_source, CredentialSource::Unusable(_));
         is_usable.then_some(self.connection)
-    }
-
-    /// The key of everything its connections depend on, except the credential. Equal keys for one
-    /// server mean the same cluster, reached in the same way.
-    pub fn connection(&self) -> CredentialKey {
-        self.connection
-    }
-
-    /// Its name in metrics: the cluster's name, or the server if the name is empty or shared by
-    /// several clusters.
-    pub fn label(&self) -> &Arc<str> {
-        &self.label
-    }
-
-    /// What makes its credential: `name@sha256:digest` of a plugin, or the kind of its Secret, such
-    /// as `bearer`.
-    pub fn provider(&self) -> &Arc<str> {
-        &self.provider
     }
 
     /// The source of its credential.

@@ -148,7 +148,7 @@ impl Discovery {
         resource: &str,
     ) -> Result<ResourceKind, Error> {
         // The key covers the server.
-        let key = access.connection();
+        let key = access.connection;
         let cluster_discovery = self.clusters.get_with(key, Arc::default);
         let gvr = GroupVersionResource {
             group,

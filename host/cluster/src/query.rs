@@ -108,8 +108,8 @@ impl<'a> ClusterClient<'a> {
     async fn send_once(&self, query: &ClusterQuery<'_>, impersonation: &Impersonation) -> Result<Bytes, Error> {
         let connections = self.access.backend().ok_or(Error::Settings)?;
         let backend = connections.for_credential(&self.lease).map_err(|_| Error::Settings)?;
-        let upstream = backend.upstream();
-        let path = target::join(upstream.base(), query.path, None).map_err(|_| Error::Settings)?;
+        let upstream = &backend.upstream;
+        let path = target::join(&upstream.base, query.path, None).map_err(|_| Error::Settings)?;
         let (head, body) = query.parts()?;
         let cleaned = headers::clean(head).map_err(|_| Error::Settings)?;
         let client = Arc::new(Client::gateway());

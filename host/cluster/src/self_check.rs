@@ -194,7 +194,7 @@ impl PartialEq for ClusterGrants {
 }
 
 fn is_same_connection(one: Option<&Arc<ClusterAccess>>, other: Option<&Arc<ClusterAccess>>) -> bool {
-    let connection = |access: &Arc<ClusterAccess>| (access.backend().map(Arc::as_ptr), Arc::clone(access.provider()));
+    let connection = |access: &Arc<ClusterAccess>| (access.backend().map(Arc::as_ptr), Arc::clone(&access.provider));
     one.map(connection) == other.map(connection)
 }
 
@@ -226,7 +226,7 @@ impl AgentPlan {
         };
         let label = access
             .as_ref()
-            .map_or_else(|| Arc::from(cluster), |access| Arc::clone(access.label()));
+            .map_or_else(|| Arc::from(cluster), |access| Arc::clone(&access.label));
         let no_grants = || ClusterGrants {
             access,
             grants: ImpersonationGrants::default(),

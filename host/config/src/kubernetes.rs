@@ -1,6 +1,5 @@
 //! Settings of the Kubernetes front and of the store.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,11 +52,14 @@ pub struct Kubernetes {
 }
 
 /// What receives audit events, as lines of JSON.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
 pub enum AuditExport {
     /// A file that lines are appended to.
+    #[debug("File({})", _0.display())]
     File(PathBuf),
     /// A server that takes lines by POST.
+    // SECURITY: without the URL's path and query.
+    #[debug("Webhook({})", url.origin().ascii_serialization())]
     Webhook {
         /// Its URL; a secret may be part of it.
         url: Url,
@@ -66,16 +68,6 @@ pub enum AuditExport {
         /// PEM file with the only authorities trusted for it; the system's when absent.
         ca: Option<PathBuf>,
     },
-}
-
-// SECURITY: without the URL's path and query.
-impl fmt::Debug for AuditExport {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(formatter, "File({})", path.display()),
-            Self::Webhook { url, .. } => write!(formatter, "Webhook({})", url.origin().ascii_serialization()),
-        }
-    }
 }
 
 /// Who decides whether a person may use an agent.

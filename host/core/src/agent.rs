@@ -60,7 +60,8 @@ pub enum ConfigurationStatus {
 /// The public half of the Ed25519 key (RFC 8032) of a cluster's agent, by which the gateway knows it.
 ///
 /// Its text form is 64 hexadecimal digits in lower case. It is not a secret.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Debug)]
+#[debug("AgentKey({self})")]
 pub struct AgentKey([u8; 32]);
 
 impl AgentKey {
@@ -96,12 +97,6 @@ pub fn parse_hex(text: &str) -> Option<[u8; 32]> {
 impl std::fmt::Display for AgentKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::fmt::Debug for AgentKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "AgentKey({self})")
     }
 }
 

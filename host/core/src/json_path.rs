@@ -89,18 +89,6 @@ impl SingularPath {
             _ => None,
         })
     }
-
-    /// Like [`SingularPath::select`], to remove or replace the value.
-    pub fn select_mut<'v>(&self, document: &'v mut Value) -> Option<&'v mut Value> {
-        self.steps.iter().try_fold(document, |value, step| match (step, value) {
-            (Step::Name(name), Value::Object(members)) => members.get_mut(name),
-            (Step::Index(index), Value::Array(items)) => {
-                let at = position(*index, items.len())?;
-                items.get_mut(at)
-            }
-            _ => None,
-        })
-    }
 }
 
 impl fmt::Display for SingularPath {

@@ -14,6 +14,7 @@ pub mod glob;
 pub mod header_map;
 pub mod header_names;
 pub mod json_path;
+mod metrics;
 pub mod path_pattern;
 pub mod plugin;
 pub mod principal;

@@ -91,7 +91,8 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct CredentialCache {
     shared: Arc<SharedState>,
-    tasks: Tasks,
+    /// The task that forgets credentials. It ends with the cache.
+    pub tasks: Tasks,
 }
 
 impl CredentialCache {
@@ -112,11 +113,6 @@ impl CredentialCache {
             }
         });
         Self { shared, tasks }
-    }
-
-    /// The task that forgets credentials. It ends with the cache.
-    pub fn tasks(&self) -> &Tasks {
-        &self.tasks
     }
 
     /// The slot of a key, created if there is none. Call this once for each snapshot and keep the

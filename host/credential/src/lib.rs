@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -288,12 +288,6 @@ pub trait Mint: Send + Sync + 'static {
     fn label(&self) -> &str {
         ""
     }
-}
-
-/// Whether a cluster's answer means that it rejects the credential. Only 401 does: a 403 is the
-/// normal answer of its RBAC to a known caller.
-pub fn is_unauthorized(status: StatusCode) -> bool {
-    status == StatusCode::UNAUTHORIZED
 }
 
 /// Whether both show the same certificate in a handshake, or none.

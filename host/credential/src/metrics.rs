@@ -8,7 +8,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
+
+use tollgate_core::metrics;
 
 use super::cache::health::{Health, Totals};
 
@@ -24,65 +26,25 @@ pub fn duration_histogram() -> Histogram {
 type Label<V> = [(&'static str, V); 1];
 type ClusterLabels = (Label<String>, Label<&'static str>);
 
-/// Metrics of cluster credentials.
-#[derive(Debug)]
-pub struct Metrics {
-    mints: Family<ClusterLabels, Counter>,
-    duration: Family<Label<String>, Histogram, fn() -> Histogram>,
-    expiry: Family<Label<String>, Gauge<f64, AtomicU64>>,
-    last_error: Family<ClusterLabels, Gauge<f64, AtomicU64>>,
-    entries: Family<Label<&'static str>, Gauge>,
-}
-
-impl Default for Metrics {
-    /// Metrics that no registry shows.
-    fn default() -> Self {
-        Self {
-            mints: Family::default(),
-            duration: Family::new_with_constructor(duration_histogram),
-            expiry: Family::default(),
-            last_error: Family::default(),
-            entries: Family::default(),
-        }
+metrics! {
+    /// Metrics of cluster credentials.
+    #[derive(Debug)]
+    pub struct Metrics {
+        mints: Family<ClusterLabels, Counter>, "tollgate_credential_mints", "Mints of credentials, by result";
+        duration: Family<Label<String>, Histogram, fn() -> Histogram> = Family::new_with_constructor(duration_histogram),
+            "tollgate_credential_mint" in Unit::Seconds, "Time of a mint, successful or not";
+        expiry: Family<Label<String>, Gauge<f64, AtomicU64>>, "tollgate_credential_expiry" in Unit::Seconds,
+            "Remaining lifetime of the current credential; absent if there is none, or its expiry is not known. An \
+             unused credential is not renewed";
+        last_error: Family<ClusterLabels, Gauge<f64, AtomicU64>>, "tollgate_credential_last_error",
+            "Time of the last failed mint, in seconds since 1970. It stays after a later mint has succeeded";
+        entries: Family<Label<&'static str>, Gauge>, "tollgate_credential_cache_entries",
+            "Size of the cache of credentials: clusters with a place in it (`slots`), and credentials in memory \
+             (`live`)";
     }
 }
 
 impl Metrics {
-    /// Registers every metric of this crate.
-    pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "tollgate_credential_mints",
-            "Mints of credentials, by result",
-            metrics.mints.clone(),
-        );
-        registry.register_with_unit(
-            "tollgate_credential_mint",
-            "Time of a mint, successful or not",
-            Unit::Seconds,
-            metrics.duration.clone(),
-        );
-        registry.register_with_unit(
-            "tollgate_credential_expiry",
-            "Remaining lifetime of the current credential; absent if there is none, or its expiry is not known. An \
-             unused credential is not renewed",
-            Unit::Seconds,
-            metrics.expiry.clone(),
-        );
-        registry.register(
-            "tollgate_credential_last_error",
-            "Time of the last failed mint, in seconds since 1970. It stays after a later mint has succeeded",
-            metrics.last_error.clone(),
-        );
-        registry.register(
-            "tollgate_credential_cache_entries",
-            "Size of the cache of credentials: clusters with a place in it (`slots`), and credentials in memory \
-             (`live`)",
-            metrics.entries.clone(),
-        );
-        metrics
-    }
-
     /// - `cluster`: a name or server of the state folder.
     /// - `result`: `ok`, a class of failure, or `cut-off`.
     pub fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {

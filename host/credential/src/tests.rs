@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, StatusCode};
+use http::HeaderName;
 use secrecy::SecretString;
 
 use super::{
     BasicAuth, ClientCertificate, Credential, MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, MintError, MintErrorClass, Token,
-    TokenError, is_unauthorized,
+    TokenError,
 };
 
 fn check(text: &str, expected: Option<&TokenError>) {
@@ -97,16 +97,4 @@ fn error_texts_are_bounded() {
     assert_eq!(error.code, "a b");
     assert_eq!(error.message.len(), MAX_MESSAGE_BYTES);
     assert_eq!(error.retry_after, None::<Duration>);
-}
-
-#[test]
-fn only_401_counts_as_unauthorized() {
-    assert!(is_unauthorized(StatusCode::UNAUTHORIZED));
-    for status in [
-        StatusCode::OK,
-        StatusCode::FORBIDDEN,
-        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-    ] {
-        assert!(!is_unauthorized(status));
-    }
 }

@@ -63,7 +63,7 @@ impl PolicyBundle {
     /// Writes down its digest.
     pub fn new(bundle: Bundle) -> Self {
         Self {
-            digest: bundle.digest().into(),
+            digest: bundle.digest.as_str().into(),
             bundle,
         }
     }
@@ -187,7 +187,7 @@ impl Policies {
 impl Bundles {
     /// The bundle of a front; `None` if it has none.
     pub fn of(&self, front: Front) -> Option<&Arc<PolicyBundle>> {
-        self.bundles.iter().find(|bundle| bundle.front() == front)
+        self.bundles.iter().find(|bundle| bundle.front == front)
     }
 }
 

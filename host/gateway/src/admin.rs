@@ -315,9 +315,9 @@ impl AdminState {
         // Read here, because the thread that detects it has no access to metrics.
         let bundles = snapshot.policies.bundles();
         self.metrics
-            .set_stuck_policies(bundles.map(|bundle| (bundle.front().into(), bundle.is_stuck())));
+            .set_stuck_policies(bundles.map(|bundle| (bundle.front.into(), bundle.is_stuck())));
         let health = snapshot.clusters.iter();
-        let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
+        let health = health.filter_map(|access| Some((&*access.label, access.health()?)));
         self.metrics.credentials.replace(health, self.credentials.totals());
         let (agents, streams) = self.agents.counts();
         self.metrics.set_agents(agents, streams);
@@ -331,7 +331,7 @@ impl AdminState {
                 .get(access.cluster().server.as_str())
                 .copied()
                 .unwrap_or_default();
-            (access.label().to_string(), agents)
+            (access.label.to_string(), agents)
         });
         self.metrics.load.set_cluster_agents(agents.collect());
         self.metrics.load.set_watch_ages(&self.source.watch_ages());
@@ -357,8 +357,8 @@ impl AdminState {
         let clusters = clusters.filter_map(|access| {
             Some((
                 CertificateUse::Cluster,
-                access.label().to_string(),
-                access.certificate_end()?,
+                access.label.to_string(),
+                access.certificate_end?,
             ))
         });
         let extensions = snapshot.extensions.certificate_ends();

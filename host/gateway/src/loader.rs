@@ -172,7 +172,11 @@ impl Loader {
         };
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());
-        findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
+        findings.extend(
+            kubernetes
+                .iter()
+                .flat_map(|front| front.agents.findings.iter().cloned()),
+        );
         let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
         self.metrics.identity.configurations(agents);
         self.metrics.invalid_objects(&state.resources.invalid_objects);
@@ -196,7 +200,7 @@ impl Loader {
         let sessions = self.state.registries.sessions.as_ref();
         let front = snapshot.policies.kubernetes.as_ref();
         if let (Some(sessions), Some(front), Some(settings)) = (sessions, front, &self.config.kubernetes) {
-            sessions.set_directory(Arc::clone(front.agents.people()), &settings.users);
+            sessions.set_directory(Arc::clone(&front.agents.people), &settings.users);
         }
     }
 
@@ -435,7 +439,7 @@ impl Loader {
             found.extend(next.clusters.findings());
         }
         if old.agents().map(Arc::as_ptr) != agents.map(Arc::as_ptr) {
-            found.extend(agents.into_iter().flat_map(|agents| agents.findings()));
+            found.extend(agents.into_iter().flat_map(|agents| agents.findings.iter().cloned()));
         }
         for finding in found {
             tracing::warn!(part, "{finding}");

@@ -215,11 +215,11 @@ impl RunningGateway {
             None => None,
         };
         let tasks = [
-            store.as_ref().map(|store| store.tasks()),
-            sessions.as_ref().map(|sessions| sessions.registry.tasks()),
-            services.as_ref().map(|services| services.audit.tasks()),
-            revoked.as_ref().map(|revoked| revoked.tasks()),
-            Some(credentials.tasks()),
+            store.as_ref().map(|store| &store.tasks),
+            sessions.as_ref().map(|sessions| &sessions.registry.tasks),
+            services.as_ref().map(|services| &services.audit.tasks),
+            revoked.as_ref().map(|revoked| &revoked.tasks),
+            Some(&credentials.tasks),
         ];
         let tasks = tasks.into_iter().flatten().cloned().collect();
         helpers.spawn(measure_runtime_lag(Arc::clone(&metrics)));

@@ -146,7 +146,8 @@ pub struct Audit {
     wake: Arc<Notify>,
     /// Whether counts have waited for longer than the grace period.
     is_stuck: AtomicBool,
-    tasks: Tasks,
+    /// The tasks that write counts and remove old events.
+    pub tasks: Tasks,
 }
 
 impl Audit {
@@ -172,11 +173,6 @@ impl Audit {
         });
         task::spawn(&audit);
         audit
-    }
-
-    /// The tasks that write counts and remove old events.
-    pub fn tasks(&self) -> &Tasks {
-        &self.tasks
     }
 
     /// Writes an event for each stream that `sessions` ends before its time.

@@ -112,10 +112,14 @@ pub struct NewLogin {
 #[derive(derive_more::Debug)]
 #[debug("Logins {{ console: {console:?}, .. }}")]
 pub struct Logins {
-    store: Arc<Store>,
-    sessions: Arc<SessionRegistry>,
-    clock: Clock,
-    console: Console,
+    /// The store that they are in.
+    pub store: Arc<Store>,
+    /// The sessions that they are among.
+    pub sessions: Arc<SessionRegistry>,
+    /// The clock by which they end.
+    pub clock: Clock,
+    /// Where people sign in.
+    pub console: Console,
     /// By hash of the secret.
     found: Cache<[u8; 32], ActiveLogin>,
 }
@@ -133,26 +137,6 @@ impl Logins {
                 .time_to_live(CACHE_TTL)
                 .build(),
         }
-    }
-
-    /// Where people sign in.
-    pub fn console(&self) -> &Console {
-        &self.console
-    }
-
-    /// The store that they are in.
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
-
-    /// The sessions that they are among.
-    pub fn sessions(&self) -> &Arc<SessionRegistry> {
-        &self.sessions
-    }
-
-    /// The clock by which they end.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Whether a text has the form of a secret that [`Logins::find`] knows.

@@ -115,7 +115,8 @@ pub struct RevokedTokens {
     ask_now: Arc<Notify>,
     /// Sent when tokens were revoked, and when the list became unavailable.
     changed: watch::Sender<()>,
-    tasks: Tasks,
+    /// The tasks that follow the list.
+    pub tasks: Tasks,
 }
 
 impl RevokedTokens {
@@ -139,11 +140,6 @@ impl RevokedTokens {
             changed: watch::Sender::new(()),
             tasks: Tasks::default(),
         }
-    }
-
-    /// The tasks that follow the list.
-    pub fn tasks(&self) -> &Tasks {
-        &self.tasks
     }
 
     /// Whether tokens that may be on the list are refused, because it is not known well enough.

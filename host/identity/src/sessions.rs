@@ -195,7 +195,8 @@ pub struct SessionRegistry {
     applying_locks: tokio::sync::Mutex<()>,
     /// Changes whenever a login may have ended, or a person may have been locked.
     withdrawals: watch::Sender<()>,
-    tasks: Tasks,
+    /// The tasks that follow revocations and end what has expired.
+    pub tasks: Tasks,
 }
 
 impl SessionRegistry {
@@ -233,11 +234,6 @@ impl SessionRegistry {
         sessions.apply_locks().await?;
         task::spawn(&sessions, cursor, grace);
         Ok(sessions)
-    }
-
-    /// The tasks that follow revocations and end what has expired.
-    pub fn tasks(&self) -> &Tasks {
-        &self.tasks
     }
 
     /// Sets the listener that is called once for every stream and tunnel that is ended before its

@@ -73,7 +73,7 @@ pub(crate) fn joined(path: &str, key: &str) -> String {
 /// A value of an object with its path; outside of this module, always a mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
-    node: &'a Node,
+    pub(crate) node: &'a Node,
     source: &'a SourceMap,
     findings: &'a Findings,
     path: String,
@@ -131,10 +131,6 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn entries(&self) -> &'a [Entry] {
         self.node.entries().unwrap_or_default()
-    }
-
-    pub(crate) fn whole(&self) -> &'a Node {
-        self.node
     }
 
     /// A key's value, unless it is absent or null.

@@ -4,7 +4,6 @@
 //! Invariant: nothing outlives the call except what the guest stored through `memo`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -49,23 +48,14 @@ pub(crate) enum MemoUse {
 }
 
 /// Values of a cluster's Secret, for its provider.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("SecretValues({:?}, public: {public:?})", values.keys())]
 pub struct SecretValues {
     /// By name.
     pub values: BTreeMap<String, SecretString>,
     /// Names the cluster's configuration uses where a secret cannot be: in the
     /// URL, or in a condition.
     pub public: BTreeSet<String>,
-}
-
-impl fmt::Debug for SecretValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&String> = self.values.keys().collect();
-        f.debug_struct("SecretValues")
-            .field("names", &names)
-            .field("public", &self.public)
-            .finish()
-    }
 }
 
 /// The environment that all providers of a gateway share.

@@ -35,17 +35,11 @@ pub enum CodeOrigin {
     Cached,
 }
 
+#[derive(derive_more::Debug)]
+#[debug("CompilationCache({})", folder.display())]
 pub(super) struct CompilationCache {
     folder: PathBuf,
     key: zeroize::Zeroizing<Vec<u8>>,
-}
-
-impl std::fmt::Debug for CompilationCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompilationCache")
-            .field("folder", &self.folder)
-            .finish_non_exhaustive()
-    }
 }
 
 impl CompilationCache {

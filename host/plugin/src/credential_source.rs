@@ -161,7 +161,7 @@ impl CredentialSourceFactory<'_> {
         let secrets: Vec<_> = config.values.iter().map(secret_version).collect();
         let key = CredentialKey::from_inputs(&KeyInputs {
             abi: ABI,
-            plugin: &provider.manifest().sha256,
+            plugin: &provider.manifest.sha256,
             config: &json!({ "config": settings, "public": public }),
             secrets: &secrets,
             tenancy: Tenancy::Cluster(&cluster.server),

@@ -63,7 +63,7 @@ impl HeaderFilter {
         extensions: Vec<String>,
     ) -> Result<Self, String> {
         let exports = sandbox.exports(GuestIndices::new)?;
-        let planned = sandbox.call(sandbox.budget().for_load(), None, async |store, instance| {
+        let planned = sandbox.call(sandbox.budget.for_load(), None, async |store, instance| {
             let guest = exports.load(&mut *store, &instance)?;
             guest.call_plan(store, &config).await
         });
@@ -82,7 +82,7 @@ impl HeaderFilter {
 
     /// SHA-256 of the component, lower-case hex.
     pub fn digest(&self) -> &str {
-        &self.manifest().sha256
+        &self.manifest.sha256
     }
 
     /// Extensions it is applied to; empty for all.
@@ -107,12 +107,12 @@ impl HeaderFilter {
 
     /// Whether [`Self::filter_request`] must be called for each request.
     pub fn filters_requests(&self) -> bool {
-        self.manifest().filters.contains(&Direction::Request)
+        self.manifest.filters.contains(&Direction::Request)
     }
 
     /// Whether [`Self::filter_response`] must be called for each response.
     pub fn filters_responses(&self) -> bool {
-        self.manifest().filters.contains(&Direction::Response)
+        self.manifest.filters.contains(&Direction::Response)
     }
 
     /// Lets the guest edit a request. On an error, `headers` are unchanged.
@@ -122,12 +122,12 @@ impl HeaderFilter {
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
     pub async fn filter_request(&self, context: &FilterContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let fields = selected_fields(&self.manifest().request_fields, headers);
+        let fields = selected_fields(&self.manifest.request_fields, headers);
         let request = wit::Request {
             context: self.context(context),
             fields,
         };
-        let called = self.sandbox.call(self.sandbox.budget(), None, async |store, instance| {
+        let called = self.sandbox.call(self.sandbox.budget, None, async |store, instance| {
             let guest = self.world.exports.load(&mut *store, &instance)?;
             guest.call_filter_request(store, &self.world.config, &request).await
         });
@@ -147,13 +147,13 @@ impl HeaderFilter {
         status: StatusCode,
         headers: &mut HeaderMap,
     ) -> Result<(), CallError> {
-        let fields = selected_fields(&self.manifest().response_fields, headers);
+        let fields = selected_fields(&self.manifest.response_fields, headers);
         let response = wit::Response {
             context: self.context(context),
             status: status.as_u16(),
             fields,
         };
-        let called = self.sandbox.call(self.sandbox.budget(), None, async |store, instance| {
+        let called = self.sandbox.call(self.sandbox.budget, None, async |store, instance| {
             let guest = self.world.exports.load(&mut *store, &instance)?;
             guest.call_filter_response(store, &self.world.config, &response).await
         });
@@ -162,7 +162,7 @@ impl HeaderFilter {
     }
 
     fn apply_verdict(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let invalid_output = |output| invalid_output(self.manifest(), output);
+        let invalid_output = |output| invalid_output(&self.manifest, output);
         match verdict {
             Ok(edits) => {
                 edits::apply(edits::check(edits).map_err(invalid_output)?, headers);
@@ -170,7 +170,7 @@ impl HeaderFilter {
             }
             Err(refusal) => {
                 let (status, reason) = edits::check_refusal(&refusal).map_err(invalid_output)?;
-                let plugin = self.manifest().name.clone();
+                let plugin = self.manifest.name.clone();
                 Err(CallError::Refused { plugin, status, reason })
             }
         }
@@ -187,7 +187,7 @@ impl HeaderFilter {
             project,
             cluster,
         } = *context;
-        let parts = &self.manifest().context;
+        let parts = &self.manifest.context;
         let requested = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
         wit::Context {
             extension: extension.to_owned(),

@@ -64,7 +64,7 @@ impl Generator {
 
     /// The kinds of generators it provides.
     pub fn kinds(&self) -> &BTreeSet<GeneratorKind> {
-        &self.manifest().generators
+        &self.manifest.generators
     }
 
     /// Name of the Secret whose values it may use.
@@ -73,7 +73,7 @@ impl Generator {
     }
 
     async fn check(&self) -> Result<Vec<String>, MintError> {
-        let budget = self.sandbox.budget().for_load();
+        let budget = self.sandbox.budget.for_load();
         let call = self.call(Phase::Check, SecretValues::default());
         let checked = self.sandbox.call_provider(budget, call, async |store, instance| {
             let guest = self.world.exports.load(&mut *store, &instance)?;
@@ -101,7 +101,7 @@ impl Generator {
         max_sets: u64,
         time: Duration,
     ) -> Result<Vec<Map<String, Value>>, MintError> {
-        let budget = self.sandbox.budget().within(time);
+        let budget = self.sandbox.budget.within(time);
         let input = GenerateInput {
             kind: kind.as_ref().to_owned(),
             settings: settings.to_string(),

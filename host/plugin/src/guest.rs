@@ -10,9 +10,11 @@ use super::sandbox::Sandbox;
 #[derive(derive_more::Debug)]
 #[debug("Guest {{ label: {label:?}, .. }}")]
 pub struct Guest<W> {
-    manifest: Manifest,
-    label: Arc<str>,
-    origin: CodeOrigin,
+    pub(crate) manifest: Manifest,
+    /// `name@sha256:digest`, for records.
+    pub label: Arc<str>,
+    /// Whether its code was compiled for this load or came from the cache.
+    pub origin: CodeOrigin,
     pub(super) sandbox: Sandbox,
     pub(super) world: W,
 }
@@ -31,19 +33,5 @@ impl<W> Guest<W> {
     /// Plugin name.
     pub fn name(&self) -> &str {
         &self.manifest.name
-    }
-
-    /// `name@sha256:digest`, for records.
-    pub fn label(&self) -> &Arc<str> {
-        &self.label
-    }
-
-    pub(crate) fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> CodeOrigin {
-        self.origin
     }
 }

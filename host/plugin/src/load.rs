@@ -43,9 +43,9 @@ pub(super) enum Plugin {
 impl Plugin {
     pub(super) fn manifest(&self) -> &Manifest {
         match self {
-            Self::HeaderFilter(filter) => filter.manifest(),
-            Self::CredentialProvider(provider) => provider.manifest(),
-            Self::Generator(generator) => generator.manifest(),
+            Self::HeaderFilter(filter) => &filter.manifest,
+            Self::CredentialProvider(provider) => &provider.manifest,
+            Self::Generator(generator) => &generator.manifest,
         }
     }
 
@@ -58,9 +58,9 @@ impl Plugin {
 
     pub(super) fn origin(&self) -> compilation_cache::CodeOrigin {
         match self {
-            Self::HeaderFilter(filter) => filter.origin(),
-            Self::CredentialProvider(provider) => provider.origin(),
-            Self::Generator(generator) => generator.origin(),
+            Self::HeaderFilter(filter) => filter.origin,
+            Self::CredentialProvider(provider) => provider.origin,
+            Self::Generator(generator) => generator.origin,
         }
     }
 }

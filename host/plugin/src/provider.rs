@@ -79,9 +79,9 @@ impl CredentialProvider {
         secret_values: SecretValues,
     ) -> ProviderMint {
         ProviderMint {
-            permissions: Arc::new(ResolvedPermissions::new(&self.manifest().provider, config)),
+            permissions: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
             config: Arc::from(tollgate_credential::cache::key::canonical_json(config).to_string()),
-            schema: self.manifest().config_violations(config),
+            schema: self.manifest.config_violations(config),
             provider: Arc::clone(self),
             cluster,
             secret_values: Arc::new(secret_values),
@@ -94,26 +94,18 @@ impl CredentialProvider {
 #[derive(Clone, derive_more::Debug)]
 #[debug("ProviderMint {{ provider: {provider:?}, cluster: {cluster:?}, material: {secret_values:?}, .. }}")]
 pub struct ProviderMint {
-    provider: Arc<CredentialProvider>,
+    /// The provider.
+    pub provider: Arc<CredentialProvider>,
     cluster: ProviderCluster,
     config: Arc<str>,
     schema: Vec<String>,
     permissions: Arc<ResolvedPermissions>,
-    secret_values: Arc<SecretValues>,
+    /// The values of the cluster's Secret that it uses.
+    pub secret_values: Arc<SecretValues>,
     memo: Arc<Memo>,
 }
 
 impl ProviderMint {
-    /// The provider.
-    pub fn provider(&self) -> &Arc<CredentialProvider> {
-        &self.provider
-    }
-
-    /// The values of the cluster's Secret that it uses.
-    pub fn secret_values(&self) -> &SecretValues {
-        &self.secret_values
-    }
-
     /// Validates the configuration against the manifest's schema, then asks the guest. Returns the
     /// guest's warnings. Sends nothing.
     ///
@@ -123,7 +115,7 @@ impl ProviderMint {
         self.schema()?;
         let Guest { sandbox, world, .. } = &*self.provider;
         let checked = sandbox.call_provider(
-            sandbox.budget().for_load(),
+            sandbox.budget.for_load(),
             self.call(Phase::Check),
             async |store, instance| {
                 let guest = world.exports.load(&mut *store, &instance)?;
@@ -154,7 +146,7 @@ impl ProviderMint {
             }
         };
         let Guest { sandbox, world, .. } = &*self.provider;
-        let budget = sandbox.budget().within(request.budget);
+        let budget = sandbox.budget.within(request.budget);
         let input = wit::MintInput {
             cluster: wit::Cluster {
                 name: self.cluster.name.clone(),
@@ -196,7 +188,7 @@ impl ProviderMint {
         let secret = Secret::new(bytes, egress_scope).map_err(|_| too_large())?;
         let handle = call.insert_secret(secret).map_err(|_| too_large())?;
         let Guest { sandbox, world, .. } = &*self.provider;
-        let budget = sandbox.budget().within(Duration::from_secs(5));
+        let budget = sandbox.budget.within(Duration::from_secs(5));
         let revoked = sandbox.call_provider(budget, call, async |store, instance| {
             let guest = world.exports.load(&mut *store, &instance)?;
             guest.call_revoke(store, &self.config, handle).await

@@ -27,7 +27,7 @@ use tollgate_credential::MintError;
 pub(super) struct Sandbox {
     host: Arc<PluginEngine>,
     instance: InstancePre<HostState>,
-    budget: Budget,
+    pub(super) budget: Budget,
     granted: GrantedImports,
     log: Arc<PluginLog>,
     /// Slots of this plugin. The engine's slots are shared by all plugins.
@@ -60,10 +60,6 @@ impl Sandbox {
             log: PluginLog::new(&manifest.name),
             plugin_slots: Semaphore::new(host.plugin_slots),
         })
-    }
-
-    pub(super) fn budget(&self) -> Budget {
-        self.budget
     }
 
     /// Looks up the exports of the component's world.

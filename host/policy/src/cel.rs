@@ -273,7 +273,7 @@ impl Expression {
     fn run(&self, variables: &Variables) -> Result<Value, Error> {
         variables.check_items(&self.names, self.items)?;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let mut context = variables.context().new_inner_scope();
+            let mut context = variables.context.new_inner_scope();
             for pattern in &self.patterns {
                 context.add_variable_as_val(pattern.name.clone(), Box::new(pattern.value.clone()));
             }

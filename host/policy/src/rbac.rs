@@ -222,10 +222,13 @@ struct SubjectId(u32);
 struct ProjectId(u32);
 
 /// A compiled policy. Immutable and shared by all workers.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("Rbac({semantics:?}, {} rules)", rules.len())]
 pub struct Rbac {
-    semantics: RbacSemantics,
-    scopes: Vec<String>,
+    /// How verdicts are reached.
+    pub semantics: RbacSemantics,
+    /// Claims whose values are groups.
+    pub scopes: Vec<String>,
     default_role: String,
     accounts: BTreeSet<String>,
     rules: Vec<Rule>,
@@ -243,16 +246,6 @@ pub struct Rbac {
     identities: identity::Cache,
     /// What this policy allows, this other one must allow as well.
     narrowed_by: Option<Arc<Self>>,
-}
-
-impl std::fmt::Debug for Rbac {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rbac")
-            .field("semantics", &self.semantics)
-            .field("rules", &self.rules.len())
-            .field("projects", &self.projects.len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Rbac {
@@ -273,16 +266,6 @@ impl Rbac {
     /// Every row, in the order they were read, with its number.
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Rule)> {
         (0..).map(RuleId).zip(&self.rules)
-    }
-
-    /// Claims whose values are groups.
-    pub fn scopes(&self) -> &[String] {
-        &self.scopes
-    }
-
-    /// How verdicts are reached.
-    pub fn semantics(&self) -> RbacSemantics {
-        self.semantics
     }
 
     /// Whether some row or grant names this user, group or role.

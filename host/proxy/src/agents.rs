@@ -30,10 +30,10 @@ pub fn accept(
             return;
         };
         let address = client.address();
-        let closing = client.peer().closing().cancelled();
+        let closing = client.peer().closing.cancelled();
         let key = introduction.and_then(|introduction| connections.known_key(&introduction));
         match connections
-            .serve_introduced(TokioIo::new(io), client.peer().ends_tls(), address, key, closing)
+            .serve(TokioIo::new(io), client.peer().ends_tls(), address, key, closing)
             .await
         {
             Ok(()) => tracing::info!(%address, "an agent has disconnected"),

@@ -79,7 +79,8 @@ pub struct Signer {
     issuer: String,
     header: Header,
     key: EncodingKey,
-    jwks: JwkSet,
+    /// The public key, for `/.well-known/jwks.json`.
+    pub jwks: JwkSet,
 }
 
 impl Signer {
@@ -131,11 +132,6 @@ impl Signer {
         // A key that cannot sign is found here, not at the first request.
         jsonwebtoken::encode(&signer.header, &serde_json::json!({}), &signer.key).map_err(|_| Error::Key)?;
         Ok(signer)
-    }
-
-    /// The public key, for `/.well-known/jwks.json`.
-    pub fn jwks(&self) -> &JwkSet {
-        &self.jwks
     }
 
     /// Returns an assertion for one extension.

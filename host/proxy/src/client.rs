@@ -50,7 +50,7 @@ pub struct Client {
 pub(crate) struct ClientReader {
     trusted: TrustedProxies,
     protocol: ProxyProtocol,
-    connections: Arc<Connections>,
+    pub(crate) connections: Arc<Connections>,
 }
 
 /// The other side of a connection.
@@ -101,10 +101,6 @@ impl ClientReader {
         self.protocol == ProxyProtocol::Required
     }
 
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.connections
-    }
-
     /// Whether an accepted socket may stay. `None` instead of a permit for a trusted proxy, whose
     /// connections are those of many clients.
     pub(crate) fn admit(&self, socket: IpAddr) -> Result<Option<AddressPermit>, ConnectionError> {
@@ -153,7 +149,7 @@ impl ClientReader {
     ///
     /// - `client`: that of the connection. Becomes that of the request as soon as it is known.
     pub(crate) fn read(&self, client: &mut Arc<Client>, head: &mut request::Parts) -> Result<(), Error> {
-        if !client.peer.is_trusted_proxy() {
+        if !client.peer.is_trusted_proxy {
             return Ok(());
         }
         let ForwardedClient {
@@ -185,11 +181,11 @@ impl Client {
     /// The client of a connection that is no trusted proxy's, and of one on which no request was
     /// read.
     pub(crate) fn of_connection(peer: Arc<Peer>) -> Self {
-        let address = match peer.tunnel() {
+        let address = match &peer.tunnel {
             Some(tunnel) => tunnel.client.address,
-            None => peer.address().ip().to_canonical(),
+            None => peer.address.ip().to_canonical(),
         };
-        let transport = peer.transport();
+        let transport = peer.transport;
         Self::new(peer, address, transport, None)
     }
 
@@ -222,7 +218,7 @@ impl Client {
 
     /// The other side of the connection, which may be a proxy.
     pub fn peer_address(&self) -> SocketAddr {
-        self.peer.address()
+        self.peer.address
     }
 
     /// What the tunnel that carries the request was opened for: the target of its `CONNECT`, with
@@ -231,7 +227,7 @@ impl Client {
     ///
     /// It is the client's choice and proves nothing about it.
     pub fn connect_authority(&self) -> Option<&Authority> {
-        self.peer.tunnel().map(|tunnel| &tunnel.authority)
+        self.peer.tunnel.as_deref().map(|tunnel| &tunnel.authority)
     }
 
     /// Whether the client itself uses TLS, with the gateway or with a trusted proxy.

@@ -134,7 +134,7 @@ impl Backend {
     ///
     /// Cancel safe: dropping the future drops the request.
     pub async fn forward(&self, outbound: Outbound, mut body: Body) -> Result<Response<Body>, Error> {
-        if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
+        if !Arc::ptr_eq(outbound.upstream(), &self.upstream) {
             return Err(Error::WrongBackend);
         }
         let (left, decision) = (outbound.credential_time_left(), outbound.decision());
@@ -143,7 +143,7 @@ impl Backend {
             .cloned()
             .map(|signal| DecisionSignal { signal, decision });
         let (head, upgrade, client, mut held) = outbound.into_parts();
-        let timeouts = self.timeouts();
+        let timeouts = &self.timeouts;
         let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
         let total = timeouts.total.and_then(ExchangeDeadline::total);
         let deadline = total.into_iter().chain(credential).min_by_key(|deadline| deadline.at);
@@ -186,12 +186,12 @@ impl Backend {
                     client,
                     held,
                 }
-                .open(response, self.upstream())
+                .open(response, &self.upstream)
             }
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
             _ => {
                 let (mut parts, incoming) = response.into_parts();
-                clean_response(&mut parts.headers, self.upstream().responder());
+                clean_response(&mut parts.headers, &self.upstream.responder);
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
                 if let Some(guard) = deadline.and_then(|deadline| client.peer().register_deadline(deadline.at)) {

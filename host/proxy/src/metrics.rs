@@ -11,8 +11,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Registry, Unit};
 
+use tollgate_core::metrics;
+use tollgate_credential::duration_histogram;
 use tollgate_identity::metrics as identity;
 use tollgate_objects::InvalidObject;
 use tollgate_objects::extensions::ExtensionSpec;
@@ -36,49 +38,81 @@ type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 type NameLabel = [(&'static str, String); 1];
 type StatusLabel = [(&'static str, u16); 1];
 
-/// Every metric of the process.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    process: ProcessMetrics,
-    /// Times, sizes and numbers of what the process does.
-    pub load: LoadMetrics,
-    forwarded: Family<(NameLabel, StatusLabel), Counter>,
-    duration: Family<NameLabel, Histogram, fn() -> Histogram>,
-    decisions: Family<FixedLabels<3>, Counter>,
-    /// Decision lines that were lost because the disk was too slow or refused them.
-    pub decision_lines_lost: Counter,
-    log_lines_lost: Counter,
-    connections: Family<FixedLabels<1>, Gauge>,
-    connections_limit: Family<FixedLabels<1>, Gauge>,
-    connections_closed: Family<FixedLabels<2>, Counter>,
-    connections_not_accepted: Family<FixedLabels<1>, Counter>,
-    /// Spans that the collector did not get.
-    pub spans_lost: Counter,
-    /// Log lines about refusals that were not written because there were many with the same reason.
-    pub(crate) log_lines_omitted: Counter,
-    reloads_failed: Family<FixedLabels<1>, Counter>,
-    broken: Family<FixedLabels<1>, Gauge>,
-    generation: Gauge<u64, AtomicU64>,
-    policy_stuck: Family<FixedLabels<1>, Gauge>,
-    invalid_objects: Family<FixedLabels<1>, Gauge>,
-    /// Mints and expiry of cluster credentials.
-    pub credentials: Arc<tollgate_credential::Metrics>,
-    /// Streams, revocations, audit and store.
-    pub identity: Arc<identity::Metrics>,
-    impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>,
-    /// Requests that passed in mode audit and that mode enforce would refuse.
-    pub would_refuse: Counter,
-    /// The same for writes of Argo CD's own components.
-    pub control_plane_would_refuse: Counter,
-    /// The same for writes to the control plane's cluster.
-    pub admission_would_refuse: Counter,
-    /// Reviews that were not read in time, or had no share of the memory for reviews in time.
-    pub admission_overloaded: Counter,
-    application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
-    agents_connected: Gauge,
-    agent_streams: Gauge,
-    agent_events: Family<FixedLabels<2>, Counter>,
+metrics! {
+    /// Every metric of the process.
+    #[derive(Debug)]
+    pub struct Metrics {
+        build: Family<FixedLabels<1>, Gauge> = build(), "tollgate_build_info",
+            "Always 1, with the version of the program as a label";
+        forwarded: Family<(NameLabel, StatusLabel), Counter>, "argocd_proxy_extension_request",
+            "Requests handed to an extension's backend";
+        duration: Family<NameLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(duration_histogram),
+            "argocd_proxy_extension_request_duration" in Unit::Seconds,
+            "Time of a request to an extension's backend, until the response or the tunnel has ended";
+        decisions: Family<FixedLabels<3>, Counter>, "tollgate_decisions",
+            "Decision records: one for each request, with its outcome and reason";
+        pub decision_lines_lost: Counter, "tollgate_decision_lines_lost",
+            "Lines of `decisions.file` that were dropped because the disk was too slow or refused them. While it \
+             rises, the file is not complete";
+        log_lines_lost: Counter, "tollgate_log_lines_lost",
+            "Log lines that were dropped because standard error was not read fast enough";
+        pub(crate) log_lines_omitted: Counter, "tollgate_log_lines_omitted",
+            "Log lines about refusals and ended exchanges that were left out, because there were already 20 with \
+             the same reason in one second";
+        connections: Family<FixedLabels<1>, Gauge>, "tollgate_connections", "Open connections of clients";
+        connections_limit: Family<FixedLabels<1>, Gauge>, "tollgate_connections_limit",
+            "Connections of clients that may be open. At the limit, idle ones are closed and new ones wait";
+        connections_closed: Family<FixedLabels<2>, Counter>, "tollgate_connections_closed",
+            "Connections that were refused, or closed while idle, because there were too many of one address or in \
+             total";
+        connections_not_accepted: Family<FixedLabels<1>, Counter>, "tollgate_connections_not_accepted",
+            "Attempts to accept a connection that the system refused, for example for lack of file descriptors. \
+             Clients wait meanwhile";
+        pub spans_lost: Counter, "tollgate_spans_lost",
+            "Spans that the collector of `telemetry` did not get, because 2,048 waited or it refused them";
+        reloads_failed: Family<FixedLabels<1>, Counter>, "tollgate_reload_failures",
+            "Loads of the configuration that were refused; the last good one stayed in force";
+        broken: Family<FixedLabels<1>, Gauge>, "tollgate_configuration_broken",
+            "1 while the latest content of a part of the configuration has mistakes and is not in force as a whole. \
+             `/configuration` of the admin listener has the findings";
+        generation: Gauge<u64, AtomicU64>, "tollgate_snapshot_generation",
+            "Number of the configuration in force; it grows with each reload of this process";
+        policy_stuck: Family<FixedLabels<1>, Gauge>, "tollgate_policy_stuck",
+            "1 while a decision that did not return suspends a policy bundle; requests that need it are refused";
+        invalid_objects: Family<FixedLabels<1>, Gauge>, "tollgate_objects_set_aside",
+            "Objects of tenants that are not used because of a mistake in them";
+        impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>, "tollgate_impersonation_grants",
+            "Kinds of names that the gateway must be able to impersonate in clusters of agents, by the cluster's \
+             answer";
+        application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>, "tollgate_application_grants",
+            "What the gateway must be able to do for the service accounts of Applications, by the cluster's answer";
+        pub would_refuse: Counter, "tollgate_applications_would_refuse",
+            "Requests for Applications that passed only because impersonation is audited. It must stand still \
+             before impersonation is enforced";
+        pub control_plane_would_refuse: Counter, "tollgate_control_plane_would_refuse",
+            "Writes of Argo CD's components that passed only because `controlPlane.mode` is `audit`. It must stand \
+             still before the mode becomes `enforce`";
+        pub admission_would_refuse: Counter, "tollgate_admission_would_refuse",
+            "Writes to the control plane's cluster that passed only because `admission.mode` is `audit`. It must \
+             stand still before the mode becomes `enforce`";
+        pub admission_overloaded: Counter, "tollgate_admission_overloaded",
+            "Reviews for the admission webhook that did not arrive within 5 seconds, or for which the 24 MiB for \
+             all reviews were in use that long. Writes fail meanwhile";
+        agents_connected: Gauge, "tollgate_agents_connected",
+            "Agents connected to this process. With several replicas, an agent connects to two of them";
+        agent_streams: Gauge, "tollgate_agent_streams", "Open requests through agents";
+        agent_events: Family<FixedLabels<2>, Counter>, "tollgate_agent_events",
+            "Agents that connected, disconnected or were refused, and connections refused at the listener for other \
+             replicas (`replica.refused`)";
+    } and {
+        process: ProcessMetrics;
+        /// Times, sizes and numbers of what the process does.
+        pub load: LoadMetrics;
+        /// Mints and expiry of cluster credentials.
+        pub credentials: Arc<tollgate_credential::Metrics>;
+        /// Streams, revocations, audit and store.
+        pub identity: Arc<identity::Metrics>;
+    }
 }
 
 /// Counts the connections of a listener.
@@ -120,163 +154,6 @@ pub enum ConfigPart {
     Plugins,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::default();
-        let all = &mut registry;
-        let build: Family<FixedLabels<1>, Gauge> = register(
-            all,
-            "tollgate_build_info",
-            "Always 1, with the version of the program as a label",
-        );
-        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
-        Self {
-            process: ProcessMetrics::register(all),
-            load: LoadMetrics::register(all),
-            credentials: Arc::new(tollgate_credential::Metrics::register(all)),
-            identity: Arc::new(identity::Metrics::register(all)),
-            application_grants: register(
-                all,
-                "tollgate_application_grants",
-                "What the gateway must be able to do for the service accounts of Applications, by the cluster's \
-                 answer",
-            ),
-            agents_connected: register(
-                all,
-                "tollgate_agents_connected",
-                "Agents connected to this process. With several replicas, an agent connects to two of them",
-            ),
-            agent_streams: register(all, "tollgate_agent_streams", "Open requests through agents"),
-            agent_events: register(
-                all,
-                "tollgate_agent_events",
-                "Agents that connected, disconnected or were refused, and connections refused at the listener for \
-                 other replicas (`replica.refused`)",
-            ),
-            forwarded: register(
-                all,
-                "argocd_proxy_extension_request",
-                "Requests that were sent to the backend of an extension, by the status of its response",
-            ),
-            duration: {
-                let duration: Family<_, _, fn() -> _> =
-                    Family::new_with_constructor(tollgate_credential::duration_histogram);
-                all.register_with_unit(
-                    "argocd_proxy_extension_request_duration",
-                    "Time of a whole exchange with the backend of an extension, until the response or the tunnel \
-                     has ended",
-                    Unit::Seconds,
-                    duration.clone(),
-                );
-                duration
-            },
-            decisions: register(
-                all,
-                "tollgate_decisions",
-                "Decision records: one for each request, with its \
-                outcome and reason",
-            ),
-            decision_lines_lost: register(
-                all,
-                "tollgate_decision_lines_lost",
-                "Lines of `decisions.file` that were dropped because the disk was too slow or refused them. While \
-                 it rises, the file is not complete",
-            ),
-            connections: register(all, "tollgate_connections", "Open connections of clients"),
-            connections_limit: register(
-                all,
-                "tollgate_connections_limit",
-                "Connections of clients that may be open. At the limit, idle ones are closed and new ones wait",
-            ),
-            connections_closed: register(
-                all,
-                "tollgate_connections_closed",
-                "Connections that were refused, or closed while idle, because there were too many of one address \
-                 or in total",
-            ),
-            connections_not_accepted: register(
-                all,
-                "tollgate_connections_not_accepted",
-                "Attempts to accept a connection that the system refused, for example for lack of file \
-                 descriptors. Clients wait meanwhile",
-            ),
-            spans_lost: register(
-                all,
-                "tollgate_spans_lost",
-                "Spans that the collector of `telemetry` did not get, because 2,048 waited or it refused them",
-            ),
-            log_lines_lost: register(
-                all,
-                "tollgate_log_lines_lost",
-                "Log lines that were dropped because standard error was not read fast enough",
-            ),
-            log_lines_omitted: register(
-                all,
-                "tollgate_log_lines_omitted",
-                "Log lines about refusals and ended exchanges that were left out, because there were already 20 \
-                 with the same reason in one second",
-            ),
-            reloads_failed: register(
-                all,
-                "tollgate_reload_failures",
-                "Loads of the configuration that were refused; the last good one stayed in force",
-            ),
-            broken: register(
-                all,
-                "tollgate_configuration_broken",
-                "1 while the latest content of a part of the configuration has mistakes and is not in force as a \
-                 whole. `/configuration` of the admin listener has the findings",
-            ),
-            generation: register(
-                all,
-                "tollgate_snapshot_generation",
-                "Number of the configuration in force; it grows with each reload of this process",
-            ),
-            policy_stuck: register(
-                all,
-                "tollgate_policy_stuck",
-                "1 while a decision that did not return suspends a policy bundle; requests that need it are refused",
-            ),
-            impersonation: register(
-                all,
-                "tollgate_impersonation_grants",
-                "Kinds of names that the gateway must be able to impersonate in clusters of agents, by the \
-                 cluster's answer",
-            ),
-            invalid_objects: register(
-                all,
-                "tollgate_objects_set_aside",
-                "Objects of tenants that are not used because of a mistake in them",
-            ),
-            would_refuse: register(
-                all,
-                "tollgate_applications_would_refuse",
-                "Requests for Applications that passed only because impersonation is audited. It must stand still \
-                 before impersonation is enforced",
-            ),
-            control_plane_would_refuse: register(
-                all,
-                "tollgate_control_plane_would_refuse",
-                "Writes of Argo CD's components that passed only because `controlPlane.mode` is `audit`. It must \
-                 stand still before the mode becomes `enforce`",
-            ),
-            admission_would_refuse: register(
-                all,
-                "tollgate_admission_would_refuse",
-                "Writes to the control plane's cluster that passed only because `admission.mode` is `audit`. It \
-                 must stand still before the mode becomes `enforce`",
-            ),
-            admission_overloaded: register(
-                all,
-                "tollgate_admission_overloaded",
-                "Reviews for the admission webhook that did not arrive within 5 seconds, or for which the 24 MiB \
-                 for all reviews were in use that long. Writes fail meanwhile",
-            ),
-            registry,
-        }
-    }
-}
-
 impl Metrics {
     /// The text of `/metrics`.
     ///
@@ -288,8 +165,9 @@ impl Metrics {
         self.load.read_runtime_threads();
         self.load.read_files();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        self.add_to(&mut registry);
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
         Ok(text)
     }
 
@@ -424,8 +302,8 @@ fn by_state(counts: [usize; 3]) -> impl Iterator<Item = (&'static str, i64)> {
     ["granted", "missing", "unknown"].into_iter().zip(counts)
 }
 
-fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
+fn build() -> Family<FixedLabels<1>, Gauge> {
+    let build: Family<FixedLabels<1>, Gauge> = Family::default();
+    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    build
 }

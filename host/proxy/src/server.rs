@@ -282,7 +282,7 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        let address_permit = match shared.clients().admit(address.ip()) {
+                        let address_permit = match shared.clients.admit(address.ip()) {
                             Ok(permit) => permit,
                             Err(error) => {
                                 tracing::debug!(%address, %error, "connection refused");

@@ -22,8 +22,10 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 #[derive(Debug)]
 pub struct Bundle {
     compiled: Compiled,
-    digest: String,
-    front: Front,
+    /// Hex SHA-256 of the bundle's files.
+    pub digest: String,
+    /// The front that it decides for.
+    pub front: Front,
     /// Identifies this bundle among each thread's engines.
     generation: u64,
     alive: Arc<()>,
@@ -193,15 +195,5 @@ impl Bundle {
     /// Which parts of the input the decision can depend on.
     pub fn dependencies(&self) -> InputDependencies {
         self.compiled.dependencies
-    }
-
-    /// Hex SHA-256 of the bundle's files.
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
-    /// The front that it decides for.
-    pub fn front(&self) -> Front {
-        self.front
     }
 }

@@ -265,8 +265,7 @@ impl<'a> Checker<'a> {
         }
         let message = "the value of a function with `else` must be a literal or a variable";
         let hint = "give it a name in the body, with `:=`";
-        self.found
-            .push(Diagnostic::error(start_of(value), message).with_hint(hint));
+        self.report(start_of(value), message, hint);
     }
 
     /// The variables that are bound in a query.
@@ -452,8 +451,7 @@ impl<'a> Checker<'a> {
                     fields.len(),
                     operators::MAX_ENTRIES
                 );
-                self.found
-                    .push(Diagnostic::error(syntax::location(expr.span()), message).with_hint("use a comprehension"));
+                self.report(syntax::location(expr.span()), message, "use a comprehension");
             }
             Expr::Membership {
                 key, value, collection, ..
@@ -492,20 +490,17 @@ impl<'a> Checker<'a> {
             Expr::Number { span, .. } if span.text().contains(['e', 'E']) => {
                 let message = format!("`{}` is a fraction for some functions of OPA", span.text());
                 let hint = "write the number without an exponent";
-                self.found
-                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+                self.report(syntax::location(span), message, hint);
             }
             Expr::Number { span, .. } if numbers::read(span.text()).is_none() => {
                 let message = format!("`{}` cannot be kept as it is written", span.text());
                 let hint = "write a whole number without a point, and a fraction with at most 15 digits";
-                self.found
-                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+                self.report(syntax::location(span), message, hint);
             }
             Expr::UnaryExpr { span, .. } => {
                 let message = "`-` before an expression negates all that follows for the engine";
                 let hint = "subtract from zero: `0 - x`";
-                self.found
-                    .push(Diagnostic::error(syntax::location(span), message).with_hint(hint));
+                self.report(syntax::location(span), message, hint);
             }
             Expr::Array { items, .. } | Expr::Set { items, .. } if items.first().is_some_and(|item| is_union(item)) => {
                 self.union_in_literal(expr);
@@ -536,8 +531,7 @@ impl<'a> Checker<'a> {
     fn union_in_literal(&mut self, literal: &'a Expr) {
         let message = "`|` after the first item could start a comprehension";
         let hint = "give the union a name first, with `:=`";
-        self.found
-            .push(Diagnostic::error(syntax::location(literal.span()), message).with_hint(hint));
+        self.report(syntax::location(literal.span()), message, hint);
     }
 
     /// `not xs[_] == 1` means for the engine that some item is not 1. OPA refuses it.
@@ -551,8 +545,7 @@ impl<'a> Checker<'a> {
         if let Some(name) = in_patterns.find(|name| !self.is_bound(name, bound)) {
             let message = format!("`{name}` within `not` has no value there, so what is negated is unclear");
             let hint = "make the condition a rule or function and negate that, or use `every`";
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
             return;
         }
         let syntax::Parts { exprs, query } = syntax::parts(expr);
@@ -620,25 +613,24 @@ impl<'a> Checker<'a> {
         bound: &Bound<'a>,
     ) {
         let is_defined = |part: &Expr| self.is_defined(part, bound);
-        let place = || start_of(value);
-        let finding = if key.is_some() && self.can_be_set(collection) {
-            let hint = "write `collection[key] == value`";
-            Diagnostic::error(place(), "`key, value in …` is of what could be a set").with_hint(hint)
+        let (message, hint) = if key.is_some() && self.can_be_set(collection) {
+            (
+                "`key, value in …` is of what could be a set",
+                "write `collection[key] == value`",
+            )
         } else if key.is_some() && !is_defined(value) {
             let hint = "give the value a name first, with `:=`";
-            Diagnostic::error(
-                place(),
-                "the value of `key, value in …` must be a literal or a variable",
-            )
-            .with_hint(hint)
+            ("the value of `key, value in …` must be a literal or a variable", hint)
         } else if position == Position::Value && !key.into_iter().chain([value, collection]).all(is_defined) {
             let hint = "write it as a condition, such as `name if x in xs`, or give the parts names first, with `:=`";
-            let message = "`in` is used as a value, and its parts are not literals or variables";
-            Diagnostic::error(place(), message).with_hint(hint)
+            (
+                "`in` is used as a value, and its parts are not literals or variables",
+                hint,
+            )
         } else {
             return;
         };
-        self.found.push(finding);
+        self.report(start_of(value), message, hint);
     }
 
     /// In a set a key is its value, which the engine does not know.
@@ -764,8 +756,7 @@ impl<'a> Checker<'a> {
                 path.join(".")
             );
             let hint = "give one of the rules another name";
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
             return;
         }
         // Of a package, all that is missing are rules whose names have several parts.
@@ -776,8 +767,7 @@ impl<'a> Checker<'a> {
         if !self.rules.contains_key(&full) && below.any(is_missing) {
             let message = format!("`{}` is only the start of the names of rules", path.join("."));
             let hint = "name one of the rules";
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
         }
     }
 
@@ -804,8 +794,7 @@ impl<'a> Checker<'a> {
             let name = path.join(".");
             let message = format!("`{name}` would take a text such as \"0\" for the first item of a list");
             let hint = "give the list a name first: `x := data.list`, then `x[…]`";
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
             return;
         }
         if dynamic.all(iterates) {
@@ -817,8 +806,7 @@ impl<'a> Checker<'a> {
             let name = path.join(".");
             let message = format!("`{name}[…]` would find a key such as \"1\" for the number 1");
             let hint = format!("give it a name first: `x := {name}`, then `x[…]`");
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
         }
     }
 }

@@ -133,7 +133,8 @@ pub struct Store {
     writer: Writer,
     /// Whether audit events of this process wait to be exported.
     exports: Arc<AtomicBool>,
-    tasks: Tasks,
+    /// The task that writes.
+    pub tasks: Tasks,
 }
 
 impl Store {
@@ -163,11 +164,6 @@ impl Store {
             exports,
             tasks,
         })
-    }
-
-    /// The task that writes.
-    pub fn tasks(&self) -> &Tasks {
-        &self.tasks
     }
 
     /// Checks that the PostgreSQL server of a URL accepts the gateway. Changes nothing.

@@ -166,16 +166,6 @@ impl Store {
         self.in_force(query.and("sid =", Some(sid)), now).await
     }
 
-    /// Returns the logins of everybody with this name that are in force at a time: the mapped username, or
-    /// the issuer's subject. At most 1,000 of each.
-    pub async fn logins_of_name(&self, name: &str, now: Timestamp) -> Result<Vec<Login>, Error> {
-        let named = |column| SelectQuery::new(SELECT).and(column, Some(name));
-        let mut logins = self.in_force(named("username ="), now).await?;
-        let others = self.in_force(named("subject ="), now).await?;
-        logins.extend(others.into_iter().filter(|login| login.user.username != name));
-        Ok(logins)
-    }
-
     /// Returns a page of the logins that are in force at a time, newest first. They are for all agents, so
     /// `filter` applies by person only.
     pub async fn logins(

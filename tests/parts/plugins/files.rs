@@ -177,8 +177,8 @@ async fn a_plugin_with_a_changed_cache_file_is_compiled_again() {
     let mut fixture = Fixture::new();
     fixture.install("hostile", "a", unchanged);
     fixture.grant("a", &[], json!({}));
-    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Compiled);
-    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Cached);
+    assert_eq!(filter(&fixture.load(), "a").origin, CodeOrigin::Compiled);
+    assert_eq!(filter(&fixture.load(), "a").origin, CodeOrigin::Cached);
     let file = compiled(&fixture);
     let whole = fs::read(&file).unwrap();
     let mut tampered: Vec<Vec<u8>> = [0, 31, 32, 100, whole.len() / 2, whole.len() - 1]
@@ -198,27 +198,27 @@ async fn a_plugin_with_a_changed_cache_file_is_compiled_again() {
     for bytes in tampered {
         fs::write(&file, &bytes).unwrap();
         let plugin = filter(&fixture.load(), "a");
-        assert_eq!(plugin.origin(), CodeOrigin::Compiled);
+        assert_eq!(plugin.origin, CodeOrigin::Compiled);
         call(&plugin, &mut HeaderMap::new()).await.unwrap();
         assert_eq!(
             fs::read(&file).unwrap().len(),
             whole.len(),
             "the valid file was not written again"
         );
-        assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Cached);
+        assert_eq!(filter(&fixture.load(), "a").origin, CodeOrigin::Cached);
     }
     // A valid file of another guest.
     let mut other = Fixture::new();
     other.install("baseline", "a", unchanged);
     other.grant("a", &[], json!({}));
     other.plugins.cache = fixture.plugins.cache.clone();
-    assert_eq!(filter(&other.load(), "a").origin(), CodeOrigin::Compiled);
+    assert_eq!(filter(&other.load(), "a").origin, CodeOrigin::Compiled);
     let cache = fs::read_dir(fixture.root.path().join("cache"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let foreign = cache.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm") && *path != file);
     fs::copy(foreign.last().unwrap(), &file).unwrap();
-    assert_eq!(filter(&fixture.load(), "a").origin(), CodeOrigin::Compiled);
+    assert_eq!(filter(&fixture.load(), "a").origin, CodeOrigin::Compiled);
 }
 
 #[tokio::test]

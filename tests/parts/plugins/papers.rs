@@ -157,7 +157,7 @@ async fn documented_grants_and_secrets_are_valid() {
         };
         let source: ProviderMint = provider.mint_for(cluster, &config, SecretValues { values, public });
         assert_eq!(source.check().await, Ok(Vec::new()), "{name}");
-        for value in source.secret_values().values.values() {
+        for value in source.secret_values.values.values() {
             assert!(!value.expose_secret().is_empty(), "{name}");
         }
     }

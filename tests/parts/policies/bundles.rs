@@ -302,8 +302,7 @@ fn a_change_of_a_file_changes_the_digest() {
         Bundle::load(folder.path(), Front::Extensions, &checker())
             .value
             .unwrap()
-            .digest()
-            .to_owned()
+            .digest
     };
     assert_eq!(digest(POLICY), digest(POLICY));
     assert_ne!(digest(POLICY), digest(&format!("{POLICY}# more\n")));

@@ -31,9 +31,9 @@ type Sender = Arc<Mutex<Option<SendRequest<RequestBody>>>>;
 #[derive(derive_more::Debug)]
 #[debug("Link({replica:?})")]
 pub(super) struct Link {
-    replica: Replica,
+    pub(super) replica: Replica,
     sender: Sender,
-    streams: Arc<AtomicUsize>,
+    pub(super) streams: Arc<AtomicUsize>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -48,14 +48,6 @@ impl Link {
             streams: Arc::default(),
             _task: AbortOnDropHandle::new(task),
         }
-    }
-
-    pub(super) fn replica(&self) -> &Replica {
-        &self.replica
-    }
-
-    pub(super) fn streams(&self) -> &Arc<AtomicUsize> {
-        &self.streams
     }
 
     /// Sends requests; `None` while there is no connection.

@@ -90,7 +90,7 @@ pub(super) struct EvaluateRequest {
 
 impl<'a> BundleView<'a> {
     fn of(bundle: &'a Bundle, asker: &Asker<'_>) -> Self {
-        let folder = asker.folder(bundle.front()).display().to_string();
+        let folder = asker.folder(bundle.front).display().to_string();
         let is_about = |finding: &Diagnostic| {
             let file = finding.location.as_ref().map(|location| &*location.file);
             file.is_some_and(|file| {
@@ -101,8 +101,8 @@ impl<'a> BundleView<'a> {
         let mut findings = asker.services.findings.all();
         findings.retain(is_about);
         Self {
-            front: bundle.front(),
-            digest: bundle.digest(),
+            front: bundle.front,
+            digest: &bundle.digest,
             stuck: bundle.is_stuck(),
             findings: relative(findings, &folder),
         }

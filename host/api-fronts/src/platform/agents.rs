@@ -32,7 +32,7 @@ impl PlatformHandler<'_> {
             OwnerFilter::Mine if self.user.is_none() && self.has_groups() => None,
             OwnerFilter::Mine => Some(self.require_user()?),
             OwnerFilter::All => me,
-            OwnerFilter::User(name) => self.agents.people().person_by_username(name).map(|found| &found.user),
+            OwnerFilter::User(name) => self.agents.people.person_by_username(name).map(|found| &found.user),
         };
         let is_own = !matches!(owner, OwnerFilter::User(_));
         let administered = self.administered(owner.user());

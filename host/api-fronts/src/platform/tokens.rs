@@ -127,7 +127,7 @@ impl PlatformHandler<'_> {
         let agent = self.agents.find(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(CREATE_TOKENS, object(Some(agent), Some(name)), checks)?;
         let unknown = || Error::UnknownUser { user: name.clone() };
-        let user = self.agents.people().person_by_username(name).ok_or_else(unknown)?;
+        let user = self.agents.people.person_by_username(name).ok_or_else(unknown)?;
         unblocked(user)
     }
 

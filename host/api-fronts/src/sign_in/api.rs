@@ -142,7 +142,7 @@ impl SignIn<'_> {
             }
             LoginRoute::Locks => {
                 self.require_lock(principal, "*")?;
-                let locks = self.state.logins.store().person_locks().await.map_err(Error::from)?;
+                let locks = self.state.logins.store.person_locks().await.map_err(Error::from)?;
                 Ok(answer(StatusCode::OK, &json!({ "items": locks })))
             }
             LoginRoute::Lock(name) => {
@@ -152,7 +152,7 @@ impl SignIn<'_> {
                     false => read(&head.headers, &content)?,
                 };
                 let by = self.require_lock(principal, name)?;
-                let sessions = self.state.logins.sessions();
+                let sessions = &self.state.logins.sessions;
                 let is_new = sessions
                     .lock_person(name, &new.reason, &by)
                     .await
@@ -169,7 +169,7 @@ impl SignIn<'_> {
             }
             LoginRoute::Unlock(name) => {
                 let by = self.require_lock(principal, name)?;
-                let sessions = self.state.logins.sessions();
+                let sessions = &self.state.logins.sessions;
                 let was_locked = sessions.unlock_person(name, &by).await.map_err(Error::from)?;
                 Ok(answer(StatusCode::OK, &json!({ "unlocked": name, "was": was_locked })))
             }
@@ -178,7 +178,7 @@ impl SignIn<'_> {
     }
 
     fn discover(&self) -> Response<Body> {
-        let console = self.state.logins.console();
+        let console = &self.state.logins.console;
         answer(
             StatusCode::OK,
             &json!({
@@ -204,7 +204,7 @@ impl SignIn<'_> {
                 "issuer": principal.issuer(),
                 "kind": principal.kind().as_ref(),
                 "groups": principal.groups(),
-                "contact": self.state.logins.console().contact,
+                "contact": self.state.logins.console.contact,
                 "login": login,
             }),
         )
@@ -213,14 +213,14 @@ impl SignIn<'_> {
     /// Begins a login by a code that is typed elsewhere (RFC 8628, section 3.2).
     async fn begin_device(&self, new: &NewDevice) -> Result<Response<Body>, Error> {
         let logins = &self.state.logins;
-        let console = logins.console();
+        let console = &logins.console;
         if console.device_login == DeviceLogin::Refused {
             return Err(Error::DeviceOff);
         }
         let client = client_name(&new.client)?;
         let device_code = secret::generate_session_secret()?;
         let user_code = user_code()?;
-        let now = logins.clock().now();
+        let now = logins.clock.now();
         let request = LoginRequest {
             id: Uuid::now_v7(),
             challenge: None,
@@ -232,7 +232,7 @@ impl SignIn<'_> {
             expires_at: now.checked_add(DEVICE_LIFETIME).unwrap_or(now),
         };
         let typed = SecretHash::of(&SecretString::from(user_code.as_str()));
-        let store = logins.store();
+        let store = &logins.store;
         store
             .create_login_request(&request, SecretHash::of(&device_code), Some(typed))
             .await?;
@@ -257,11 +257,11 @@ impl SignIn<'_> {
             Grant::Device { device_code } => device_code,
         };
         let request = logins
-            .store()
+            .store
             .login_request(SecretHash::of(code))
             .await
             .map_err(Error::from)?;
-        let now = logins.clock().now();
+        let now = logins.clock.now();
         let request = request.filter(|request| request.expires_at > now).ok_or(Error::Code)?;
         let fits = match (grant, &request.challenge) {
             (Grant::Code { code_verifier, .. }, Some(challenge)) => {
@@ -280,15 +280,10 @@ impl SignIn<'_> {
         }
         let approver = request.login.ok_or(Error::Code)?;
         // INVARIANT: whoever takes the request makes the login; another gets nothing.
-        if !logins
-            .store()
-            .take_login_request(request.id)
-            .await
-            .map_err(Error::from)?
-        {
+        if !logins.store.take_login_request(request.id).await.map_err(Error::from)? {
             return Err(Error::Code.into());
         }
-        let approver = logins.store().login(approver).await.map_err(Error::from)?;
+        let approver = logins.store.login(approver).await.map_err(Error::from)?;
         let approver = approver.filter(|login| login.revoked_at.is_none() && login.expires_at > now);
         let approver = approver.filter(|login| !logins.is_ended(login)).ok_or(Error::Code)?;
         let principal = self.snapshot.authenticator.principal_of(&approver)?;

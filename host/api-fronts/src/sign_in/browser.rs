@@ -105,7 +105,7 @@ impl SignIn<'_> {
         let begun = authenticator.begin_sign_in(method, &callback, return_to).await;
         let (url, attempt) = begun.map_err(Error::from)?;
         let mut response = pages::redirect(url.as_str())?;
-        for field in cookies::attempt(logins.console(), &head.headers, &attempt)? {
+        for field in cookies::attempt(&logins.console, &head.headers, &attempt)? {
             response.headers_mut().append(SET_COOKIE, field);
         }
         Ok(response)
@@ -126,7 +126,7 @@ impl SignIn<'_> {
         }
         let logins = Arc::clone(&self.state.logins);
         let state = answer.state.clone().unwrap_or_default();
-        let attempt = cookies::take_attempt(logins.console(), &head.headers, &state);
+        let attempt = cookies::take_attempt(&logins.console, &head.headers, &state);
         let (attempt, forget) = attempt.ok_or(SignInError::NoAttempt).map_err(Error::from)?;
         let callback = callback(&logins, method)?;
         let authenticator = Arc::clone(&self.snapshot.authenticator);
@@ -192,7 +192,7 @@ impl SignIn<'_> {
         let mut response = pages::redirect(&target)?;
         response
             .headers_mut()
-            .append(SET_COOKIE, cookies::no_session(logins.console())?);
+            .append(SET_COOKIE, cookies::no_session(&logins.console)?);
         Ok(response)
     }
 
@@ -204,7 +204,7 @@ impl SignIn<'_> {
         let issuer = method.and_then(|method| method.issuer.clone());
         let mut next = None;
         if let Some(issuer) = issuer
-            && let Ok(back) = self.state.logins.console().url.join("/console/signed-out")
+            && let Ok(back) = self.state.logins.console.url.join("/console/signed-out")
         {
             next = authenticator.end_session_url(&issuer, &back).await;
         }
@@ -255,7 +255,7 @@ impl SignIn<'_> {
 /// The callback of an issuer.
 fn callback(logins: &Logins, method: &str) -> Result<Url, Error> {
     let path = format!("/console/callback/{method}");
-    let url = logins.console().url.join(&path);
+    let url = logins.console.url.join(&path);
     Ok(url.map_err(|_| Unrenderable)?)
 }
 

@@ -166,7 +166,7 @@ impl SignIn<'_> {
 
     async fn add_code(&self, principal: &Principal, query: &LoginQuery, code: &SecretString) -> Result<(), Denial> {
         let logins = &self.state.logins;
-        let now = logins.clock().now();
+        let now = logins.clock.now();
         let login = principal.login().ok_or(Error::NotALogin)?;
         let request = LoginRequest {
             id: Uuid::now_v7(),
@@ -178,9 +178,7 @@ impl SignIn<'_> {
             created_at: now,
             expires_at: now.checked_add(CODE_LIFETIME).unwrap_or(now),
         };
-        let added = logins
-            .store()
-            .create_login_request(&request, SecretHash::of(code), None);
+        let added = logins.store.create_login_request(&request, SecretHash::of(code), None);
         Ok(added.await.map_err(Error::from)?)
     }
 
@@ -233,8 +231,8 @@ impl SignIn<'_> {
         let logins = &self.state.logins;
         let approver = (answer == "approve").then_some(login.login.id);
         let answered = logins
-            .store()
-            .answer_login_request(request.id, approver, logins.clock().now());
+            .store
+            .answer_login_request(request.id, approver, logins.clock.now());
         if !answered.await.map_err(Error::from)? {
             return Err(Error::Code.into());
         }
@@ -264,11 +262,11 @@ impl SignIn<'_> {
         let found = match &code {
             Some(code) => {
                 let hash = SecretHash::of(&SecretString::from(code.as_str()));
-                logins.store().login_request_of_user(hash).await.map_err(Error::from)?
+                logins.store.login_request_of_user(hash).await.map_err(Error::from)?
             }
             None => None,
         };
-        let now = logins.clock().now();
+        let now = logins.clock.now();
         let is_waiting = |one: &LoginRequest| one.state == LoginRequestState::Pending && one.expires_at > now;
         let found = found.filter(is_waiting).zip(code);
         if found.is_some() {
@@ -278,7 +276,7 @@ impl SignIn<'_> {
     }
 
     fn check_device_login(&self) -> Result<(), Error> {
-        match self.state.logins.console().device_login {
+        match self.state.logins.console.device_login {
             DeviceLogin::Allowed => Ok(()),
             DeviceLogin::Refused => Err(Error::DeviceOff),
         }
@@ -287,7 +285,7 @@ impl SignIn<'_> {
     /// When a login of the command line would end.
     fn login_end(&self, principal: &Arc<Principal>) -> jiff::Timestamp {
         let logins = &self.state.logins;
-        let end = logins.clock().now().checked_add(logins.console().login_lifetime);
+        let end = logins.clock.now().checked_add(logins.console.login_lifetime);
         let end = end.unwrap_or(jiff::Timestamp::MAX);
         let end = principal
             .login()

@@ -168,8 +168,8 @@ impl Keeper {
             return Err(Error::NoCluster);
         };
         let namespace = &*self.namespace;
-        let secret = SharedSecret::new(cluster.client().clone(), namespace, &self.settings.secret);
-        let webhooks = Webhooks::new(cluster.client(), namespace, &self.settings, self.adds_authors);
+        let secret = SharedSecret::new(cluster.client.clone(), namespace, &self.settings.secret);
+        let webhooks = Webhooks::new(&cluster.client, namespace, &self.settings, self.adds_authors);
         for _ in 0..ATTEMPTS {
             // In this order: a replica writes them in the other one, so what is read here of the Secret is
             // not older than what a patch of the configurations replaces.

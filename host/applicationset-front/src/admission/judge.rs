@@ -124,7 +124,7 @@ impl<'a> Judge<'a> {
     pub(super) fn writer(&self, user: &UserInfo) -> Writer {
         let username = user.username.as_deref().unwrap_or_default();
         let groups = user.groups.as_deref().unwrap_or_default();
-        let principal = Principal::of_kubernetes_user(username, groups, self.policies().rbac.scopes());
+        let principal = Principal::of_kubernetes_user(username, groups, &self.policies().rbac.scopes);
         let writers = &self.settings.writers;
         let kind = if username == writers.gateway {
             WriterKind::Gateway

@@ -27,7 +27,7 @@ impl ApplicationSetHandler<'_, '_> {
             "involvedObject.name={},involvedObject.uid={uid},involvedObject.namespace={}",
             name.name, name.namespace
         );
-        let events: Api<Event> = Api::namespaced(cluster.client().clone(), &name.namespace);
+        let events: Api<Event> = Api::namespaced(cluster.client.clone(), &name.namespace);
         let listed = events.list(&ListParams::default().fields(&fields).limit(EVENTS)).await;
         let listed = listed.map_err(|error| Error::State(write::cluster_error(&error)))?;
         Ok(json!({ "metadata": listed.metadata, "items": listed.items }))

@@ -152,7 +152,7 @@ impl ExtensionPermit {
 
     /// Whether two permits lead to the same URL, with the same headers about the caller.
     pub(super) fn is_same_way(&self, other: &Self) -> bool {
-        self.backend.upstream().has_same_url(other.backend.upstream())
+        self.backend.upstream.has_same_url(&other.backend.upstream)
             && self.resource_headers() == other.resource_headers()
             && self.extension.spec().identity == other.extension.spec().identity
             && self.decision.set_headers == other.decision.set_headers

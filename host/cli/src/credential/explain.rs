@@ -78,7 +78,7 @@ async fn report(access: &ClusterAccess) -> Report {
         CredentialSource::Static(lease) => report.credential(&lease.credential, None),
         CredentialSource::Unusable(error) => report.failure(error),
         CredentialSource::Minted(MintedCredential { slot, mint, warnings }) => {
-            report.key = Some(slot.key().to_short());
+            report.key = Some(slot.key.to_short());
             report.warnings.clone_from(warnings);
             let started = Timestamp::now();
             let Some(mint) = mint else {
@@ -118,7 +118,7 @@ impl Report {
         Self {
             cluster: cluster.name.clone(),
             server: cluster.server.clone(),
-            provider: access.provider().to_string(),
+            provider: access.provider.to_string(),
             result: "ok",
             ..Self::default()
         }

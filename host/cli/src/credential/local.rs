@@ -52,7 +52,7 @@ impl LocalClusters {
                     .with_hint(format!("name one by its server: {}", servers.join(", "))))
             }
             ClusterLookup::None => {
-                let names: Vec<&str> = self.clusters.iter().map(|access| &**access.label()).collect();
+                let names: Vec<&str> = self.clusters.iter().map(|access| &*access.label).collect();
                 let failure = Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"));
                 Err(failure.with_hint(format!("there are {}", names.join(", "))))
             }

@@ -63,7 +63,7 @@ impl ClusterView {
             name: cluster.name.clone(),
             server: cluster.server.clone(),
             project: cluster.project.clone(),
-            provider: access.provider().to_string(),
+            provider: access.provider.to_string(),
             credential: CredentialView::of(access),
         }
     }

@@ -161,7 +161,7 @@ impl ObjectSearch<'_> {
                 Ok(found) => return found.unwrap_or(Owner::Nothing),
                 Err(query::Error::Status(StatusCode::FORBIDDEN)) => {}
                 Err(error) => {
-                    tracing::warn!(cluster = %self.cluster.label(), %error, "an object or its owner cannot be read");
+                    tracing::warn!(cluster = %self.cluster.label, %error, "an object or its owner cannot be read");
                     return Owner::Unknown("the cluster does not say");
                 }
             }

@@ -422,7 +422,7 @@ impl ControlPlaneAccess {
         match (belonging, &self.actor) {
             (Some(Ok(Belonging::To(owner))), _) => Some(Arc::clone(owner)),
             (Some(Ok(Belonging::Unknown)), _) => None,
-            (_, Actor::Writes(account)) => match account.applications() {
+            (_, Actor::Writes(account)) => match account.applications.as_slice() {
                 [only] => Some(Arc::clone(only)),
                 _ => None,
             },
@@ -440,7 +440,7 @@ impl ControlPlaneAccess {
     ) -> Judged {
         let index = policies.applications.as_ref().map(|front| &*front.index);
         let (applications, to_check) = match object.belonging(index).map_err(Refusal::UnknownObject)? {
-            Belonging::Nobody => (account.applications(), account.first_of_projects()),
+            Belonging::Nobody => (account.applications.as_slice(), account.first_of_projects.as_slice()),
             Belonging::Unknown => return Err(Refusal::Object),
             Belonging::To(owner) => {
                 let owner = account.find(&owner.application.name).ok_or(Refusal::Object)?;

@@ -107,7 +107,7 @@ impl ClusterDiscovery {
                 LookupStep::Unknown => break,
                 LookupStep::Failed(source) => {
                     return Err(Error::Unavailable {
-                        cluster: Arc::clone(access.label()),
+                        cluster: Arc::clone(&access.label),
                         source,
                     });
                 }
@@ -144,7 +144,7 @@ impl ClusterDiscovery {
         let FetchTask { endpoint, done } = task;
         let answer = answer::fetch(&access, &endpoint, limits).await;
         if let Err(problem) = &answer {
-            let cluster = access.label();
+            let cluster = &access.label;
             tracing::warn!(%cluster, %problem, "the cluster does not say which resources it serves");
         }
         let now = clock.uptime();
@@ -216,7 +216,7 @@ impl GroupVersionResource<'_> {
             false => format!("{resource}.{group}/{version}"),
         };
         Error::Unknown {
-            cluster: Arc::clone(access.label()),
+            cluster: Arc::clone(&access.label),
             resource: shortened(&resource, SHOWN_BYTES),
         }
     }

@@ -15,13 +15,12 @@ use super::ClusterQuery;
 pub(crate) const MAX_REVIEW_BYTES: usize = 64 * 1024;
 
 /// The status of a review: the cluster's answer.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct ReviewStatus {
     /// Whether it is allowed.
-    #[serde(default)]
     pub allowed: bool,
     /// Why; often empty.
-    #[serde(default)]
     pub reason: String,
 }
 

@@ -104,7 +104,8 @@ enum UnauthorizedAction {
 #[derive(derive_more::Debug)]
 #[debug("Slot {{ key: {key:?}, .. }}")]
 pub struct Slot {
-    key: CredentialKey,
+    /// Its key.
+    pub key: CredentialKey,
     clock: Arc<dyn Clock>,
     shared: Weak<SharedState>,
     current: ArcSwapOption<CurrentCredential>,
@@ -132,11 +133,6 @@ impl Slot {
             mint: Mutex::new(mint),
             state: Mutex::default(),
         }
-    }
-
-    /// Its key.
-    pub fn key(&self) -> CredentialKey {
-        self.key
     }
 
     /// The current credential, if it may be used now. Never waits. Renews it in the background if

@@ -201,11 +201,10 @@ fn json_path(data: &[u8]) {
         Ok(&path),
         "{input:?} {written:?}"
     );
-    let mut document = serde_json::json!({
+    let document = serde_json::json!({
         "a": {"b": [1, {"c": "d"}, null], "": 0}, "store": {"book": [{"price": 9}]}, "é": ["x"],
     });
-    let read = path.select(&document).cloned();
-    assert_eq!(path.select_mut(&mut document).map(|value| value.clone()), read);
+    let _ = path.select(&document);
 }
 
 fn sync_windows() -> Vec<Vec<u8>> {

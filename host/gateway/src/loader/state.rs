@@ -163,8 +163,8 @@ fn make(
     findings.extend_from_slice(&rbac.diagnostics);
     findings.extend_from_slice(&extensions.diagnostics);
     let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
-    let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
-    let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
+    let scopes = compiled.map_or(&[][..], |compiled| &compiled.scopes);
+    let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes == scopes);
     let same_callers = |old: &Resources, new: &Resources| {
         same_referable_secrets(old, new) && same_role_tokens(&old.projects, &new.projects)
     };

@@ -107,7 +107,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn clusters(snapshot: &Snapshot) -> String {
-    let labels: Vec<&str> = snapshot.clusters.iter().map(|access| &**access.label()).collect();
+    let labels: Vec<&str> = snapshot.clusters.iter().map(|access| &*access.label).collect();
     names(labels.into_iter())
 }
 

@@ -37,9 +37,11 @@ pub struct Agents {
     /// Distinguishes this value from all others of the process.
     pub(super) generation: u64,
     agents: BTreeMap<AgentId, AgentEntry>,
-    people: Arc<UserDirectory>,
+    /// The user directory.
+    pub people: Arc<UserDirectory>,
     memberships: Arc<[GroupMembership]>,
-    findings: Vec<Diagnostic>,
+    /// Returns findings about agents, in addition to those of the load itself.
+    pub findings: Vec<Diagnostic>,
 }
 
 #[derive(Debug)]
@@ -203,11 +205,6 @@ impl Agents {
             .map_or(ConfigurationStatus::Good, |entry| entry.configuration)
     }
 
-    /// Returns findings about agents, in addition to those of the load itself.
-    pub fn findings(&self) -> Vec<Diagnostic> {
-        self.findings.clone()
-    }
-
     /// Returns an agent by number, whether shared or closed.
     pub fn agent(&self, id: AgentId) -> Option<&Arc<Agent>> {
         self.agents.get(&id).map(|entry| &entry.agent)
@@ -255,11 +252,6 @@ impl Agents {
             SharingState::Open { access_mode, .. } => Some(*access_mode),
             SharingState::Closed(_) => None,
         }
-    }
-
-    /// The user directory.
-    pub fn people(&self) -> &Arc<UserDirectory> {
-        &self.people
     }
 
     /// Returns the person an issuer's claims stand for, as [`linked_person`].

@@ -140,7 +140,7 @@ impl EmbeddedPlatform {
     ) -> Result<AccessGrant, Error> {
         let result = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
-            let person = agents.people().person(found.owner.user.id);
+            let person = agents.people.person(found.owner.user.id);
             let person = person.ok_or(AccessDenyReason::UnknownUser)?;
             // SECURITY: as for agents, a number may be assigned to another person.
             if person.user.username != found.owner.user.username {
@@ -229,7 +229,7 @@ impl EmbeddedPlatform {
     pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let person = match (access.session().access_type(), &access.linked) {
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => {
-                Some(agents.people().person(access.user().id)?)
+                Some(agents.people.person(access.user().id)?)
             }
             (AccessType::OidcIdToken | AccessType::Login, Some(linked)) => {
                 agents.user_of(&self.links, &linked.issuer, &linked.claims)

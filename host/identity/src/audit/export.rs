@@ -9,7 +9,6 @@
 //!
 //! Security: the token of the receiver is read for each request and is in no error.
 
-use std::fmt;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -329,24 +328,18 @@ pub fn check(settings: &AuditExport) -> Result<(), Error> {
     }
 }
 
+#[derive(derive_more::Debug)]
 enum Receiver {
+    #[debug("File({})", _0.display())]
     File(PathBuf),
+    // A URL may have a secret in its path.
+    #[debug("Webhook({})", url.origin().ascii_serialization())]
     Webhook {
         client: Client,
         url: url::Url,
         /// File of the bearer token.
         token: Option<PathBuf>,
     },
-}
-
-impl fmt::Debug for Receiver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(formatter, "File({})", path.display()),
-            // A URL may have a secret in its path.
-            Self::Webhook { url, .. } => write!(formatter, "Webhook({})", url.origin().ascii_serialization()),
-        }
-    }
 }
 
 impl Receiver {

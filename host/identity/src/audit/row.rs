@@ -253,7 +253,7 @@ pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
     let milliseconds = at.duration_since(open.since).as_millis().max(0);
     put_number(&mut details, "duration_ms", milliseconds);
     if open.kind == ExchangeKind::Tunnel {
-        let (from_client, from_cluster) = open.end_trigger.traffic().bytes();
+        let (from_client, from_cluster) = open.end_trigger.traffic.bytes();
         put_number(&mut details, "bytes_from_client", from_client);
         put_number(&mut details, "bytes_from_cluster", from_cluster);
     }

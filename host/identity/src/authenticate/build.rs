@@ -292,7 +292,7 @@ impl Builder<'_> {
         match &previous.interpretation {
             ClaimInterpretation::Argocd {
                 userinfo: Some(userinfo),
-            } if userinfo.settings() == settings => Some(Arc::clone(userinfo)),
+            } if userinfo.settings == *settings => Some(Arc::clone(userinfo)),
             ClaimInterpretation::Argocd { .. } | ClaimInterpretation::Mapped(_) => None,
         }
     }

@@ -326,14 +326,13 @@ struct DiscoveryDocument {
 /// Where people sign in at an issuer, and sign out. API servers, whose tokens are verified too, have
 /// none of it.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct ProviderMetadata {
     pub(super) authorization_endpoint: Option<String>,
     pub(super) token_endpoint: Option<String>,
     pub(super) end_session_endpoint: Option<String>,
-    #[serde(default)]
     pub(super) token_endpoint_auth_methods_supported: Vec<String>,
     /// Whether every answer names the issuer (RFC 9207).
-    #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
 }
 

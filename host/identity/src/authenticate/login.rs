@@ -223,7 +223,7 @@ fn presented<'a>(head: &'a Parts, logins: &Logins) -> Result<Option<PresentedTok
             transport: CredentialTransport::Bearer,
         }));
     }
-    let console = logins.console();
+    let console = &logins.console;
     if !is_for_console(&head.uri, &head.headers, console) {
         return Ok(None);
     }

@@ -30,7 +30,7 @@ const WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct UserinfoClient {
     client: Client,
-    settings: UserinfoSettings,
+    pub(super) settings: UserinfoSettings,
     permits: Semaphore,
     answers: VerifiedTokens<[u8; 32], Answer>,
 }
@@ -63,10 +63,6 @@ impl UserinfoClient {
             permits: Semaphore::new(MAX_LOOKUPS),
             answers: VerifiedTokens::new(),
         })
-    }
-
-    pub(super) fn settings(&self) -> &UserinfoSettings {
-        &self.settings
     }
 
     /// Returns the `groups` of `subject`, a list or a text, and for how long they count. With `None`, the

@@ -34,18 +34,14 @@ pub struct EndTrigger {
     /// Closes the connection if its client keeps the end from being sent.
     pending_close: OnceLock<Option<Box<dyn PendingClose>>>,
     on_end: OnceLock<OnEnd>,
-    traffic: TunnelTraffic,
+    /// What passes through the exchange, if it is a tunnel.
+    pub(crate) traffic: TunnelTraffic,
 }
 
 impl EndTrigger {
     /// Why the exchange must end; `None` until it must.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.reason.get().copied()
-    }
-
-    /// What passes through the exchange, if it is a tunnel.
-    pub(crate) fn traffic(&self) -> &TunnelTraffic {
-        &self.traffic
     }
 
     /// Sets what is called when the exchange is ended, such as to record it. Only the first

@@ -147,7 +147,7 @@ impl SessionTable {
     pub(super) fn deregister(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Deregistered> {
         let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
-        if session.open.get(&number)?.end_trigger.traffic().was_open() {
+        if session.open.get(&number)?.end_trigger.traffic.was_open() {
             return session.take(id, number, None, now).map(Deregistered::Tunnel);
         }
         let open = session.open.remove(&number)?;

@@ -677,7 +677,7 @@ async fn a_tunnel_that_ends_by_itself_is_reported_with_its_bytes() {
     let closed = replica.closed_streams.lock().unwrap();
     let [one] = closed.as_slice() else { panic!("{closed:?}") };
     assert_eq!((one.reason, one.user.username.as_str()), (None, "bob"));
-    assert_eq!(one.open.end_trigger.traffic().bytes(), (3, 40));
+    assert_eq!(one.open.end_trigger.traffic.bytes(), (3, 40));
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Configuration {
             Sharing::Invalid => Self::invalid(),
             sharing => Self {
                 sharing,
-                document: Some(Arc::new(to_json(fields.whole()))),
+                document: Some(Arc::new(to_json(fields.node))),
             },
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
         fields.report(finding.with_hint("a file cut short looks like this"));
         return None;
     }
-    let mut set = to_json(object.fields.whole());
+    let mut set = to_json(object.fields.node);
     let members = set.as_object_mut()?;
     members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
     members.insert("kind".to_owned(), "ApplicationSet".into());

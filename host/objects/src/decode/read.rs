@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use strum::VariantArray as _;
 
 use super::{agent, application_set, cluster, extension, network, people, project, repository, secret};
 use crate::fields::{Fields, Findings, SourceMap};
@@ -24,7 +25,7 @@ const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
 /// The kinds of objects that are read.
 #[expect(missing_docs, reason = "each is the kind of its name")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::VariantArray)]
 pub enum ObjectKind {
     /// Only three names are read.
     ConfigMap,
@@ -41,20 +42,6 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    const ALL: [Self; 11] = [
-        Self::ConfigMap,
-        Self::Secret,
-        Self::AppProject,
-        Self::Application,
-        Self::ApplicationSet,
-        Self::ArgoCDExtension,
-        Self::Agent,
-        Self::UserDirectory,
-        Self::Service,
-        Self::Ingress,
-        Self::NetworkPolicy,
-    ];
-
     /// `kind`, `apiVersion` and the plural name in paths.
     const fn names(self) -> (&'static str, &'static str, &'static str) {
         const ARGOCD: &str = "argoproj.io/v1alpha1";
@@ -265,11 +252,11 @@ impl<'n> ObjectDecoder<'n> {
     }
 
     fn object(&self, fields: &Fields<'_>, kind: &str, version: &str) {
-        let mut all = ObjectKind::ALL.into_iter();
+        let mut all = ObjectKind::VARIANTS.iter().copied();
         if let Some(kind) = all.find(|known| known.as_str() == kind && known.version() == version) {
             return self.decode_object(fields, kind, None);
         }
-        let mut all = ObjectKind::ALL.into_iter();
+        let mut all = ObjectKind::VARIANTS.iter().copied();
         if let Some(meant) = all.find(|known| is_misspelled(*known, kind, version)) {
             let message = format!("`{kind}` of `{version}` is not read");
             let hint = format!("`{}` of `{}` is", meant.as_str(), meant.version());

@@ -41,7 +41,8 @@ pub(super) struct ReceivedRequest {
 }
 
 /// The surroundings of one case at a time.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("CaseEnvironment")]
 pub(super) struct CaseEnvironment(Mutex<State>);
 
 #[derive(Default)]
@@ -50,12 +51,6 @@ struct State {
     ambient: Value,
     answers: VecDeque<Option<CannedResponse>>,
     attempts: Vec<Attempt>,
-}
-
-impl std::fmt::Debug for CaseEnvironment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CaseEnvironment")
-    }
 }
 
 impl CaseEnvironment {

@@ -24,9 +24,9 @@ pub struct ActingAccount {
     /// Its identity there.
     pub impersonation: Arc<Impersonation>,
     /// The Applications that it acts for there, at least one, by name.
-    applications: Vec<Arc<IndexedApplication>>,
-    /// The first of these Applications in each of their projects.
-    first_of_projects: Vec<Arc<IndexedApplication>>,
+    pub applications: Vec<Arc<IndexedApplication>>,
+    /// One Application of each project whose Applications it acts for, at least one, by name.
+    pub first_of_projects: Vec<Arc<IndexedApplication>>,
 }
 
 impl ActingAccount {
@@ -43,16 +43,6 @@ impl ActingAccount {
             applications,
             first_of_projects,
         })
-    }
-
-    /// The Applications that it acts for there, at least one, by name.
-    pub fn applications(&self) -> &[Arc<IndexedApplication>] {
-        &self.applications
-    }
-
-    /// One Application of each project whose Applications it acts for, at least one, by name.
-    pub fn first_of_projects(&self) -> &[Arc<IndexedApplication>] {
-        &self.first_of_projects
     }
 
     /// The Application of this name, if the account acts for it.

@@ -22,22 +22,18 @@ const KEY: &str = "globalProjects";
 #[derive(Debug, Default)]
 pub(super) struct GlobalProjects(Vec<Global>);
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct Global {
-    #[serde(default)]
     project_name: String,
-    #[serde(default)]
     label_selector: Selector,
 }
 
 /// An empty selector selects every project.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct Selector {
-    #[serde(default)]
     match_labels: BTreeMap<String, String>,
-    #[serde(default)]
     match_expressions: Vec<Requirement>,
 }
 

@@ -18,19 +18,13 @@ const MAX_DEPTH: usize = 16;
 const MAX_VALUES: usize = 16 * 1024;
 
 /// Values converted once, for any number of expressions.
+#[derive(derive_more::Debug)]
 pub struct Variables {
-    context: Context<'static, 'static>,
+    /// Not shown: the values may be claims of an untrusted caller.
+    #[debug(skip)]
+    pub(super) context: Context<'static, 'static>,
     /// Length of the longest list or map inside each variable.
     longest: Vec<(String, usize)>,
-}
-
-impl std::fmt::Debug for Variables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The values are left out: they may be claims of an untrusted caller.
-        f.debug_struct("Variables")
-            .field("longest", &self.longest)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Variables {
@@ -54,10 +48,6 @@ impl Variables {
             longest.push((name.to_owned(), conversion.longest));
         }
         Ok(Self { context, longest })
-    }
-
-    pub(super) fn context(&self) -> &Context<'static, 'static> {
-        &self.context
     }
 
     /// Checks the lists in the variables `names` against what is allowed.

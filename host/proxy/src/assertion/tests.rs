@@ -25,7 +25,7 @@ fn assertion_claims<'a>(subject: &'a str, groups: &'a [String]) -> AssertionClai
 }
 
 fn verify(signer: &Signer, token: &HeaderValue, audience: &str) -> Result<Value, jsonwebtoken::errors::Error> {
-    let jwk = &signer.jwks().keys[0];
+    let jwk = &signer.jwks.keys[0];
     let mut validation = Validation::new(signer.header.alg);
     validation.set_audience(&[audience]);
     validation.set_issuer(&["https://gateway.example"]);
@@ -58,7 +58,7 @@ fn a_backend_can_verify_an_assertion_with_the_public_key() {
     assert!(verify(&signer, &token, "other").is_err(), "another audience");
     let other = Signer::generate("https://gateway.example".to_owned()).unwrap();
     assert!(verify(&other, &token, "metrics").is_err(), "another key");
-    let public = serde_json::to_value(signer.jwks()).unwrap();
+    let public = serde_json::to_value(signer.jwks).unwrap();
     assert_eq!(public["keys"][0]["use"], "sig");
     assert_eq!(public["keys"][0]["d"], Value::Null, "the private key is not published");
 }

@@ -153,7 +153,7 @@ impl Connections {
             evict: evict.clone(),
         };
         table.registered.insert(id, connection);
-        let of_client = table.registered_by_client.entry(client_network(peer.address().ip()));
+        let of_client = table.registered_by_client.entry(client_network(peer.address.ip()));
         of_client.or_default().insert(id);
         drop(table);
         Registration { connections: self, id }
@@ -244,7 +244,7 @@ impl Drop for Registration<'_> {
         let mut table = self.connections.lock();
         let connection = table.registered.remove(&self.id);
         if let Some(connection) = &connection {
-            let client = client_network(connection.peer.address().ip());
+            let client = client_network(connection.peer.address.ip());
             if let Some(of_client) = table.registered_by_client.get_mut(&client) {
                 of_client.remove(&self.id);
                 if of_client.is_empty() {

@@ -26,11 +26,13 @@ static LOGICAL_CLOCK: AtomicU64 = AtomicU64::new(0);
 /// What is known of a client connection, shared by its requests and tunnels.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    address: SocketAddr,
-    transport: Transport,
+    /// The other side's address.
+    pub(crate) address: SocketAddr,
+    pub(crate) transport: Transport,
     /// Whether what it says of its clients is believed.
-    is_trusted_proxy: bool,
-    closing: CancellationToken,
+    pub(crate) is_trusted_proxy: bool,
+    /// Cancelled when everything of this connection must end at once.
+    pub(crate) closing: CancellationToken,
     open_requests: AtomicU32,
     requests_started: AtomicU64,
     /// The logical time at which it was accepted or its last request ended. Lower is longer ago.
@@ -49,7 +51,7 @@ pub(crate) struct Peer {
     /// holds the peer of the connection that carries it.
     _slot: Option<ConnectionSlot>,
     /// Present exactly inside a tunnel. Boxed, because tunnels are rare.
-    tunnel: Option<Box<ConnectTunnel>>,
+    pub(crate) tunnel: Option<Box<ConnectTunnel>>,
 }
 
 /// The `CONNECT` that opened a tunnel.
@@ -127,24 +129,6 @@ impl Peer {
         Self::unlimited(address, Transport::Plain)
     }
 
-    /// The other side's address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// `None` outside of tunnels.
-    pub(crate) fn tunnel(&self) -> Option<&ConnectTunnel> {
-        self.tunnel.as_deref()
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    pub(crate) fn is_trusted_proxy(&self) -> bool {
-        self.is_trusted_proxy
-    }
-
     /// Sets the value of the connection of TLS that was made. Only the first call has an effect.
     pub(crate) fn set_channel_value(&self, value: Option<ChannelValue>) {
         let _ = self.channel_value.set(value);
@@ -156,11 +140,6 @@ impl Peer {
             Transport::Tls => EndsTls::Yes(self.channel_value.get().copied().flatten()),
             Transport::Plain => EndsTls::No,
         }
-    }
-
-    /// Cancelled when everything of this connection must end at once.
-    pub(crate) fn closing(&self) -> &CancellationToken {
-        &self.closing
     }
 
     pub(crate) fn open_requests(&self) -> u32 {

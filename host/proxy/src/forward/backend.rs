@@ -73,8 +73,10 @@ pub enum BuildError {
 #[derive(derive_more::Debug)]
 #[debug("Backend {{ upstream: {upstream:?}, .. }}")]
 pub struct Backend {
-    upstream: Arc<Upstream>,
-    timeouts: TimeoutSpec,
+    /// The part of the header that all requests to this backend share, for
+    /// [`crate::headers::CleanedRequest::seal`].
+    pub upstream: Arc<Upstream>,
+    pub(super) timeouts: TimeoutSpec,
     clients: Clients,
 }
 
@@ -237,16 +239,6 @@ impl Backend {
             timeouts: TimeoutSpec::default(),
             clients: Clients::Agent(agent),
         }
-    }
-
-    /// The part of the header that all requests to this backend share, for
-    /// [`crate::headers::CleanedRequest::seal`].
-    pub fn upstream(&self) -> &Arc<Upstream> {
-        &self.upstream
-    }
-
-    pub(super) fn timeouts(&self) -> &TimeoutSpec {
-        &self.timeouts
     }
 
     /// What sends one exchange, and the permit that counts the exchange there.

@@ -443,7 +443,7 @@ impl Upload {
                 return Poll::Ready(Some(Err(error)));
             }
             ready!(self.idle.poll_expired(cx));
-            return Poll::Ready(Some(Err(BodyError::ClientSilent(self.idle.bound()))));
+            return Poll::Ready(Some(Err(BodyError::ClientSilent(self.idle.bound))));
         };
         self.idle.stop();
         if let Some(error) = self.end_watcher.as_ref().and_then(|end_watcher| end_watcher.past()) {
@@ -500,7 +500,7 @@ impl Download {
                     return Poll::Pending;
                 };
                 ready!(idle.poll_expired(cx));
-                Poll::Ready(Some(Err(BodyError::BackendSilent(idle.bound()))))
+                Poll::Ready(Some(Err(BodyError::BackendSilent(idle.bound))))
             }
         }
     }

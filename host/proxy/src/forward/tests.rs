@@ -252,7 +252,7 @@ async fn a_request_is_sent_only_to_the_backend_it_was_sealed_for() {
         let path = crate::target::join("/", "/x", None).unwrap();
         crate::headers::clean(head)
             .unwrap()
-            .seal(one.upstream(), path, &host_headers, &client)
+            .seal(&one.upstream, path, &host_headers, &client)
             .unwrap()
     };
     assert!(matches!(

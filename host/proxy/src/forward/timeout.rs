@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// A timeout. A wait begins with the first [`LazyTimer::poll_expired`] after [`LazyTimer::stop`].
 #[derive(Debug)]
 pub(crate) struct LazyTimer {
-    bound: Duration,
+    pub(crate) bound: Duration,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -32,10 +32,6 @@ impl LazyTimer {
             deadline: Some(deadline),
             timer: None,
         }
-    }
-
-    pub(crate) fn bound(&self) -> Duration {
-        self.bound
     }
 
     /// Ends the current wait, because something arrived.

@@ -64,7 +64,7 @@ impl Tunnel {
         }
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
-        clean_response(&mut parts.headers, upstream.responder());
+        clean_response(&mut parts.headers, &upstream.responder);
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {
@@ -74,7 +74,7 @@ impl Tunnel {
             }
             let run = run(self.upgrade, backend, self.idle, traffic);
             tokio::select! {
-                () = self.client.peer().closing().cancelled() => {}
+                () = self.client.peer().closing.cancelled() => {}
                 () = ended(self.signal.as_ref()) => {}
                 _ = timeout(self.lifetime, run) => {}
             }

@@ -18,8 +18,9 @@ pub struct Upstream {
     pub(super) host: HeaderValue,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) request_header: RequestHeader,
-    base: String,
-    responder: Responder,
+    /// Path of the service's URL, `/` or more, for [`crate::target::join`].
+    pub base: String,
+    pub(crate) responder: Responder,
 }
 
 /// Who answers at an upstream. It decides which header fields of its answers reach the client.
@@ -76,15 +77,6 @@ impl Upstream {
     #[must_use]
     pub(crate) fn answered_by(self, responder: Responder) -> Self {
         Self { responder, ..self }
-    }
-
-    pub(crate) fn responder(&self) -> &Responder {
-        &self.responder
-    }
-
-    /// Path of the service's URL, `/` or more, for [`crate::target::join`].
-    pub fn base(&self) -> &str {
-        &self.base
     }
 
     /// Whether an operator may set the field on all requests to a service. The service's own

@@ -8,10 +8,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 
-use super::{ConfigPart, FixedLabels, NameLabel, busy, register};
+use super::{ConfigPart, FixedLabels, NameLabel, busy};
 use crate::tls::HandshakeFailure;
+use tollgate_core::metrics;
 use tollgate_objects::WatchAge;
 use tollgate_runtime::{followed, name_lookup};
 
@@ -36,181 +37,64 @@ pub const MAX_CLUSTERS: usize = 5_000;
 
 type Histograms<const N: usize> = Family<FixedLabels<N>, Histogram, fn() -> Histogram>;
 
-/// Times, sizes and numbers of what the process does.
-#[derive(Debug)]
-pub struct LoadMetrics {
-    request: Histograms<1>,
-    stage: Histograms<2>,
-    request_bytes: Histograms<1>,
-    response_bytes: Histograms<1>,
-    reload: Histograms<1>,
-    /// Time in which everything open was judged by a new snapshot.
-    pub reauthorization: Histogram,
-    /// Time from the start of a load until everything that its snapshot does not permit has ended.
-    pub withdrawal_lag: Histogram,
-    /// How late the runtime wakes a task.
-    pub runtime_lag: Histogram,
-    /// How long work that blocks waits for a thread.
-    pub blocking_wait: Gauge<f64, AtomicU64>,
-    runtime_threads: Gauge,
-    /// Snapshots in memory.
-    pub snapshots: Gauge,
-    open_exchanges: Family<FixedLabels<1>, Gauge>,
-    cluster_agents: Family<NameLabel, Gauge>,
-    watch_broken: Family<NameLabel, Gauge>,
-    watch_event_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
-    watch_list_age: Family<NameLabel, Gauge<f64, AtomicU64>>,
-    certificate_end: Family<(FixedLabels<1>, NameLabel), Gauge>,
-    handshakes_failed: Family<FixedLabels<2>, Counter>,
-    files_unusable: Family<FixedLabels<1>, Gauge>,
-    name_lookups: Gauge,
-    name_lookups_unanswered: Counter,
+metrics! {
+    /// Times, sizes and numbers of what the process does.
+    #[derive(Debug)]
+    pub struct LoadMetrics {
+        pub blocking_wait: Gauge<f64, AtomicU64>, "tollgate_blocking_wait_seconds",
+            "How long blocking work (files, DNS, loads of the configuration) waits for a thread, measured every \
+             second";
+        runtime_threads: Gauge, "tollgate_runtime_threads",
+            "Threads that serve, and those for blocking work, of which there are at most 512";
+        pub snapshots: Gauge, "tollgate_snapshots_in_memory",
+            "Generations of the configuration that something still uses, normally 1 or 2. Each one is megabytes";
+        open_exchanges: Family<FixedLabels<1>, Gauge>, "tollgate_open_exchanges",
+            "Open requests: watches, uploads, tunnels, and those without a response yet";
+        cluster_agents: Family<NameLabel, Gauge>, "tollgate_cluster_agents",
+            "Agents of a cluster that are connected to this process, for each cluster with an agent; at most 5,000 \
+             clusters, those without a connection first";
+        watch_broken: Family<NameLabel, Gauge>, "tollgate_watch_broken",
+            "1 while a watch of objects is broken: the last known objects stay in force, and may be old";
+        watch_event_age: Family<NameLabel, Gauge<f64, AtomicU64>>, "tollgate_watch_event_age_seconds",
+            "Time since the last event of a watch. Kinds that are never written have no events";
+        watch_list_age: Family<NameLabel, Gauge<f64, AtomicU64>>, "tollgate_watch_list_age_seconds",
+            "Time since a watch last had a complete list; a watch lists anew after each failure";
+        name_lookups: Gauge, "tollgate_name_lookups", "Lookups of host names that wait for DNS; at most 64";
+        name_lookups_unanswered: Counter, "tollgate_name_lookups_unanswered",
+            "Lookups of host names without an answer within 10 seconds, or within the time limit of a connection, \
+             or refused because 64 waited";
+        files_unusable: Family<FixedLabels<1>, Gauge>, "tollgate_files_unusable",
+            "1 while a file with a certificate, a key or authorities cannot be used, or the gateway cannot renew \
+             its certificate (`admission.tls.secret`); the last good content stays in use";
+        certificate_end: Family<(FixedLabels<1>, NameLabel), Gauge>, "tollgate_certificate_end_timestamp_seconds",
+            "When a certificate expires that the gateway serves, presents to a server, or trusts by, in seconds \
+             since 1970; for the 5,000 that expire first. Certificates from providers are not included";
+        handshakes_failed: Family<FixedLabels<2>, Counter>, "tollgate_tls_handshakes_failed",
+            "Connections on which a client and a listener did not agree on TLS";
+        pub reauthorization: Histogram = short(), "tollgate_reauthorization" in Unit::Seconds,
+            "Time to evaluate everything open again by a new configuration";
+        pub withdrawal_lag: Histogram = short(), "tollgate_withdrawal_lag" in Unit::Seconds,
+            "Time from the start of a load until everything that it does not permit has ended; the gateway promises \
+             one second";
+        pub runtime_lag: Histogram = short(), "tollgate_runtime_lag" in Unit::Seconds,
+            "How late the threads that serve begin work that is due, measured ten times a second";
+        thread_busy: Histogram = busy::histogram(), "tollgate_thread_busy" in Unit::Seconds,
+            "CPU time that a serving thread spends between two waits, by the thread's own clock. While it computes \
+             for long, its other work waits";
+        request: Histograms<1> = Family::new_with_constructor(long), "tollgate_request" in Unit::Seconds,
+            "Time from a request's head to that of its response";
+        reload: Histograms<1> = Family::new_with_constructor(long), "tollgate_reload" in Unit::Seconds,
+            "Time of a load of a part of the configuration";
+        request_bytes: Histograms<1> = Family::new_with_constructor(sizes), "tollgate_request_size" in Unit::Bytes,
+            "Size of the content of requests that passed, if their head states it";
+        response_bytes: Histograms<1> = Family::new_with_constructor(sizes), "tollgate_response_size" in Unit::Bytes,
+            "Size of the content of responses, if their head states it";
+        stage: Histograms<2> = Family::new_with_constructor(long), "tollgate_request_stage" in Unit::Seconds,
+            "Time of each stage of a request; a stage that a request did not reach is left out";
+    }
 }
 
 impl LoadMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            request: Family::new_with_constructor(long),
-            stage: Family::new_with_constructor(long),
-            request_bytes: Family::new_with_constructor(sizes),
-            response_bytes: Family::new_with_constructor(sizes),
-            reload: Family::new_with_constructor(long),
-            reauthorization: short(),
-            withdrawal_lag: short(),
-            runtime_lag: short(),
-            blocking_wait: register(
-                registry,
-                "tollgate_blocking_wait_seconds",
-                "How long blocking work (files, DNS, loads of the configuration) waits for a thread, measured \
-                 every second",
-            ),
-            runtime_threads: register(
-                registry,
-                "tollgate_runtime_threads",
-                "Threads that serve, and those for blocking work, of which there are at most 512",
-            ),
-            snapshots: register(
-                registry,
-                "tollgate_snapshots_in_memory",
-                "Generations of the configuration that something still uses, normally 1 or 2. Each one is megabytes",
-            ),
-            open_exchanges: register(
-                registry,
-                "tollgate_open_exchanges",
-                "Open requests: watches, uploads, tunnels, and those without a response yet",
-            ),
-            cluster_agents: register(
-                registry,
-                "tollgate_cluster_agents",
-                "Agents of a cluster that are connected to this process, for each cluster with an agent; at most \
-                 5,000 clusters, those without a connection first",
-            ),
-            watch_broken: register(
-                registry,
-                "tollgate_watch_broken",
-                "1 while a watch of objects is broken: the last known objects stay in force, and may be old",
-            ),
-            watch_event_age: register(
-                registry,
-                "tollgate_watch_event_age_seconds",
-                "Time since the last event of a watch. Kinds that are never written have no events",
-            ),
-            watch_list_age: register(
-                registry,
-                "tollgate_watch_list_age_seconds",
-                "Time since a watch last had a complete list; a watch lists anew after each failure",
-            ),
-            name_lookups: register(
-                registry,
-                "tollgate_name_lookups",
-                "Lookups of host names that wait for DNS; at most 64",
-            ),
-            name_lookups_unanswered: register(
-                registry,
-                "tollgate_name_lookups_unanswered",
-                "Lookups of host names without an answer within 10 seconds, or within the time limit of a \
-                 connection, or refused because 64 waited",
-            ),
-            files_unusable: register(
-                registry,
-                "tollgate_files_unusable",
-                "1 while a file with a certificate, a key or authorities cannot be used, or the gateway cannot \
-                 renew its certificate (`admission.tls.secret`); the last good content stays in use",
-            ),
-            certificate_end: register(
-                registry,
-                "tollgate_certificate_end_timestamp_seconds",
-                "When a certificate expires that the gateway serves, presents to a server, or trusts by, in \
-                 seconds since 1970; for the 5,000 that expire first. Certificates from providers are not \
-                 included",
-            ),
-            handshakes_failed: register(
-                registry,
-                "tollgate_tls_handshakes_failed",
-                "Connections on which a client and a listener did not agree on TLS",
-            ),
-        };
-        let mut seconds = |name: &str, help: &str, histogram: Histogram| {
-            registry.register_with_unit(name, help, Unit::Seconds, histogram);
-        };
-        seconds(
-            "tollgate_reauthorization",
-            "Time to evaluate everything open again by a new configuration",
-            metrics.reauthorization.clone(),
-        );
-        seconds(
-            "tollgate_withdrawal_lag",
-            "Time from the start of a load until everything that it does not permit has ended; the gateway \
-             promises one second",
-            metrics.withdrawal_lag.clone(),
-        );
-        seconds(
-            "tollgate_runtime_lag",
-            "How late the threads that serve begin work that is due, measured ten times a second",
-            metrics.runtime_lag.clone(),
-        );
-        seconds(
-            "tollgate_thread_busy",
-            "CPU time that a serving thread spends between two waits, by the thread's own clock. While it computes \
-             for long, its other work waits",
-            busy::histogram(),
-        );
-        let mut by_label = |name: &str, help: &str, unit: Unit, histograms: Histograms<1>| {
-            registry.register_with_unit(name, help, unit, histograms);
-        };
-        by_label(
-            "tollgate_request",
-            "Time from a request's head to that of its response",
-            Unit::Seconds,
-            metrics.request.clone(),
-        );
-        by_label(
-            "tollgate_reload",
-            "Time of a load of a part of the configuration",
-            Unit::Seconds,
-            metrics.reload.clone(),
-        );
-        by_label(
-            "tollgate_request_size",
-            "Size of the content of requests that passed, if their head states it",
-            Unit::Bytes,
-            metrics.request_bytes.clone(),
-        );
-        by_label(
-            "tollgate_response_size",
-            "Size of the content of responses, if their head states it",
-            Unit::Bytes,
-            metrics.response_bytes.clone(),
-        );
-        registry.register_with_unit(
-            "tollgate_request_stage",
-            "Time of each stage of a request; a stage that a request did not reach is left out",
-            Unit::Seconds,
-            metrics.stage.clone(),
-        );
-        metrics
-    }
-
     pub(super) fn observe_request(&self, front: &'static str, stage_durations: [Duration; 4]) {
         let front = ("front", front);
         let total: Duration = stage_durations.iter().sum();

@@ -4,19 +4,22 @@ use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-use super::register;
+use tollgate_core::metrics;
 
-#[derive(Debug)]
-pub(super) struct ProcessMetrics {
-    cpu: Counter<f64, AtomicU64>,
-    resident: Gauge,
-    virtual_size: Gauge,
-    threads: Gauge,
-    open_descriptors: Gauge,
-    max_descriptors: Gauge,
-    start: Gauge<f64, AtomicU64>,
+metrics! {
+    #[derive(Debug)]
+    pub(super) struct ProcessMetrics {
+        cpu: Counter<f64, AtomicU64>, "process_cpu_seconds",
+            "CPU time that the process spent";
+        resident: Gauge, "process_resident_memory_bytes", "Memory of the process that is in RAM";
+        virtual_size: Gauge, "process_virtual_memory_bytes", "Address space of the process";
+        threads: Gauge, "process_threads", "Threads of the process. It grows when blocking work piles up";
+        open_descriptors: Gauge, "process_open_fds",
+            "Open file descriptors of the process; each connection has one or two";
+        max_descriptors: Gauge, "process_max_fds", "Most file descriptors that may be open";
+        start: Gauge<f64, AtomicU64>, "process_start_time_seconds", "When the process started, in seconds since 1970";
+    }
 }
 
 /// What `/proc/self/stat` says.
@@ -31,36 +34,6 @@ struct Status {
 }
 
 impl ProcessMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        Self {
-            cpu: register(registry, "process_cpu_seconds", "CPU time that the process spent"),
-            resident: register(
-                registry,
-                "process_resident_memory_bytes",
-                "Memory of the process that is in RAM",
-            ),
-            virtual_size: register(registry, "process_virtual_memory_bytes", "Address space of the process"),
-            threads: register(
-                registry,
-                "process_threads",
-                "Threads of the process. It grows when blocking work \
-                piles up",
-            ),
-            open_descriptors: register(
-                registry,
-                "process_open_fds",
-                "Open file descriptors of the process; each \
-                connection has one or two",
-            ),
-            max_descriptors: register(registry, "process_max_fds", "Most file descriptors that may be open"),
-            start: register(
-                registry,
-                "process_start_time_seconds",
-                "When the process started, in seconds since 1970",
-            ),
-        }
-    }
-
     /// Reads the present values. Values that cannot be read stay as they were.
     pub(super) fn update(&self) {
         let read = |path| std::fs::read_to_string(path).ok();
@@ -123,8 +96,6 @@ fn as_float(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::registry::Registry;
-
     use super::{ProcessMetrics, Status, value_of};
 
     #[test]
@@ -152,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_process_has_plausible_values() {
-        let metrics = ProcessMetrics::register(&mut Registry::default());
+        let metrics = ProcessMetrics::default();
         metrics.update();
         let first = metrics.cpu.get();
         metrics.update();

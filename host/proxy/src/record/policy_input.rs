@@ -10,7 +10,6 @@
 //! Invariant: the inputs of at most 1,000 decisions and 32 MiB are kept.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
@@ -84,20 +83,12 @@ pub enum PolicyInputError {
 }
 
 /// What the input of one decision is made of.
+#[derive(derive_more::Debug)]
 pub struct PolicyInputSource {
     front: Front,
     size_bytes: usize,
+    #[debug(skip)]
     render: Box<dyn Fn() -> (Value, Vec<LeftOut>) + Send + Sync>,
-}
-
-impl fmt::Debug for PolicyInputSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PolicyInputSource");
-        shown
-            .field("front", &self.front)
-            .field("size_bytes", &self.size_bytes)
-            .finish_non_exhaustive()
-    }
 }
 
 impl PolicyInputSource {

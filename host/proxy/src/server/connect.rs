@@ -72,7 +72,7 @@ pub(super) async fn run<H: Handler>(
     };
     let stream = parts.io.into_inner().into_tunnel(parts.read_buf, &shared.limits);
     let peer = Arc::new(Peer::in_tunnel(tunnel));
-    let _registration = shared.clients().connections().register(&peer, &signals.evict);
+    let _registration = shared.clients.connections.register(&peer, &signals.evict);
     let detected = tokio::select! {
         biased;
         () = signals.closing() => return,

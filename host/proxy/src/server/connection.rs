@@ -59,7 +59,7 @@ pub(super) struct ServerContext<H> {
     handler: Arc<H>,
     pub(super) limits: Limits,
     pub(super) tls: Option<Arc<Certificates>>,
-    clients: ClientReader,
+    pub(super) clients: ClientReader,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
@@ -92,10 +92,6 @@ impl<H: Handler> ServerContext<H> {
             http1,
             http2,
         }
-    }
-
-    pub(super) fn clients(&self) -> &ClientReader {
-        &self.clients
     }
 }
 
@@ -145,7 +141,7 @@ pub(super) async fn run<H: Handler>(
         Err(_) => return tracing::debug!(%address, "connection refused: its PROXY protocol header did not end in time"),
     };
     let peer = Arc::new(Peer::new(source, transport, signals.abort.clone(), slot));
-    let registration = shared.clients.connections().register(&peer, &signals.evict);
+    let registration = shared.clients.connections.register(&peer, &signals.evict);
     drop(arrival);
     let detect = async {
         match &shared.tls {
@@ -192,10 +188,10 @@ pub(super) async fn serve<H: Handler>(
         Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&client),
         Ok(ProtocolDetection::FailedHandshake(error)) => {
             let failure = HandshakeFailure::of(&error);
-            tracing::debug!(address = %peer.address(), %error, "there is no TLS with this client");
+            tracing::debug!(address = %peer.address, %error, "there is no TLS with this client");
             shared.handler.on_failed_handshake(failure);
         }
-        Err(error) => tracing::debug!(address = %peer.address(), %error, "connection ended before a request"),
+        Err(error) => tracing::debug!(address = %peer.address, %error, "connection ended before a request"),
     }
     None
 }
@@ -210,7 +206,7 @@ async fn serve_http1<H: Handler>(
     let peer = client.peer();
     let accepted = OnceLock::new();
     // SECURITY: no tunnel is opened in plain text, and none inside another.
-    let connects = (shared.tls.is_some() && peer.tunnel().is_none()).then_some(&accepted);
+    let connects = (shared.tls.is_some() && peer.tunnel.is_none()).then_some(&accepted);
     // Boxed: else each open connection reserves memory for it while the response streams.
     let service = service_fn(|request| Box::pin(answer(shared.clone(), client.clone(), request, connects)));
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
@@ -255,7 +251,7 @@ async fn serve_http1<H: Handler>(
         return None;
     }
     // Whatever the client still does, the time is bounded.
-    let _ = timeout(LINGER, linger_close(io.state(), io.into_socket())).await;
+    let _ = timeout(LINGER, linger_close(io.state, io.into_socket())).await;
     None
 }
 
@@ -269,7 +265,7 @@ fn can_evict_now(peer: &Peer) -> bool {
 /// count, because its request has a head.
 fn report<H: Handler>(shared: &ServerContext<H>, client: &Arc<Client>, io: &CheckedStream, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
-    let refusal = match io.state() {
+    let refusal = match io.state {
         ReadState::HeadTimeout => RequestReadError::HeadTimeout(allowed),
         // The parser has no other name for it.
         _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => RequestReadError::TargetTooLong,

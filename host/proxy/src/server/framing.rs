@@ -32,8 +32,9 @@ pub(super) struct FramingValidator {
     partial: Vec<u8>,
     line_bytes: usize,
     heads: u64,
-    /// How many heads had ended before one whose fields were refused.
-    refused_fields: Option<u64>,
+    /// Number of heads that ended before one whose fields were refused and whose request line was
+    /// valid. `None` if something else was refused, or nothing.
+    pub(super) refused_fields: Option<u64>,
 }
 
 /// What the next byte is part of.
@@ -80,12 +81,6 @@ impl FramingValidator {
             heads: 0,
             refused_fields: None,
         }
-    }
-
-    /// Number of heads that ended before one whose fields were refused and whose request line was
-    /// valid. `None` if something else was refused, or nothing.
-    pub(super) fn refused_fields(&self) -> Option<u64> {
-        self.refused_fields
     }
 
     pub(super) fn phase(&self) -> RequestPhase {

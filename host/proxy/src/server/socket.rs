@@ -54,7 +54,7 @@ pub(super) struct CheckedStream {
     refusal_bytes: &'static [u8],
     checks: Option<Http1Checks>,
     stall: LazyTimer,
-    state: ReadState,
+    pub(super) state: ReadState,
 }
 
 /// The checks of HTTP/1.1 requests. Absent for HTTP/2, which frames by length.
@@ -89,10 +89,6 @@ impl CheckedStream {
             stall: LazyTimer::new(limits.write_stall),
             state: ReadState::Readable,
         }
-    }
-
-    pub(super) fn state(&self) -> ReadState {
-        self.state
     }
 
     pub(super) fn is_in_head(&self) -> bool {
@@ -152,7 +148,7 @@ impl CheckedStream {
         if let Err(good) = checks.framing.scan(new) {
             buf.set_filled(start + good);
             self.state = ReadState::Refused;
-            self.refusal_bytes = match checks.framing.refused_fields() {
+            self.refusal_bytes = match checks.framing.refused_fields {
                 Some(before) => {
                     checks.peer.refuse_after(before);
                     END_OF_HEAD

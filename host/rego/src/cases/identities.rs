@@ -35,16 +35,13 @@ pub(crate) struct Case {
 }
 
 /// The wanted identity. The order of groups and values does not matter to Kubernetes.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Wanted {
     /// Only empty for a service account, whose name the file does not determine.
-    #[serde(default)]
     username: String,
-    #[serde(default)]
     groups: BTreeSet<String>,
     uid: Option<String>,
-    #[serde(default)]
     extra: BTreeMap<String, BTreeSet<String>>,
 }
 

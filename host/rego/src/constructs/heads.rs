@@ -6,7 +6,7 @@ use regorus::unstable::{Expr, Literal, Module, Query, Rule, RuleBody, RuleHead};
 
 use super::{Bound, Checker, bind, indices};
 use crate::syntax::{self, Path, fixed_start, start_of};
-use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// What the heads of all modules say about names.
 pub(super) struct Names {
@@ -148,8 +148,7 @@ impl<'a> Checker<'a> {
         let lacks_value = bodies.iter().find(|body| body.is_else && body.assign.is_none());
         if let Some(body) = lacks_value.filter(|_| value.is_some_and(|value| !is_true(value))) {
             let message = "an `else` without a value is not true for the engine";
-            let finding = Diagnostic::error(syntax::location(&body.span), message);
-            self.found.push(finding.with_hint("write `else := true`"));
+            self.report(syntax::location(&body.span), message, "write `else := true`");
         }
     }
 
@@ -176,9 +175,12 @@ impl<'a> Checker<'a> {
     /// Refuses what a decision can need.
     pub(super) fn refuse(&mut self, expr: &Expr, message: &str, hint: &str) {
         if self.is_reached {
-            self.found
-                .push(Diagnostic::error(start_of(expr), message).with_hint(hint));
+            self.report(start_of(expr), message, hint);
         }
+    }
+
+    pub(super) fn report(&mut self, at: Location, message: impl Into<String>, hint: impl Into<String>) {
+        self.found.push(Diagnostic::error(at, message).with_hint(hint));
     }
 }
 

@@ -8,11 +8,9 @@ use std::fmt::Write;
 use base64::Engine as _;
 use base64::alphabet::{self, Alphabet};
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
-use hmac::{Hmac, KeyInit, Mac};
-use md5::Md5;
+use hmac::{KeyInit, Mac};
 use regorus::Value;
-use sha1::Sha1;
-use sha2::{Digest, Sha256, Sha512};
+use sha2::Digest;
 
 use super::opa::{MAX_RANGE, text};
 
@@ -173,16 +171,8 @@ pub(super) fn urlquery_encode_object(arguments: &[Value]) -> Option<Value> {
     Some(pairs.join("&").into())
 }
 
-pub(super) fn md5(arguments: &[Value]) -> Option<Value> {
-    one(arguments).map(|text| hex(Md5::digest(text)))
-}
-
-pub(super) fn sha1(arguments: &[Value]) -> Option<Value> {
-    one(arguments).map(|text| hex(Sha1::digest(text)))
-}
-
-pub(super) fn sha256(arguments: &[Value]) -> Option<Value> {
-    one(arguments).map(|text| hex(Sha256::digest(text)))
+pub(super) fn digest<D: Digest>(arguments: &[Value]) -> Option<Value> {
+    one(arguments).map(|text| hex(D::digest(text)))
 }
 
 fn two(arguments: &[Value]) -> Option<(&str, &str)> {
@@ -192,27 +182,11 @@ fn two(arguments: &[Value]) -> Option<(&str, &str)> {
     }
 }
 
-fn mac<M: Mac + KeyInit>(arguments: &[Value]) -> Option<Value> {
+pub(super) fn mac<M: Mac + KeyInit>(arguments: &[Value]) -> Option<Value> {
     let (message, key) = two(arguments)?;
     let mut mac = <M as KeyInit>::new_from_slice(key.as_bytes()).ok()?;
     mac.update(message.as_bytes());
     Some(hex(mac.finalize().into_bytes()))
-}
-
-pub(super) fn hmac_md5(arguments: &[Value]) -> Option<Value> {
-    mac::<Hmac<Md5>>(arguments)
-}
-
-pub(super) fn hmac_sha1(arguments: &[Value]) -> Option<Value> {
-    mac::<Hmac<Sha1>>(arguments)
-}
-
-pub(super) fn hmac_sha256(arguments: &[Value]) -> Option<Value> {
-    mac::<Hmac<Sha256>>(arguments)
-}
-
-pub(super) fn hmac_sha512(arguments: &[Value]) -> Option<Value> {
-    mac::<Hmac<Sha512>>(arguments)
 }
 
 pub(super) fn hmac_equal(arguments: &[Value]) -> Option<Value> {

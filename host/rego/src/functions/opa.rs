@@ -5,10 +5,14 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+use hmac::Hmac;
+use md5::Md5;
 use regex::Regex;
 use regorus::Value;
 use rustc_hash::FxHashMap;
 use semver::Version;
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
 
 use super::{encoding, json, net, paths, reachable, texts, uri, uuid};
 use crate::usage::has_time;
@@ -50,13 +54,13 @@ pub(crate) fn find(name: &str) -> Option<Function> {
         "base64url.encode" => encoding::base64url_encode,
         "base64url.encode_no_pad" => encoding::base64url_encode_no_pad,
         "crypto.hmac.equal" => encoding::hmac_equal,
-        "crypto.hmac.md5" => encoding::hmac_md5,
-        "crypto.hmac.sha1" => encoding::hmac_sha1,
-        "crypto.hmac.sha256" => encoding::hmac_sha256,
-        "crypto.hmac.sha512" => encoding::hmac_sha512,
-        "crypto.md5" => encoding::md5,
-        "crypto.sha1" => encoding::sha1,
-        "crypto.sha256" => encoding::sha256,
+        "crypto.hmac.md5" => encoding::mac::<Hmac<Md5>>,
+        "crypto.hmac.sha1" => encoding::mac::<Hmac<Sha1>>,
+        "crypto.hmac.sha256" => encoding::mac::<Hmac<Sha256>>,
+        "crypto.hmac.sha512" => encoding::mac::<Hmac<Sha512>>,
+        "crypto.md5" => encoding::digest::<Md5>,
+        "crypto.sha1" => encoding::digest::<Sha1>,
+        "crypto.sha256" => encoding::digest::<Sha256>,
         "glob.match" => glob_match,
         "graph.reachable" => reachable::reachable,
         "graph.reachable_paths" => reachable::reachable_paths,

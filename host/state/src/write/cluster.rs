@@ -46,18 +46,14 @@ type Unsent = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 #[derive(Clone, derive_more::Debug)]
 #[debug("Cluster")]
 pub struct ClusterWriter {
-    client: Client,
+    /// The client it works with.
+    pub client: Client,
 }
 
 impl ClusterWriter {
     /// A writer for the cluster of this client, with its rights.
     pub fn new(client: Client) -> Self {
         Self { client }
-    }
-
-    /// The client it works with.
-    pub fn client(&self) -> &Client {
-        &self.client
     }
 
     pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {

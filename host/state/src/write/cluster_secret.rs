@@ -7,7 +7,6 @@
 //! Security: `Debug` and errors contain no value of a Secret.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -76,7 +75,8 @@ pub enum Error {
 }
 
 /// A Secret that says how a cluster is reached.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("ClusterSecret({name:?}, {:?})", values.keys())]
 pub struct ClusterSecret {
     /// Its namespace and name.
     pub name: ObjectName,
@@ -92,16 +92,6 @@ pub struct ClusterSecret {
     pub managers: Vec<String>,
     /// Its `metadata.resourceVersion`; empty if it is not stored yet.
     pub version: String,
-}
-
-impl fmt::Debug for ClusterSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.values.keys().collect();
-        f.debug_struct("ClusterSecret")
-            .field("name", &self.name)
-            .field("keys", &keys)
-            .finish_non_exhaustive()
-    }
 }
 
 impl ClusterSecret {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tollgate_credential::cache::Slot;
-use tollgate_credential::is_unauthorized;
 
 use super::harness::{Harness, MintResult, later, parse_result, settle};
 use crate::suite::same;
@@ -86,7 +85,7 @@ async fn run_step(harness: &Harness, slot: &Arc<Slot>, step: &Step<'_>) -> Resul
         }
         status => {
             let status = http::StatusCode::from_bytes(status.as_bytes()).map_err(|_| "no such step")?;
-            if is_unauthorized(status) {
+            if status == http::StatusCode::UNAUTHORIZED {
                 let again = slot.lease_after_unauthorized(step.generation, later()).await;
                 again.map_err(|error| error.to_string())?;
             }

@@ -173,7 +173,7 @@ async fn the_cache_of_all_clusters_is_bounded_by_its_kinds() {
         assert_eq!(find(&narrow, &fake.access(), gvr).await, "apps/Deployment");
     }
     assert_eq!(cached(&narrow), (1, weight));
-    assert!(narrow.clusters.contains_key(&other.access().connection()));
+    assert!(narrow.clusters.contains_key(&other.access().connection));
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ impl AccountPlan {
         let to_ask = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
             let access = clusters.find_by_server(&server).cloned();
             let label = match &access {
-                Some(access) => Arc::clone(access.label()),
+                Some(access) => Arc::clone(&access.label),
                 None if cluster.name.is_empty() => Arc::from(&*server),
                 None => Arc::from(&*cluster.name),
             };

@@ -55,31 +55,22 @@ impl ClusterWarnings {
                 "the cluster does not say whether the gateway may act as the service accounts of Applications"
             );
         }
-        if !self.missing.is_empty() && self.missing != before.missing {
-            tracing::warn!(
-                cluster,
-                count = self.missing.len(),
-                accounts = named(&self.missing),
-                "the gateway may not act as these service accounts, so what Applications do as them is refused \
-                 there; `{}` prints the roles it needs",
-                accounts.command()
-            );
-        }
-        if !self.impossible.is_empty() && self.impossible != before.impossible {
-            tracing::warn!(
-                cluster,
-                count = self.impossible.len(),
-                accounts = named(&self.impossible),
-                "projects name service accounts no cluster can have, so what Applications do as them is refused"
-            );
-        }
-        if !self.absent.is_empty() && self.absent != before.absent {
-            tracing::warn!(
-                cluster,
-                count = self.absent.len(),
-                accounts = named(&self.absent),
-                "these service accounts of Applications are not there; nothing gave them rights by name"
-            );
+        let missing = format!(
+            "the gateway may not act as these service accounts, so what Applications do as them is refused there; \
+             `{}` prints the roles it needs",
+            accounts.command()
+        );
+        let impossible =
+            "projects name service accounts no cluster can have, so what Applications do as them is refused";
+        let absent = "these service accounts of Applications are not there; nothing gave them rights by name";
+        for (names, before, message) in [
+            (&self.missing, &before.missing, &*missing),
+            (&self.impossible, &before.impossible, impossible),
+            (&self.absent, &before.absent, absent),
+        ] {
+            if !names.is_empty() && names != before {
+                tracing::warn!(cluster, count = names.len(), accounts = named(names), "{message}");
+            }
         }
         if !self.extra.is_empty() && self.extra != before.extra {
             tracing::warn!(

@@ -24,7 +24,7 @@ fn session() -> SessionId {
 
 fn grant_access(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
     let subject = CredentialSubject {
-        person: agents.people().person_by_username(username),
+        person: agents.people.person_by_username(username),
         mapped: None,
         vouched: None,
     };
@@ -97,7 +97,7 @@ fn access_to_an_agent_is_refused_with_the_reason() {
 fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let agents = Agents::build(&fixture::resources(), None);
     let now = || {
-        let person = agents.people().person_by_username("bob");
+        let person = agents.people.person_by_username("bob");
         agents
             .grant(
                 id(9999),
@@ -159,7 +159,7 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     let agents = Agents::build(&fixture::resources(), None);
     let identity = mapped("oidc:bob");
     let subject = |person| CredentialSubject {
-        person: agents.people().person_by_username(person),
+        person: agents.people.person_by_username(person),
         mapped: Some(&identity),
         vouched: None,
     };
@@ -191,7 +191,7 @@ fn groups_are_those_of_an_issuer_or_not_known() {
     };
     let groups = |vouched| {
         let subject = CredentialSubject {
-            person: agents.people().person_by_username("bob"),
+            person: agents.people.person_by_username("bob"),
             mapped: None,
             vouched,
         };
@@ -212,7 +212,7 @@ fn a_mapped_agent_with_lists_also_requires_membership() {
     let identity = mapped("oidc:x");
     let grant = |person| {
         let subject = CredentialSubject {
-            person: agents.people().person_by_username(person),
+            person: agents.people.person_by_username(person),
             mapped: Some(&identity),
             vouched: None,
         };
@@ -224,7 +224,7 @@ fn a_mapped_agent_with_lists_also_requires_membership() {
     // An empty list counts as a list.
     let agents = build("user_access: {access_as: {mapped: {}}, groups: []}");
     let subject = CredentialSubject {
-        person: agents.people().person_by_username("bob"),
+        person: agents.people.person_by_username("bob"),
         mapped: Some(&identity),
         vouched: None,
     };
@@ -248,7 +248,7 @@ fn a_broken_configuration_keeps_the_last_good_one_or_grants_nothing() {
     let kept = next(broken, &good);
     assert_eq!(grant_access(&kept, 9999, "bob"), grant_access(&good, 9999, "bob"));
     assert!(grant_access(&kept, 9999, "bob").is_ok());
-    let finding = kept.findings()[0].to_string();
+    let finding = kept.findings[0].to_string();
     assert!(
         finding.contains("its last good configuration stays in force"),
         "{finding}"
@@ -342,7 +342,7 @@ fn agents_shared_with_a_user_are_those_they_may_use() {
     let identity = mapped("x");
     let shared = |user: i64| -> Vec<i64> {
         let subject = CredentialSubject {
-            person: agents.people().person(user),
+            person: agents.people.person(user),
             mapped: Some(&identity),
             vouched: None,
         };
@@ -362,7 +362,7 @@ fn agents_shared_with_a_user_are_those_they_may_use() {
 #[test]
 fn unknown_projects_and_groups_are_reported() {
     let agents = build("user_access: {access_as: {user: {}}, groups: [{id: group-7}], projects: [{id: a/b}]}");
-    let findings: Vec<String> = agents.findings().iter().map(ToString::to_string).collect();
+    let findings: Vec<String> = agents.findings.iter().map(ToString::to_string).collect();
     assert_eq!(findings.len(), 2, "{findings:?}");
     assert!(
         findings[0].contains("the project `a/b`, which no directory has"),
@@ -372,7 +372,7 @@ fn unknown_projects_and_groups_are_reported() {
     assert!(findings[0].starts_with("state.yaml:"), "{findings:?}");
     assert!(
         build(&format!("user_access: {{access_as: {{user: {{}}}}, {LISTS}}}"))
-            .findings()
+            .findings
             .is_empty()
     );
 }
@@ -444,7 +444,7 @@ fn an_unverified_e_mail_address_finds_nobody() {
 #[test]
 fn blocked_people_are_found_with_their_state() {
     let agents = Agents::build(&fixture::resources(), None);
-    assert_eq!(agents.people().person(108).unwrap().state, PersonState::Blocked);
-    assert_eq!(agents.people().person_by_username("heidi").unwrap().user.id, 108);
-    assert_eq!(agents.people().person(101).unwrap().state, PersonState::Active);
+    assert_eq!(agents.people.person(108).unwrap().state, PersonState::Blocked);
+    assert_eq!(agents.people.person_by_username("heidi").unwrap().user.id, 108);
+    assert_eq!(agents.people.person(101).unwrap().state, PersonState::Active);
 }

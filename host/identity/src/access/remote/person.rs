@@ -101,7 +101,7 @@ pub(super) fn parse_user(user: WireUser) -> Result<User, Error> {
 fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
     let lists: WireMemberships =
         serde_json::from_value(value).map_err(|_| not_understood("`access_as.user` is not the JSON expected"))?;
-    let people = agents.people();
+    let people = &agents.people;
     let projects = list(
         lists.projects,
         |id| people.project_by_id(id),

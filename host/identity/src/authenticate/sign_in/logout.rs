@@ -121,17 +121,17 @@ impl Logins {
     /// # Errors
     /// [`LogoutTokenError::Replayed`], [`LogoutTokenError::Store`].
     pub async fn end_with_issuer(&self, ended: &EndedAtIssuer) -> Result<usize, LogoutTokenError> {
-        let now = self.clock().now();
-        if self.store().is_logout_token_used(ended.id).await? {
+        let now = self.clock.now();
+        if self.store.is_logout_token_used(ended.id).await? {
             return Err(LogoutTokenError::Replayed);
         }
         let logins: Vec<Login> = match (&ended.sid, &ended.subject) {
             (Some(sid), subject) => {
-                let of_sid = self.store().logins_of_sid(&ended.issuer, sid, now).await?;
+                let of_sid = self.store.logins_of_sid(&ended.issuer, sid, now).await?;
                 let is_of_subject = |login: &Login| subject.as_ref().is_none_or(|subject| login.subject == *subject);
                 of_sid.into_iter().filter(is_of_subject).collect()
             }
-            (None, Some(subject)) => self.store().open_logins(&ended.issuer, subject, now).await?,
+            (None, Some(subject)) => self.store.open_logins(&ended.issuer, subject, now).await?,
             (None, None) => Vec::new(),
         };
         let by = Actor {
@@ -144,7 +144,7 @@ impl Logins {
         // INVARIANT: the token counts as used once everything has ended. If the store fails before that, the
         // issuer sends it again; ending a login twice does nothing.
         let until = now.checked_add(MAX_AGE * 2).unwrap_or(Timestamp::MAX);
-        self.store().use_logout_token(ended.id, until).await?;
+        self.store.use_logout_token(ended.id, until).await?;
         Ok(logins.len())
     }
 }

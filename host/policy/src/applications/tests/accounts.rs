@@ -10,14 +10,14 @@ fn acting(index: &ApplicationIndex) -> BTreeSet<(String, String, String)> {
     for (server, accounts) in &*index.acting {
         assert!(!accounts.is_empty(), "{server}");
         for (username, account) in &**accounts {
-            let names: Vec<_> = account.applications().iter().map(|own| &own.application.name).collect();
+            let names: Vec<_> = account.applications.iter().map(|own| &own.application.name).collect();
             assert!(names.is_sorted() && !names.is_empty(), "{names:?}");
             let projects: BTreeSet<_> = account
-                .applications()
+                .applications
                 .iter()
                 .map(|own| own.project.as_ref().map(|project| &project.name))
                 .collect();
-            assert_eq!(account.first_of_projects().len(), projects.len());
+            assert_eq!(account.first_of_projects.len(), projects.len());
             for name in names {
                 assert_eq!(account.find(name).unwrap().application.name, *name);
                 all.insert((
@@ -152,7 +152,7 @@ fn a_change_of_one_application_makes_no_other_account_anew() {
     assert_eq!(
         now.acting_in("https://k", &username("moved"))
             .unwrap()
-            .applications()
+            .applications
             .len(),
         1
     );

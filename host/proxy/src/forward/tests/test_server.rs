@@ -116,7 +116,7 @@ impl Gateway {
             .get(path.name)
             .ok_or_else(|| refuse(StatusCode::NOT_FOUND)(&"extension not found"))?;
         let spared = path.rest == "/spared";
-        let target = target::join(backend.upstream().base(), path.rest, path.query).map_err(|error| bad(&error))?;
+        let target = target::join(&backend.upstream.base, path.rest, path.query).map_err(|error| bad(&error))?;
         let permit = limiter
             .acquire(1)
             .map_err(|refused| (StatusCode::TOO_MANY_REQUESTS, refused.retry_after_seconds.to_string()))?;
@@ -150,7 +150,7 @@ impl Gateway {
             resource: &resource,
             assertion: None,
         };
-        let sealed = cleaned.seal(backend.upstream(), target, &host_headers, client);
+        let sealed = cleaned.seal(&backend.upstream, target, &host_headers, client);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
         if let Some(signal) = self.1.as_ref().filter(|_| !spared) {

@@ -68,13 +68,13 @@ impl<'de, const WHOLE: bool> serde::Deserialize<'de> for Object<WHOLE> {
             is_exceeded: &is_truncated,
         };
         let value = if WHOLE {
-            let mut value = limit.deserialize(deserializer)?;
+            let mut value = ValueSeed(None, limit).deserialize(deserializer)?;
             if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
             }
             value
         } else {
-            PartSeed(Part::Object, limit).deserialize(deserializer)?
+            ValueSeed(Some(Part::Object), limit).deserialize(deserializer)?
         };
         let text = |key: &str| Some(value.get("metadata")?.get(key)?.as_str()?.to_owned());
         let metadata = ObjectMeta {
@@ -140,22 +140,12 @@ enum Retention {
     Drop,
 }
 
-macro_rules! keep_scalars {
-    ($($visit:ident: $scalar:ty),*) => {
-        $(fn $visit<E>(self, value: $scalar) -> Result<Value, E> {
-            Ok(Value::from(value))
-        })*
-
-        fn visit_unit<E>(self) -> Result<Value, E> {
-            Ok(Value::Null)
-        }
-    };
-}
-
+/// Reads a part of an object, or all of a value, with `null` for whatever is nested deeper than the levels that
+/// are left.
 #[derive(Clone, Copy)]
-struct PartSeed<'a>(Part, DepthLimit<'a>);
+struct ValueSeed<'a>(Option<Part>, DepthLimit<'a>);
 
-impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -163,8 +153,16 @@ impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
     }
 }
 
+macro_rules! keep_scalars {
+    ($($visit:ident: $scalar:ty),*) => {
+        $(fn $visit<E>(self, value: $scalar) -> Result<Value, E> {
+            Ok(Value::from(value))
+        })*
+    };
+}
+
 /// A part that is not a mapping is kept, so that decoding reports it.
-impl<'de> Visitor<'de> for PartSeed<'_> {
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -173,18 +171,23 @@ impl<'de> Visitor<'de> for PartSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let Self(part, limit) = self;
+        // Parts are nested as deep as they are here, so only what is kept whole is bounded.
+        let Some(limit) = part.map_or_else(|| limit.below(), |_| Some(limit)) else {
+            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        };
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match part.retention(&key) {
+            match part.map_or(Retention::All, |part| part.retention(&key)) {
                 Retention::All => {
-                    kept.insert(key, members.next_value_seed(limit)?);
+                    kept.insert(key, members.next_value_seed(Self(None, limit))?);
                 }
                 Retention::KeyOnly => {
                     members.next_value::<IgnoredAny>()?;
                     kept.insert(key, Value::String(String::new()));
                 }
                 Retention::Part(part) => {
-                    kept.insert(key, members.next_value_seed(PartSeed(part, limit))?);
+                    kept.insert(key, members.next_value_seed(Self(Some(part), limit))?);
                 }
                 Retention::Drop => {
                     members.next_value::<IgnoredAny>()?;
@@ -198,7 +201,7 @@ impl<'de> Visitor<'de> for PartSeed<'_> {
         let Self(part, limit) = self;
         let mut kept = Vec::new();
         match part {
-            Part::Source => {
+            None | Some(Part::Source) => {
                 let Some(below) = limit.below() else {
                     while items.next_element::<IgnoredAny>()?.is_some() {}
                     return Ok(Value::Null);
@@ -207,17 +210,21 @@ impl<'de> Visitor<'de> for PartSeed<'_> {
                     kept.push(item);
                 }
             }
-            Part::Object | Part::Metadata | Part::Annotations | Part::Spec | Part::SourceHydrator | Part::Status => {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-            }
+            Some(
+                Part::Object | Part::Metadata | Part::Annotations | Part::Spec | Part::SourceHydrator | Part::Status,
+            ) => while items.next_element::<IgnoredAny>()?.is_some() {},
         }
         Ok(Value::Array(kept))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
     }
 
     keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
 }
 
-/// Reads a value, with `null` for whatever is nested deeper than the levels that are left.
+/// The levels that may still be nested, and whether more were.
 #[derive(Clone, Copy)]
 struct DepthLimit<'a> {
     left: usize,
@@ -231,46 +238,4 @@ impl DepthLimit<'_> {
         self.is_exceeded.set(self.is_exceeded.get() || left.is_none());
         left.map(|left| Self { left, ..self })
     }
-}
-
-impl<'de> DeserializeSeed<'de> for DepthLimit<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for DepthLimit<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let Some(below) = self.below() else {
-            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            return Ok(Value::Null);
-        };
-        let mut kept = Map::new();
-        while let Some(key) = members.next_key::<String>()? {
-            kept.insert(key, members.next_value_seed(below)?);
-        }
-        Ok(Value::Object(kept))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let Some(below) = self.below() else {
-            while items.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(Value::Null);
-        };
-        let mut kept = Vec::new();
-        while let Some(item) = items.next_element_seed(below)? {
-            kept.push(item);
-        }
-        Ok(Value::Array(kept))
-    }
-
-    keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
 }
