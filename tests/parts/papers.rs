@@ -724,7 +724,7 @@ fn the_page_of_terms_has_every_front() {
     let section = page.split_once("\n## Front\n").unwrap().1;
     let section = section.split("\n## ").next().unwrap().to_lowercase();
     // The page says what these serve: the console, and APIs for one's own tokens, decisions and projects.
-    let by_content = ["sign_in", "operations", "platform", "projects"];
+    let by_content = ["sign_in", "operations", "access", "projects"];
     let names: Vec<_> = rows.filter(|name| !by_content.contains(name)).collect();
     assert!(names.len() > 6, "{names:?}");
     let missing: Vec<_> = names

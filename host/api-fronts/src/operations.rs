@@ -80,6 +80,8 @@ impl DecisionFilter {
                 "user" if value == "*" => filter.owner = OwnerFilter::All,
                 "user" => filter.owner = OwnerFilter::User(value),
                 "outcome" => filter.outcome = Some(value),
+                // Its name in 0.1.0.
+                "front" if value == "platform" => filter.front = Some("access".to_owned()),
                 "front" => filter.front = Some(value),
                 "reason" => filter.reason = Some(value),
                 "pages" => filter.of_pages = Some(flag(name, &value)?),

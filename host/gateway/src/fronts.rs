@@ -6,7 +6,7 @@ use http::uri::Authority;
 use http::{Response, Uri, request};
 use uuid::Uuid;
 
-use tollgate_api_fronts::{ConsoleFront, LoginFront, OperationsFront, PlatformFront, ProjectsFront};
+use tollgate_api_fronts::{AccessFront, ConsoleFront, LoginFront, OperationsFront, ProjectsFront};
 use tollgate_applicationset_front::{ApplicationSetsFront, SetSummariesFront};
 use tollgate_argocd_fronts::{ArgocdFront, AssertionKeysFront, ExtensionsFront};
 use tollgate_cluster_fronts::{AgentsFront, ApplicationsFront, ClustersFront, ControlPlaneFront, KubernetesFront};
@@ -196,7 +196,7 @@ fronts! {
     extensions: Extensions(ExtensionsFront),
     projects: Projects(ProjectsFront),
     kubernetes: Kubernetes(KubernetesFront),
-    platform: Platform(PlatformFront),
+    access: Access(AccessFront),
     login: Login(LoginFront),
     assertion_keys: AssertionKeys(AssertionKeysFront),
     operations: Operations(OperationsFront),

@@ -67,7 +67,7 @@ async fn postgres(setup: &mut Setup, grace: &str) -> Dependency {
     });
     let needs = Needs {
         request: Box::new(|gateway| gateway.request(Method::GET, "alice", "/api/v1/tokens")),
-        front: "platform",
+        front: "access",
         waiting: WAITING,
         works: 200,
         is_asked_before: true,
@@ -132,7 +132,7 @@ pub(super) fn audit_receiver(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency
         };
         let needs = Needs {
             request: Box::new(request),
-            front: "platform",
+            front: "access",
             waiting: WAITING,
             works: 201,
             is_asked_before: true,

@@ -20,6 +20,7 @@ const PARAMETERS: [&str; 4] = ["user", "outcome", "front", "reason"];
 
 /// The fronts that a filter offers.
 pub(super) const FRONTS: [&str; 15] = [
+    "access",
     "admission",
     "agents",
     "applications",
@@ -33,7 +34,6 @@ pub(super) const FRONTS: [&str; 15] = [
     "login",
     "none",
     "operations",
-    "platform",
     "projects",
 ];
 const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "cancelled"];

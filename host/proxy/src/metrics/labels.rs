@@ -62,7 +62,7 @@ pub const LABELS: [Label; 29] = [
         values: "`admission`, `agents`, `applications`, `applicationsets`, `argocd`, `clusters`, `console` \
                  (its pages, and sign-in), `control-plane`, `extensions`, `kubernetes`, `login` (API of \
                  `tollgate login`), `operations` (API about decisions, policies and the gateway itself), \
-                 `platform` (API for people and other gateways), `projects`, or `none` if the request ended \
+                 `access` (API for people and other gateways), `projects`, or `none` if the request ended \
                  before a front was chosen.",
     },
     Label {

@@ -11,10 +11,10 @@ use serde::Serialize;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::access::api::TokenView;
+use crate::access::api::content::NewToken;
+use crate::access::{AccessHandler, ListRequest, answer, by_number, page, too_many};
 use crate::directory::unblocked;
-use crate::platform::api::TokenView;
-use crate::platform::api::content::NewToken;
-use crate::platform::{ListRequest, PlatformHandler, answer, by_number, page, too_many};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -37,7 +37,7 @@ struct CreatedToken<'a> {
     bearer: &'a str,
 }
 
-impl PlatformHandler<'_> {
+impl AccessHandler<'_> {
     pub(super) async fn list_tokens(
         &self,
         list: &ListRequest,

@@ -4,8 +4,8 @@
 
 use http::Response;
 
-use crate::platform::api::AuditView;
-use crate::platform::{ListRequest, PlatformHandler, items};
+use crate::access::api::AuditView;
+use crate::access::{AccessHandler, ListRequest, items};
 use tollgate_core::agent::AgentId;
 use tollgate_front::api::Error;
 use tollgate_front::api::query::OwnerFilter;
@@ -14,7 +14,7 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_store::AuditFilter;
 
-impl PlatformHandler<'_> {
+impl AccessHandler<'_> {
     pub(super) async fn list_audit(
         &self,
         list: &ListRequest,

@@ -5,8 +5,8 @@
 
 use http::Response;
 
-use crate::platform::api::AgentView;
-use crate::platform::{PlatformHandler, by_number, items};
+use crate::access::api::AgentView;
+use crate::access::{AccessHandler, by_number, items};
 use tollgate_core::principal::Kind;
 use tollgate_front::api::Error;
 use tollgate_front::api::query::{OwnerFilter, Query};
@@ -18,7 +18,7 @@ use tollgate_proxy::record::CheckRecord;
 /// A caller who has one of these permissions for all users of an agent administers it.
 const ADMINISTERS: [Permission; 3] = [GET_TOKENS, GET_SESSIONS, GET_AUDIT];
 
-impl PlatformHandler<'_> {
+impl AccessHandler<'_> {
     /// Lists the agents shared with the caller, or also all that the caller administers. Of the
     /// agents shared with somebody else, lists those the caller administers for that person.
     pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {

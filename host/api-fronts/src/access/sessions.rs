@@ -12,8 +12,8 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::platform::api::{SessionView, cookie};
-use crate::platform::{ListRequest, PlatformHandler, answer, items, page, too_many};
+use crate::access::api::{SessionView, cookie};
+use crate::access::{AccessHandler, ListRequest, answer, items, page, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -63,7 +63,7 @@ struct CreatedSession<'a> {
     expires_at: jiff::Timestamp,
 }
 
-impl PlatformHandler<'_> {
+impl AccessHandler<'_> {
     pub(super) async fn list_sessions(
         &self,
         list: &ListRequest,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::platform::api::cookie::{TransportSecurity, set_cookie};
+use crate::access::api::cookie::{TransportSecurity, set_cookie};
 use tollgate_config::{Authorizer, Kubernetes, SameSite};
 use tollgate_front::api::Error;
 

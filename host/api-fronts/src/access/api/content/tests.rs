@@ -4,7 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 
-use crate::platform::api::content::{NewSession, NewToken};
+use crate::access::api::content::{NewSession, NewToken};
 use tollgate_front::api::Error;
 use tollgate_front::api::content::read;
 

@@ -13,35 +13,33 @@ use tollgate_proxy::target::{Error, check_path};
 const API: &str = "/api/v1/";
 
 /// What a row asks for. `None` if an id in the path is none.
-pub(crate) type Read = fn(&Captures<'_>) -> Option<PlatformRoute>;
+pub(crate) type Read = fn(&Captures<'_>) -> Option<AccessRoute>;
 
 pub(crate) const PATHS: &[Path<Read>] = &[
-    Path::new(Methods::Read, &["/api/v1/agents"], &[], |_| Some(PlatformRoute::Agents)),
-    Path::new(Methods::Read, &["/api/v1/tokens"], &[], |_| Some(PlatformRoute::Tokens)),
+    Path::new(Methods::Read, &["/api/v1/agents"], &[], |_| Some(AccessRoute::Agents)),
+    Path::new(Methods::Read, &["/api/v1/tokens"], &[], |_| Some(AccessRoute::Tokens)),
     Path::new(Methods::Post, &["/api/v1/tokens"], &[], |_| {
-        Some(PlatformRoute::CreateToken)
+        Some(AccessRoute::CreateToken)
     }),
     Path::new(Methods::Delete, &["/api/v1/tokens/"], &[ID], |path| {
-        decoded(path, |id| Uuid::try_parse(id).ok()).map(PlatformRoute::RevokeToken)
+        decoded(path, |id| Uuid::try_parse(id).ok()).map(AccessRoute::RevokeToken)
     }),
     Path::new(Methods::Read, &["/api/v1/sessions"], &[], |_| {
-        Some(PlatformRoute::Sessions)
+        Some(AccessRoute::Sessions)
     }),
     Path::new(Methods::Post, &["/api/v1/sessions"], &[], |_| {
-        Some(PlatformRoute::CreateSession)
+        Some(AccessRoute::CreateSession)
     }),
     Path::new(Methods::Delete, &["/api/v1/sessions/"], &[ID], |path| {
-        decoded(path, SessionId::parse).map(PlatformRoute::RevokeSession)
+        decoded(path, SessionId::parse).map(AccessRoute::RevokeSession)
     }),
-    Path::new(Methods::Read, &["/api/v1/audit"], &[], |_| Some(PlatformRoute::Audit)),
-    Path::new(Methods::Post, &[endpoint::PATH], &[], |_| {
-        Some(PlatformRoute::Authorize)
-    }),
+    Path::new(Methods::Read, &["/api/v1/audit"], &[], |_| Some(AccessRoute::Audit)),
+    Path::new(Methods::Post, &[endpoint::PATH], &[], |_| Some(AccessRoute::Authorize)),
 ];
 const ID: Part = Part::Segment("id");
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlatformRoute {
+pub enum AccessRoute {
     Agents,
     Tokens,
     CreateToken,

@@ -1,8 +1,8 @@
 use http::{Method, Uri};
 use uuid::Uuid;
 
-use crate::platform::PlatformFront;
-use crate::platform::route::PlatformRoute;
+use crate::access::AccessFront;
+use crate::access::route::AccessRoute;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_front::find_in_paths;
 use tollgate_front::path::Answerer;
@@ -10,29 +10,29 @@ use tollgate_proxy::target::Error;
 
 const ID: &str = "0190d4a8-1c1c-7000-8000-000000000001";
 
-fn route(method: &Method, path: &str) -> Result<Option<PlatformRoute>, Error> {
-    let found = find_in_paths::<PlatformFront>(method, &Uri::try_from(path).unwrap(), Answerer::ALL)?;
+fn route(method: &Method, path: &str) -> Result<Option<AccessRoute>, Error> {
+    let found = find_in_paths::<AccessFront>(method, &Uri::try_from(path).unwrap(), Answerer::ALL)?;
     Ok(found.map(|(route, _)| route))
 }
 
 #[test]
 fn methods_and_paths_are_routed() {
     let id = Uuid::try_parse(ID).unwrap();
-    let session = |kind, id: &str| PlatformRoute::RevokeSession(SessionId::new(kind, id));
+    let session = |kind, id: &str| AccessRoute::RevokeSession(SessionId::new(kind, id));
     for (method, path, expected) in [
-        (Method::GET, "/api/v1/agents", PlatformRoute::Agents),
-        (Method::HEAD, "/api/v1/agents?all=true", PlatformRoute::Agents),
-        (Method::GET, "/api/v1/tokens?user=bob", PlatformRoute::Tokens),
-        (Method::POST, "/api/v1/tokens", PlatformRoute::CreateToken),
-        (Method::GET, "/api/v1/sessions", PlatformRoute::Sessions),
-        (Method::POST, "/api/v1/sessions", PlatformRoute::CreateSession),
-        (Method::GET, "/api/v1/audit?limit=2", PlatformRoute::Audit),
+        (Method::GET, "/api/v1/agents", AccessRoute::Agents),
+        (Method::HEAD, "/api/v1/agents?all=true", AccessRoute::Agents),
+        (Method::GET, "/api/v1/tokens?user=bob", AccessRoute::Tokens),
+        (Method::POST, "/api/v1/tokens", AccessRoute::CreateToken),
+        (Method::GET, "/api/v1/sessions", AccessRoute::Sessions),
+        (Method::POST, "/api/v1/sessions", AccessRoute::CreateSession),
+        (Method::GET, "/api/v1/audit?limit=2", AccessRoute::Audit),
     ] {
         assert_eq!(route(&method, path), Ok(Some(expected)), "{method} {path}");
     }
     for written in [ID.to_owned(), ID.replace('-', "%2D")] {
         let path = format!("/api/v1/tokens/{written}");
-        assert_eq!(route(&Method::DELETE, &path), Ok(Some(PlatformRoute::RevokeToken(id))));
+        assert_eq!(route(&Method::DELETE, &path), Ok(Some(AccessRoute::RevokeToken(id))));
     }
     for (path, expected) in [
         (

@@ -11,10 +11,10 @@ use http::{Response, StatusCode, Uri, request};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::platform::api::AgentRef;
-use crate::platform::api::content::{NewSession, NewToken};
-use crate::platform::api::cookie::TransportSecurity;
-use crate::platform::route::PlatformRoute;
+use crate::access::api::AgentRef;
+use crate::access::api::content::{NewSession, NewToken};
+use crate::access::api::cookie::TransportSecurity;
+use crate::access::route::AccessRoute;
 use tollgate_config::{Authorizer, Config, Kubernetes};
 use tollgate_core::agent::AgentId;
 use tollgate_core::principal::Kind;
@@ -49,7 +49,7 @@ pub(crate) mod route;
 mod sessions;
 mod tokens;
 
-pub(crate) struct PlatformHandler<'a> {
+pub(crate) struct AccessHandler<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
     settings: &'a Kubernetes,
@@ -71,14 +71,14 @@ struct ListRequest {
 
 /// The API of tokens, sessions, agents and audit.
 #[derive(Debug)]
-pub struct PlatformFront(Arc<AccessServices>);
+pub struct AccessFront(Arc<AccessServices>);
 
-impl Front for PlatformFront {
-    const NAME: &'static str = "platform";
+impl Front for AccessFront {
+    const NAME: &'static str = "access";
     const PATHS: &'static [Path<route::Read>] = route::PATHS;
 
     type Endpoint = route::Read;
-    type Target = PlatformRoute;
+    type Target = AccessRoute;
 
     fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(services.states.of().map(Self))
@@ -99,23 +99,23 @@ impl Front for PlatformFront {
         route::check(path)
     }
 
-    fn target(read: route::Read, captures: &Captures<'_>, _: &Uri) -> Result<Option<PlatformRoute>, target::Error> {
+    fn target(read: route::Read, captures: &Captures<'_>, _: &Uri) -> Result<Option<AccessRoute>, target::Error> {
         Ok(read(captures))
     }
 
     async fn serve(
         self: &Arc<Self>,
-        target: PlatformRoute,
+        target: AccessRoute,
         mut context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let Self(front_state) = &**self;
-        if target == PlatformRoute::Authorize {
+        if target == AccessRoute::Authorize {
             return answer_gateway(front_state, head, body, &context.snapshot).await;
         }
         let principal = &context.authenticate(&head, Safety::ByMethod).await?;
         let _held = context.services.persons.acquire(principal.limit_key())?;
-        let handler = PlatformHandler::open(&context.snapshot, front_state, context.client, principal)?;
+        let handler = AccessHandler::open(&context.snapshot, front_state, context.client, principal)?;
         handler.answer(&target, head, body, context.record).await
     }
 }
@@ -144,7 +144,7 @@ async fn answer_gateway(
     Ok(answer.map(Body::from))
 }
 
-impl<'a> PlatformHandler<'a> {
+impl<'a> AccessHandler<'a> {
     pub(crate) fn open(
         snapshot: &'a Snapshot,
         front_state: &'a AccessServices,
@@ -168,7 +168,7 @@ impl<'a> PlatformHandler<'a> {
 
     pub(crate) async fn answer(
         &self,
-        route: &PlatformRoute,
+        route: &AccessRoute,
         head: request::Parts,
         body: Body,
         record: &mut OpenRecord,
@@ -177,27 +177,27 @@ impl<'a> PlatformHandler<'a> {
         let mut checks = Vec::new();
         let list = |parameters| self.list_request(raw, parameters);
         let answered = match route {
-            PlatformRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
-            PlatformRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
-            PlatformRoute::Sessions => match (self.login_of_no_user(), Query::read(raw, ROW_PARAMETERS)?) {
+            AccessRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
+            AccessRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
+            AccessRoute::Sessions => match (self.login_of_no_user(), Query::read(raw, ROW_PARAMETERS)?) {
                 (Some(login), query) if query.owner == OwnerFilter::Mine => self.list_own_logins(login, &query).await,
                 (Some(_) | None, _) => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
             },
-            PlatformRoute::Audit => self.list_audit(&list(AUDIT_PARAMETERS)?, &mut checks).await,
-            PlatformRoute::CreateToken => {
+            AccessRoute::Audit => self.list_audit(&list(AUDIT_PARAMETERS)?, &mut checks).await,
+            AccessRoute::CreateToken => {
                 let content = buffer(body, CONTENT_BYTES).await?;
                 let new_token: NewToken = read(&head.headers, &content)?;
                 self.create_token(&new_token, &mut checks).await
             }
-            PlatformRoute::CreateSession => {
+            AccessRoute::CreateSession => {
                 let content = buffer(body, CONTENT_BYTES).await?;
                 NewSession::read(&head.headers, &content)?;
                 self.create_session().await
             }
-            PlatformRoute::RevokeToken(id) => self.revoke_token(*id, &mut checks).await,
-            PlatformRoute::RevokeSession(id) => self.revoke_session(id, &mut checks).await,
+            AccessRoute::RevokeToken(id) => self.revoke_token(*id, &mut checks).await,
+            AccessRoute::RevokeSession(id) => self.revoke_session(id, &mut checks).await,
             // Another gateway is no caller of the API.
-            PlatformRoute::Authorize => return Err(Denial::not_found()),
+            AccessRoute::Authorize => return Err(Denial::not_found()),
         };
         record.note(|record| record.checks = checks.into());
         Ok(answered?)
