@@ -36,6 +36,7 @@ mod determinism;
 mod direct;
 mod error;
 mod finding;
+mod generated;
 mod generator_inputs;
 mod inherited;
 mod operation;
@@ -46,10 +47,10 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub use application::generated_errors;
 pub use determinism::can_change_later;
 pub use direct::{OVERRIDES, WrittenApplication};
 pub use error::{Error, RefusalList};
+pub use generated::generated_errors;
 pub use generator_inputs::CallerInputAuthorizer;
 pub use permissions::annotated_projects;
 pub use set::{OperationError, SetOperation, application_of, authorize_set, labels, owned_by, owned_objects};

@@ -19,7 +19,7 @@ use tollgate_proxy::server::Client;
 use tollgate_proxy::target;
 
 /// The least that settings say.
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(test)]
 #[expect(clippy::expect_used, reason = "the text does not change")]
 pub(crate) fn config() -> Config {
     let settings = "state: {directory: s}\npolicies: {directory: p}";
@@ -27,7 +27,7 @@ pub(crate) fn config() -> Config {
     read.value.expect("settings")
 }
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(test)]
 impl FrontTarget {
     /// What a request of a client that sends only `Host` is for.
     pub(crate) fn of(

@@ -37,6 +37,9 @@ mod usage;
 mod watchdog;
 mod worker;
 
+/// A value of an input, as the interpreter has it.
+pub use regorus::Value;
+
 pub use bundle::Bundle;
 pub use cases::{CaseOutcome, CaseResult};
 pub use coverage::{Coverage, FileCoverage};

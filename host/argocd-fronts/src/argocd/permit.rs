@@ -277,7 +277,7 @@ impl Question {
         caller: Option<&Caller>,
         at: Timestamp,
         application: Option<&Application>,
-    ) -> regorus::Value {
+    ) -> tollgate_rego::Value {
         let request = match action {
             AskedAction::OfMethod => self.request.as_input(),
             AskedAction::Update => ArgocdRequest {

@@ -135,7 +135,12 @@ impl Facts {
 
     /// - `request`: the call, without the project, which the facts have.
     /// - `time`: when the call is judged, if the policy reads it.
-    pub(crate) fn input(&self, caller: &Caller, request: ExtensionRequest<'_>, time: Option<&str>) -> regorus::Value {
+    pub(crate) fn input(
+        &self,
+        caller: &Caller,
+        request: ExtensionRequest<'_>,
+        time: Option<&str>,
+    ) -> tollgate_rego::Value {
         ExtensionInput {
             principal: &caller.policy,
             request: ExtensionRequest {

@@ -516,7 +516,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    fn input(&self) -> regorus::Value {
+    fn input(&self) -> tollgate_rego::Value {
         ControlPlaneInput {
             principal: &self.caller.policy,
             time: &self.at.to_string(),
