@@ -20,7 +20,6 @@ use tollgate_proxy::target;
 
 /// The least that settings say.
 #[cfg(test)]
-#[expect(clippy::expect_used, reason = "the text does not change")]
 pub(crate) fn config() -> Config {
     let settings = "state: {directory: s}\npolicies: {directory: p}";
     let read = tollgate_config::raw::parse(settings, "t.yaml", std::path::Path::new("/"));
