@@ -80,7 +80,7 @@ impl CallError {
             Self::Trap { .. } => "trap",
             Self::Timeout { .. } => "timeout",
             Self::Memory { .. } => "memory",
-            Self::InvalidOutput { .. } => "lie",
+            Self::InvalidOutput { .. } => "invalid_output",
             Self::Busy { .. } => "busy",
         }
     }
@@ -150,7 +150,9 @@ impl From<&CallError> for MintError {
                 ..
             } => (MintErrorClass::Permanent, "plugin.budget"),
             CallError::Trap { .. } => (MintErrorClass::Permanent, "plugin.trap"),
-            CallError::Refused { .. } | CallError::InvalidOutput { .. } => (MintErrorClass::Permanent, "plugin.lie"),
+            CallError::Refused { .. } | CallError::InvalidOutput { .. } => {
+                (MintErrorClass::Permanent, "plugin.invalid_output")
+            }
         };
         Self::new(class, code, &error.to_string())
     }

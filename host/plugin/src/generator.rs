@@ -137,7 +137,7 @@ impl Generator {
 }
 
 fn parameters(text: &str, call: &CallState) -> Result<Map<String, Value>, MintError> {
-    let invalid_output = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.lie", why);
+    let invalid_output = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.invalid_output", why);
     let mut bytes = text.as_bytes().to_vec();
     call.redactor.replace_secrets(&mut bytes, b"***");
     match serde_json::from_slice(&bytes) {

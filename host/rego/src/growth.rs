@@ -102,7 +102,7 @@ fn checked(size: Size, span: &Span) -> SizeResult {
             tree => tree.to_string(),
         };
         let message = format!(
-            "the value can have {observed} nodes when what it shares is counted wherever it stands, {MAX_TREE_NODES} are allowed"
+            "the value can have {observed} nodes, counting shared parts each time they occur; {MAX_TREE_NODES} are allowed"
         );
         let hint = "do not put one value into another several times, or again in each turn of a loop; refer to it by a name or key";
         return Err(too_large(span, message, hint));

@@ -229,7 +229,7 @@ fn timestamp(milliseconds: u64) -> Option<Timestamp> {
 fn invalid_output(what: &str) -> MintError {
     MintError::new(
         MintErrorClass::Permanent,
-        "plugin.lie",
+        "plugin.invalid_output",
         &format!("the plugin returned {what}"),
     )
 }

@@ -25,7 +25,7 @@ async fn forged_and_dropped_handles_trap() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_credential_contains_only_what_the_manifest_allows() {
     let fixture = Fixture::new().await;
-    let lie = |config: Value, reason| case(config, Permanent, "plugin.lie", reason);
+    let lie = |config: Value, reason| case(config, Permanent, "plugin.invalid_output", reason);
     let field = |name: &str, value: &str| json!({"attack": "field", "text": "t", "name": name, "place": value});
     let mut cases = vec![
         lie(

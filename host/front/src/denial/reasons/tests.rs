@@ -81,7 +81,7 @@ fn every_reason_of_the_code_is_listed() {
         "email_not_verified",
         "reserved_name",
         "user_rule_refused",
-        "lie",
+        "invalid_output",
         "memory",
         "refused",
         "timeout",
