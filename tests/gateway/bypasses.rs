@@ -53,6 +53,11 @@ async fn ways_past_the_gateway_are_named_until_they_are_closed() {
     for way in WAYS {
         assert_eq!(text.matches(way).count(), 1, "{way}: {text}");
     }
+    // What the load at start found is shown as what later loads find.
+    let found = warnings(&world).await;
+    for way in WAYS {
+        assert_eq!(found.matches(way).count(), 1, "{way}: {found}");
+    }
     assert!(
         text.contains("::warning file=") && text.contains("005.yaml,line=1"),
         "{text}"

@@ -299,6 +299,12 @@ impl AdminState {
         let snapshot = self.current.load_full();
         let mut findings = self.findings.all();
         findings.extend(snapshot.clusters.findings());
+        findings.extend(
+            snapshot
+                .agents()
+                .into_iter()
+                .flat_map(|agents| agents.findings.iter().cloned()),
+        );
         let digest = snapshot.policies.bundle(rego::Front::Extensions);
         Configuration {
             generation: snapshot.generation,

@@ -16,6 +16,7 @@ use tollgate_cluster::access::Clusters;
 use tollgate_config::{Config, GroupMembership};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_credential::cache::CredentialCache;
+use tollgate_front::load_findings::LoadFindings;
 use tollgate_front::policies::{ApplicationPolicies, Bundles, KubernetesPolicies, Policies, PolicyBundle, PolicyParts};
 use tollgate_front::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::access::Agents;
@@ -141,18 +142,25 @@ impl Loader {
 
     /// Loads everything for the first time. Blocks: call it off the runtime.
     pub fn first(&self) -> Loaded<Snapshot> {
+        self.first_with(&LoadFindings::default())
+    }
+
+    /// The same, and keeps the findings of each part, apart from those that the snapshot itself has.
+    pub(crate) fn first_with(&self, kept: &LoadFindings) -> Loaded<Snapshot> {
         let begun = Instant::now();
         let mut findings = Vec::new();
         let state = match self.state.load(&self.config, None, None, &mut findings) {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
         };
-        let bundles = self.bundles(&mut findings);
-        let id_tokens = self.id_tokens(&mut findings);
-        let (plugins, found) = self.runtime.load(None);
-        findings.extend(found);
+        let mut of_policies = Vec::new();
+        let bundles = self.bundles(&mut of_policies);
+        let id_tokens = self.id_tokens(&mut of_policies);
+        kept.set(ConfigPart::Policies, of_policies.clone());
+        let (plugins, of_plugins) = self.runtime.load(None);
+        kept.set(ConfigPart::Plugins, of_plugins.clone());
         let (Some(state), Some(bundles)) = (state, bundles) else {
-            return Loaded::refused(findings);
+            return Loaded::refused([findings, of_policies, of_plugins].concat());
         };
         findings.extend(self.unknown_extensions(&state));
         findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
@@ -163,12 +171,15 @@ impl Loader {
             mapping: Arc::clone(mapping),
         });
         let applications = match &bundles.rules {
-            None if !usable_projects(&state.resources, &mut findings) => return Loaded::refused(findings),
-            None => None,
-            Some(rules) => match self.applications(&state.resources, rules, None, &mut findings) {
-                None => return Loaded::refused(findings),
-                front => front,
-            },
+            None => usable_projects(&state.resources, &mut findings).then_some(None),
+            Some(rules) => self
+                .applications(&state.resources, rules, None, &mut findings)
+                .map(Some),
+        };
+        kept.set(ConfigPart::State, findings.clone());
+        findings.extend([of_policies, of_plugins].concat());
+        let Some(applications) = applications else {
+            return Loaded::refused(findings);
         };
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());

@@ -229,7 +229,8 @@ impl RunningGateway {
         let (reloads, requests) = mpsc::channel(8);
         watch_parts(&loader, &reloads, &mut helpers).await;
         wait_until_listed(&loader, &admin_listener).await;
-        let current = first_load(&loader, &metrics).await?;
+        let findings = LoadFindings::default();
+        let current = first_load(&loader, &metrics, &findings).await?;
         if let Some(services) = &services {
             let snapshot = current.load_full();
             retry(&admin_listener, || bind_tokens(services, &snapshot)).await?;
@@ -282,7 +283,6 @@ impl RunningGateway {
         if revoked.is_some() {
             helpers.spawn(Arc::clone(&open_exchanges).follow_revocations());
         }
-        let findings = LoadFindings::default();
         let admin = AdminState {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
@@ -821,9 +821,13 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, So
     Ok((listener, address))
 }
 
-async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<CurrentSnapshot> {
-    let blocking = Arc::clone(loader);
-    let loaded = tokio::task::spawn_blocking(move || blocking.first()).await?;
+async fn first_load(
+    loader: &Arc<Loader>,
+    metrics: &Metrics,
+    findings: &LoadFindings,
+) -> anyhow::Result<CurrentSnapshot> {
+    let (blocking, findings) = (Arc::clone(loader), findings.clone());
+    let loaded = tokio::task::spawn_blocking(move || blocking.first_with(&findings)).await?;
     loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
