@@ -75,7 +75,13 @@ async fn what_is_about_others_needs_a_right() {
         assert_eq!(answer.status(), 401, "{path}");
     }
     let (_, system) = get(&world, "alice", "/api/v1/system").await;
-    assert_eq!((&system["ready"], &system["findings"]), (&json!(true), &json!([])));
+    assert_eq!(system["ready"], true);
+    // The warning of `tollgate check`.
+    let found = system["findings"].as_array().unwrap();
+    let [found] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(found["severity"], "warning");
+    let message = found["message"].as_str().unwrap();
+    assert!(message.starts_with("impersonation is off"), "{message}");
 }
 
 #[tokio::test]

@@ -148,8 +148,8 @@ impl Loader {
     /// The same, and keeps the findings of each part, apart from those that the snapshot itself has.
     pub(crate) fn first_with(&self, kept: &LoadFindings) -> Loaded<Snapshot> {
         let begun = Instant::now();
-        let mut findings = Vec::new();
-        let state = match self.state.load(&self.config, None, None, &mut findings) {
+        let mut of_objects = Vec::new();
+        let state = match self.state.load(&self.config, None, None, &mut of_objects) {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
         };
@@ -160,8 +160,9 @@ impl Loader {
         let (plugins, of_plugins) = self.runtime.load(None);
         kept.set(ConfigPart::Plugins, of_plugins.clone());
         let (Some(state), Some(bundles)) = (state, bundles) else {
-            return Loaded::refused([findings, of_policies, of_plugins].concat());
+            return Loaded::refused([of_objects, of_policies, of_plugins].concat());
         };
+        let mut findings = Vec::new();
         findings.extend(self.unknown_extensions(&state));
         findings.extend(bypasses::findings(&self.config, &state.resources, &state.rbac));
         let kubernetes = bundles.mapping.as_ref().zip(id_tokens);
@@ -176,8 +177,8 @@ impl Loader {
                 .applications(&state.resources, rules, None, &mut findings)
                 .map(Some),
         };
-        kept.set(ConfigPart::State, findings.clone());
-        findings.extend([of_policies, of_plugins].concat());
+        kept.set(ConfigPart::State, [of_objects.as_slice(), &findings].concat());
+        let mut findings = [of_objects, of_policies, of_plugins, findings].concat();
         let Some(applications) = applications else {
             return Loaded::refused(findings);
         };
