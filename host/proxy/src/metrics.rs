@@ -165,10 +165,16 @@ impl Metrics {
         self.load.read_runtime_threads();
         self.load.read_files();
         self.log_lines_lost.inner().store(log::lost_lines(), Ordering::Relaxed);
-        let (mut registry, mut text) = (Registry::default(), String::new());
-        self.add_to(&mut registry);
-        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry())?;
         Ok(text)
+    }
+
+    /// Every metric with its name, unit and help, also those that have no series yet.
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        self.add_to(&mut registry);
+        registry
     }
 
     /// The metrics for an OpenTelemetry collector, counted since `start`.

@@ -27,7 +27,7 @@ fn families() -> Families {
 
 /// The names that the code registered, in which counters have no suffix.
 fn registered(metrics: &Metrics) -> BTreeSet<String> {
-    let text = format!("{metrics:?}");
+    let text = format!("{:?}", metrics.registry());
     let descriptors = text.split("Descriptor { name: \"").skip(1);
     let names = descriptors.map(|rest| {
         let name = rest.split('"').next().unwrap();
