@@ -14,7 +14,7 @@ use tollgate_rego as rego;
 /// Most refusals that one response lists.
 pub(crate) const MAX_REFUSALS: usize = 100;
 
-/// Reasons to refuse one request, in the order they were found, at most [`MAX_REFUSALS`].
+/// Reasons to refuse one request, in the order they were found, at most `MAX_REFUSALS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusalList {
     refusals: Vec<Denial>,
@@ -44,7 +44,7 @@ impl RefusalList {
         (!self.is_empty()).then_some(self)
     }
 
-    /// The first [`MAX_REFUSALS`] reasons.
+    /// The first `MAX_REFUSALS` reasons.
     pub fn refusals(&self) -> &[Denial] {
         &self.refusals
     }

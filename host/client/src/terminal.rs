@@ -4,7 +4,7 @@
 //! others wrote. A control character among them could move the cursor, set the clipboard or hide
 //! what stands before it.
 //!
-//! Security: everything a command prints goes through [`Terminal`] or [`escape_block`].
+//! Security: everything a command prints goes through [`Terminal`] or `escape_block`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
