@@ -58,7 +58,7 @@ const UNKNOWN_KIND: &str = "the kind of the object is not known";
 #[derive(Debug)]
 pub struct ApplicationsFront {
     discovery: Arc<Discovery>,
-    restrictions: Arc<RestrictionsCache>,
+    restrictions: RestrictionsCache,
     /// The keys of `extra` that clusters accept with accounts.
     extras: ExtraGrants,
     metrics: Arc<Metrics>,
@@ -120,7 +120,7 @@ impl Front for ApplicationsFront {
     fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(Self::is_open(&services.config, ()).then(|| Self {
             discovery: Arc::clone(&services.discovery),
-            restrictions: services.states.of().unwrap_or_default(),
+            restrictions: services.caches.of::<RestrictionsCache>().clone(),
             extras: services.extras.clone(),
             metrics: Arc::clone(&services.metrics),
         }))

@@ -81,7 +81,7 @@ pub struct Forwarded {
 #[derive(Debug)]
 pub struct ControlPlaneFront {
     discovery: Arc<Discovery>,
-    restrictions: Arc<RestrictionsCache>,
+    restrictions: RestrictionsCache,
     metrics: Arc<Metrics>,
 }
 
@@ -96,7 +96,7 @@ impl Front for ControlPlaneFront {
     fn open(services: &Services) -> anyhow::Result<Option<Self>> {
         Ok(services.config.applications.map(|_| Self {
             discovery: Arc::clone(&services.discovery),
-            restrictions: services.states.of().unwrap_or_default(),
+            restrictions: services.caches.of::<RestrictionsCache>().clone(),
             metrics: Arc::clone(&services.metrics),
         }))
     }

@@ -1,4 +1,4 @@
-//! [`Caches`]: what fronts keep of their decisions for as long as a snapshot is in force.
+//! [`Caches`]: what fronts keep of their decisions, for as long as a snapshot is in force or the process runs.
 
 use std::any::Any;
 use std::fmt;

@@ -40,7 +40,7 @@ use tollgate_front::console::Pages;
 use tollgate_front::load_findings::LoadFindings;
 use tollgate_front::open_exchanges::OpenExchanges;
 use tollgate_front::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_front::{Services, States};
+use tollgate_front::{Caches, Services, States};
 use tollgate_identity::access::Authorizer;
 use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::export::Exporter;
@@ -324,6 +324,7 @@ impl RunningGateway {
                 .with(services.clone())
                 .with(sets.clone())
                 .with(logins.map(|logins| Arc::new(SignInState::new(logins, pages)))),
+            caches: Caches::default(),
         })?;
         let (public, address) = bind("listen", config.listen).await?;
         if let Some(reporter) = services.as_ref().and_then(|services| services.authorizer.reporter()) {

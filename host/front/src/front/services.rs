@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::Extensions;
 
 use crate::blocking::BlockingWork;
+use crate::caches::Caches;
 use crate::load_findings::LoadFindings;
 use crate::open_exchanges::OpenExchanges;
 use crate::snapshot::CurrentSnapshot;
@@ -63,6 +64,8 @@ pub struct Services {
     pub system: Arc<dyn System>,
     /// What other parts of the process use, too.
     pub states: States,
+    /// What several fronts keep for as long as the process runs.
+    pub caches: Caches,
 }
 
 /// The state of this replica.
