@@ -20,7 +20,7 @@ use tollgate_front::api::object_list;
 use tollgate_front::blocking::BlockingWork;
 use tollgate_front::open_exchanges::Change;
 use tollgate_front::path::{Captures, Path};
-use tollgate_front::permission::check;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_front::{
     DecisionInputs, Denial, Front, Lookup, Permitted, RequestContext, Services, Steps, api, serve_steps,
 };
@@ -200,7 +200,7 @@ impl Steps for ProjectsFront {
         };
         let checks: Vec<_> = actions
             .iter()
-            .map(|action| check(&policies.rbac, caller, ["projects", action], name.to_owned()))
+            .map(|action| RbacLookup::of_project(&policies.rbac, caller, action, name).into_check())
             .collect();
         let missing = checks.iter().find(|check| !check.allowed).map(|check| check.action);
         if let Some(record) = record {

@@ -37,6 +37,13 @@ impl RbacLookup {
         Self::new(rbac, verdict, resource, action, extension.to_owned())
     }
 
+    /// Asks for an action on an AppProject.
+    // SECURITY: the verdict does not depend on whether the project exists, so a caller who may not see it learns
+    // nothing.
+    pub fn of_project(rbac: &rbac::Rbac, caller: &Caller, action: &'static str, name: &str) -> Self {
+        Self::of(rbac, caller, ["projects", action], name.to_owned())
+    }
+
     fn new(rbac: &rbac::Rbac, verdict: Verdict, resource: &'static str, action: &'static str, object: String) -> Self {
         let rule = verdict.rule.and_then(|id| rbac.rule(id));
         let check = CheckRecord {

@@ -1,10 +1,7 @@
-//! Decides whether the caller may see or change AppProjects: yes, or 403, with the check for the
-//! record.
+//! Decides which AppProjects the caller may see. Argo CD's RBAC decides alone: resource `projects`,
+//! with the project's name as the object ([`RbacLookup::of_project`] for a single one).
 //!
-//! Argo CD's RBAC decides alone: resource `projects`, with the project's name as the object.
-//!
-//! Security: the decision does not depend on whether the project exists, so a caller who may not
-//! see it learns nothing.
+//! [`RbacLookup::of_project`]: tollgate_front::rbac::RbacLookup::of_project
 
 use tollgate_front::caller::Caller;
 use tollgate_front::policies::Policies;

@@ -34,8 +34,8 @@ use tollgate_applicationset_rights::{
 };
 use tollgate_config::{Admission, AdmissionMode, UnknownFields};
 use tollgate_front::caller::Caller;
-use tollgate_front::permission;
 use tollgate_front::policies::Policies;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_front::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::ObjectName;
@@ -421,9 +421,8 @@ impl<'a> Judge<'a> {
         };
         let caller: Arc<Caller> = self.policies().caller_once(user);
         let name = &object.name.name;
-        let check = |action: &&'static str| {
-            permission::check(&self.policies().rbac, &caller, ["projects", action], name.to_owned())
-        };
+        let check =
+            |action: &&'static str| RbacLookup::of_project(&self.policies().rbac, &caller, action, name).into_check();
         let checks: Vec<CheckRecord> = actions.iter().map(check).collect();
         let denied = std::iter::zip(actions, &checks).find(|(_, check)| !check.allowed);
         let denied = denied.map(|(action, _)| format!("`projects, {action}` is not permitted on `{name}`"));

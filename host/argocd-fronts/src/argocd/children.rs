@@ -20,8 +20,8 @@ use tollgate_applicationset_rights::{
     LaterApplications, Operation, SetAuthorizer, SetOperation, WrittenApplication, authorize_set, owned_objects,
 };
 use tollgate_config::AdmissionMode;
-use tollgate_front::permission;
 use tollgate_front::policies::Policies;
+use tollgate_front::rbac::RbacLookup;
 use tollgate_identity::authenticate::Principal;
 use tollgate_objects::ObjectName;
 use tollgate_state::source::Source;
@@ -178,7 +178,10 @@ impl Write<'_> {
             }
             WritableKind::AppProject => {
                 let action = if self.after.is_some() { "update" } else { "delete" };
-                match permission::check(&policies.rbac, &caller, ["projects", action], self.name.name.clone()).allowed {
+                match RbacLookup::of_project(&policies.rbac, &caller, action, &self.name.name)
+                    .into_check()
+                    .allowed
+                {
                     true => Ok(()),
                     false => Err(format!("`projects, {action}` is not permitted")),
                 }
