@@ -10,6 +10,7 @@ use crate::extension_registry::Registry;
 use crate::policies::Policies;
 use tollgate_cluster::access::Clusters;
 use tollgate_core::agent::ClusterAgent;
+use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
 use tollgate_proxy::metrics::Counted;
@@ -46,6 +47,12 @@ impl Snapshot {
     /// The agents that are shared with people; `None` while the Kubernetes front is closed.
     pub fn agents(&self) -> Option<&Arc<Agents>> {
         Some(&self.policies.kubernetes.as_ref()?.agents)
+    }
+
+    /// What is wrong with clusters and agents as they are in force.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        let of_agents = self.agents().into_iter().flat_map(|agents| &agents.findings).cloned();
+        self.clusters.findings().into_iter().chain(of_agents).collect()
     }
 
     /// The clusters with an agent, by their server.

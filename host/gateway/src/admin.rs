@@ -45,9 +45,9 @@ use tollgate_state::source::Source;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
-    pub current: CurrentSnapshot,
-    pub recorder: Arc<Recorder>,
-    pub metrics: Arc<Metrics>,
+    pub(crate) current: CurrentSnapshot,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) credentials: Arc<CredentialCache>,
     pub(crate) findings: LoadFindings,
     pub(crate) checks: CheckResults,
@@ -298,13 +298,7 @@ impl AdminState {
     fn configuration(&self) -> Configuration {
         let snapshot = self.current.load_full();
         let mut findings = self.findings.all();
-        findings.extend(snapshot.clusters.findings());
-        findings.extend(
-            snapshot
-                .agents()
-                .into_iter()
-                .flat_map(|agents| agents.findings.iter().cloned()),
-        );
+        findings.extend(snapshot.findings());
         let digest = snapshot.policies.bundle(rego::Front::Extensions);
         Configuration {
             generation: snapshot.generation,

@@ -183,12 +183,6 @@ impl Loader {
             return Loaded::refused(findings);
         };
         let clusters = self.clusters(&state.resources, &plugins, None);
-        findings.extend(clusters.findings());
-        findings.extend(
-            kubernetes
-                .iter()
-                .flat_map(|front| front.agents.findings.iter().cloned()),
-        );
         let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
         self.metrics.identity.configurations(agents);
         self.metrics.invalid_objects(&state.resources.invalid_objects);
@@ -204,6 +198,7 @@ impl Loader {
         };
         let first = self.snapshot(1, begun, state, parts);
         self.link_directory(&first);
+        findings.extend(first.findings());
         Loaded::new(first, findings)
     }
 
