@@ -12,6 +12,7 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::decode;
 use tollgate_objects::extensions;
 use tollgate_rego::Front;
+use xtask::figures;
 use xtask::reference::{self, Sources};
 
 /// A key that no mapping knows.
@@ -611,17 +612,6 @@ fn no_crate_is_too_large_or_has_modules_that_need_each_other() {
     }
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => rust_files(&path, found),
-            false if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
-            false => {}
-        }
-    }
-}
-
 /// The top-level module of a file in a crate's `src`.
 fn module_of(file: &Path, sources: &Path) -> String {
     let inner = file.strip_prefix(sources).unwrap();
@@ -638,8 +628,7 @@ fn no_front_knows_another() {
         if !sources.is_dir() {
             continue;
         }
-        let mut files = Vec::new();
-        rust_files(&sources, &mut files);
+        let files = figures::files(&sources).unwrap();
         let texts: Vec<(String, String)> = files
             .iter()
             .map(|file| (module_of(file, &sources), std::fs::read_to_string(file).unwrap()))
@@ -648,10 +637,9 @@ fn no_front_knows_another() {
         let modules: BTreeSet<&str> = with_front.map(|(module, _)| module.as_str()).collect();
         fronts += modules.len();
         for (module, text) in texts.iter().filter(|(module, _)| modules.contains(module.as_str())) {
-            for other in modules.iter().filter(|other| *other != module) {
-                let named = text.contains(&format!("crate::{other}::")) || text.contains(&format!("crate::{other};"));
-                assert!(!named, "{}: front `{module}` uses front `{other}`", sources.display());
-            }
+            let named = figures::modules(text);
+            let other = modules.iter().find(|other| *other != module && named.contains(**other));
+            assert_eq!(other, None, "{}: what front `{module}` uses", sources.display());
         }
     }
     assert!(fronts >= 12, "{fronts}");

@@ -1,7 +1,7 @@
 //! Where tasks are started: whoever starts one that lives long also notices its end.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use test_support::world::checkout;
 
@@ -59,18 +59,6 @@ const WITHOUT_OWNER: [(&str, usize, &str); 23] = [
 /// What starts a task that nobody owns.
 const STARTS: [&str; 3] = ["tokio::spawn(", "tokio::task::spawn(", "runtime.spawn("];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy();
-        if path.is_dir() && name != "tests" {
-            sources(&path, found);
-        } else if name.ends_with(".rs") && name != "tests.rs" {
-            found.push(path.clone());
-        }
-    }
-}
-
 /// How often a text starts a task that nobody owns, besides its unit tests.
 fn starts(text: &str) -> usize {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -86,8 +74,11 @@ fn starts(text: &str) -> usize {
 #[test]
 fn long_lived_ones_have_an_owner() {
     let host = checkout().join("host");
-    let mut files = Vec::new();
-    sources(&host, &mut files);
+    let mut files = xtask::figures::files(&host).unwrap();
+    files.retain(|path| {
+        let mut inside = path.strip_prefix(&host).unwrap().iter();
+        !inside.any(|part| part == "tests" || part == "tests.rs")
+    });
     let name = |path: &Path| path.strip_prefix(&host).unwrap().to_string_lossy().into_owned();
     let counted = files
         .iter()

@@ -113,7 +113,10 @@ fn measured(source: &Path) -> Result<Crate> {
 }
 
 /// The files with Rust code below a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
@@ -127,7 +130,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The modules that paths from `crate::` on name in a text.
-fn modules(text: &str) -> BTreeSet<String> {
+pub fn modules(text: &str) -> BTreeSet<String> {
     let name = |text: &str| -> String {
         let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         text[..end.unwrap_or(text.len())].to_owned()

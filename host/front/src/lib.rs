@@ -27,6 +27,8 @@ pub mod rbac;
 pub mod request_record;
 pub mod set_list;
 pub mod snapshot;
+#[cfg(test)]
+mod sources;
 pub mod status_message;
 pub mod strangers;
 

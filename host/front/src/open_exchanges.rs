@@ -521,16 +521,9 @@ impl From<NotAdmitted> for Denial {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    fn sources(folder: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let below = |path: PathBuf| match path.is_dir() {
-            true => sources(&path),
-            false => vec![path],
-        };
-        entries.flat_map(below).collect()
-    }
+    use crate::sources;
 
     /// Questions are keys of a map. A hash that leaves out what distinguishes thousands of them, as the
     /// cluster does for Argo CD's watches, makes each change cost their square. So a hash is derived,
@@ -540,11 +533,8 @@ mod tests {
     fn a_hash_is_derived_like_the_equality_beside_it() {
         let host = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut found = Vec::new();
-        for path in sources(host)
-            .iter()
-            .filter(|path| path.extension().is_some_and(|end| end == "rs"))
-        {
-            let text = fs::read_to_string(path).unwrap();
+        for path in sources::rust_files(host) {
+            let text = fs::read_to_string(&path).unwrap();
             let by_hand = text
                 .lines()
                 .map(str::trim)

@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::REASONS;
+use crate::sources;
 
 /// The texts of the code below `host/`, without tests and this list.
-fn sources() -> Vec<String> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+fn product_code() -> Vec<String> {
     let mut texts = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let is_code = path.extension().is_some_and(|extension| extension == "rs");
-            if path.is_dir() && !path.ends_with("tests") {
-                folders.push(path);
-            } else if is_code && !path.ends_with("tests.rs") && !path.ends_with("denial/reasons.rs") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-                texts.push(code.to_owned());
-            }
+    let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for path in sources::rust_files(&host) {
+        let is_test = path
+            .strip_prefix(&host)
+            .unwrap()
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs");
+        if !is_test && !path.ends_with("denial/reasons.rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            texts.push(code.to_owned());
         }
     }
     assert!(texts.len() > 300, "{}", texts.len());
@@ -89,7 +89,7 @@ fn every_reason_of_the_code_is_listed() {
     ];
     // Answers of the webhook, and of a replica to another.
     let elsewhere = ["no_review", "panicked", "absent"];
-    let texts = sources();
+    let texts = product_code();
     let found: BTreeSet<&str> = texts.iter().flat_map(|text| reasons(text)).collect();
     assert!(found.len() > 100, "{found:?}");
     let missing: Vec<_> = found
@@ -108,7 +108,7 @@ fn every_status_of_a_reason_is_listed() {
         let status = http::StatusCode::from_u16(*status).unwrap();
         status.canonical_reason().unwrap().to_uppercase().replace(' ', "_")
     };
-    let texts = sources();
+    let texts = product_code();
     let mut compared = 0;
     for (code, status) in texts.iter().flat_map(|text| beside_statuses(text)) {
         let Some(reason) = REASONS.iter().find(|reason| reason.code == code) else {
@@ -127,7 +127,7 @@ fn every_status_of_a_reason_is_listed() {
 
 #[test]
 fn every_listed_reason_is_in_the_code() {
-    let texts = sources();
+    let texts = product_code();
     let is_there = |code: &str| texts.iter().any(|text| text.contains(&format!("\"{code}\"")));
     let gone: Vec<_> = REASONS
         .iter()
