@@ -69,7 +69,7 @@ impl SummaryFilter {
 }
 
 impl SummaryPage {
-    pub fn of(filter: &SummaryFilter, policies: &Policies, caller: &Caller) -> Self {
+    pub(crate) fn of(filter: &SummaryFilter, policies: &Policies, caller: &Caller) -> Self {
         let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let projects = policies.resources.projects.range((from, Bound::Unbounded));
         let candidates = projects.filter(|(name, _)| name.to_lowercase().contains(&filter.name));

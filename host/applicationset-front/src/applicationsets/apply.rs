@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// The number of Applications the caller expects to be deleted.
     pub(crate) confirmed: Option<u64>,
     /// The time at which objects of a folder are created.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 #[derive(Clone, Debug, Default)]

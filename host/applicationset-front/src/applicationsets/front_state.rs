@@ -72,8 +72,7 @@ pub struct ApplicationSetsFrontState {
     pub(super) comparisons: ComparisonScheduler,
     pub(super) ended_watches: EndedWatches,
     pub(super) recent_writes: RecentWrites,
-    /// Wall time.
-    pub clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// Everything that work on a set needs off the threads that serve.

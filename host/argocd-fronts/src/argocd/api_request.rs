@@ -112,7 +112,7 @@ pub(crate) struct ResourceRequest {
     pub(crate) group: String,
     pub(crate) kind: String,
     pub(crate) namespace: String,
-    pub name: String,
+    pub(crate) name: String,
     pub(crate) change: ResourceChange,
 }
 

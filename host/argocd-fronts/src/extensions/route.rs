@@ -29,7 +29,7 @@ const NAME_BYTES: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtensionPath {
     /// `[A-Za-z0-9_-]+`, at most 253 bytes.
-    pub name: String,
+    pub(super) name: String,
     /// What follows the name.
     pub(super) rest: Rest,
 }

@@ -58,7 +58,7 @@ pub enum ClusterOperation {
 
 impl ClusterOperation {
     /// The operation of a request to a cluster's API server.
-    pub fn of(method: &Method, attributes: &Attributes) -> Self {
+    pub(crate) fn of(method: &Method, attributes: &Attributes) -> Self {
         match attributes.is_plain_read(method) {
             true => Self::Read,
             false => Self::Write,

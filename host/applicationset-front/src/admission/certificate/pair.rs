@@ -33,7 +33,7 @@ pub(super) struct Pair {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     /// The pair that is served.
-    pub current: Option<Pair>,
+    pub(super) current: Option<Pair>,
     /// The pair that will be served.
     pub(super) next: Option<Pair>,
 }
