@@ -1,5 +1,5 @@
-//! Loads a [`PluginSet`](super::PluginSet) from a folder of `<name>.wasm` and `<name>.yaml` pairs,
-//! and reports every finding.
+//! Loads a [`PluginSet`](super::PluginSet) from a folder of `<name>.wasm` and `<name>.yaml` pairs, each
+//! with its configuration in `<name>.config.yaml` if it has one, and reports every finding.
 //!
 //! Invariant: a broken file never replaces a version that works.
 
@@ -19,18 +19,21 @@ use super::generator::Generator;
 use super::granted_imports::GrantedImports;
 use super::provider::CredentialProvider;
 use super::sandbox::Sandbox;
-use super::{Runtime, manifest, manifest::Manifest};
+use super::{Runtime, manifest, manifest::Manifest, yaml};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_core::plugin::{Import, World};
 
 pub(super) const MAX_COMPONENT_BYTES: u64 = 64 << 20;
+/// Of the manifest, and of the configuration.
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
+/// What follows the plugin's name in the name of its configuration's file.
+const CONFIG_SUFFIX: &str = ".config";
 
 #[derive(Clone, Debug)]
 pub(super) struct LoadedPlugin {
     pub(super) plugin: Plugin,
-    /// Digest of the manifest's file. Unchanged files are not loaded again.
-    manifest_sha256: String,
+    /// Digest of the manifest and of the configuration. Unchanged files are not loaded again.
+    texts_sha256: String,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +72,7 @@ impl Plugin {
 struct PluginFiles {
     component: Option<PathBuf>,
     manifest: Option<PathBuf>,
+    config: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -116,13 +120,16 @@ impl Runtime {
         old: Option<&LoadedPlugin>,
     ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
         match (&files.component, &files.manifest) {
-            (Some(component), Some(manifest)) => match self.load_plugin(name, component, manifest, old).await {
-                Ok((entry, warnings)) => (Some(entry), warnings),
-                Err(mut findings) => {
-                    findings.extend(old.map(|entry| previous_kept(entry, manifest)));
-                    (old.cloned(), findings)
+            (Some(component), Some(manifest)) => {
+                let config = files.config.as_deref();
+                match self.load_plugin(name, component, manifest, config, old).await {
+                    Ok((entry, warnings)) => (Some(entry), warnings),
+                    Err(mut findings) => {
+                        findings.extend(old.map(|entry| previous_kept(entry, manifest)));
+                        (old.cloned(), findings)
+                    }
                 }
-            },
+            }
             (Some(component), None) => {
                 let finding = Diagnostic::error(file_location(component), "the component has no manifest");
                 let mut findings = vec![finding.with_hint(format!("write `{name}.yaml` beside it"))];
@@ -130,27 +137,31 @@ impl Runtime {
                 (old.cloned(), findings)
             }
             (None, manifest) => {
-                let message = format!("the manifest has no component `{name}.wasm` beside it");
-                let location = manifest.as_deref().map(file_location);
+                let message = format!("there is no component `{name}.wasm` beside it");
+                let location = manifest.as_deref().or(files.config.as_deref()).map(file_location);
                 (None, vec![Diagnostic::warning(location, message)])
             }
         }
     }
 
-    /// Loads one plugin. Returns `previous` if neither file changed.
+    /// Loads one plugin. Returns `previous` if no file changed.
     async fn load_plugin(
         &self,
         name: &str,
         component: &Path,
         manifest: &Path,
+        config: Option<&Path>,
         previous: Option<&LoadedPlugin>,
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, MAX_COMPONENT_BYTES).map_err(|error| vec![error])?;
         let text = read(manifest, MAX_MANIFEST_BYTES).map_err(|error| vec![error])?;
-        let (sha256, manifest_sha256) = (compilation_cache::sha256(&wasm), compilation_cache::sha256(&text));
-        let is_unchanged = |entry: &&LoadedPlugin| {
-            entry.manifest_sha256 == manifest_sha256 && entry.plugin.manifest().sha256 == sha256
-        };
+        let config = config.map(|path| ConfigFile::read(path, name)).transpose();
+        let config = config.map_err(|error| vec![error])?;
+        let sha256 = compilation_cache::sha256(&wasm);
+        let texts_sha256 = [text.as_slice(), config.as_ref().map_or(&[], |config| &config.bytes)];
+        let texts_sha256 = texts_sha256.map(compilation_cache::sha256).concat();
+        let is_unchanged =
+            |entry: &&LoadedPlugin| entry.texts_sha256 == texts_sha256 && entry.plugin.manifest().sha256 == sha256;
         if let Some(previous) = previous.filter(is_unchanged) {
             return Ok((previous.clone(), Vec::new()));
         }
@@ -161,13 +172,10 @@ impl Runtime {
         let Some(checked) = loaded.value else {
             return Err(diagnostics);
         };
-        match self.start(checked, &wasm, &sha256).await {
+        match self.start(checked, &wasm, &sha256, config).await {
             Ok((plugin, warnings)) => {
                 diagnostics.extend(warnings);
-                let loaded = LoadedPlugin {
-                    plugin,
-                    manifest_sha256,
-                };
+                let loaded = LoadedPlugin { plugin, texts_sha256 };
                 Ok((loaded, diagnostics))
             }
             Err(errors) => {
@@ -182,18 +190,23 @@ impl Runtime {
         manifest: Manifest,
         wasm: &[u8],
         sha256: &str,
+        config: Option<ConfigFile>,
     ) -> Result<(Plugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let locations = manifest.locations.clone();
         let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
         manifest.check_digest(sha256).map_err(|finding| vec![finding])?;
-        let grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
+        let mut grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
+        let config = match config {
+            Some(file) => file.take_place_in(&mut grant, &manifest.name)?,
+            None => ConfigSource::of_grant(&manifest, &grant),
+        };
         let pinned = grant.sha256.as_deref();
         if let Some(pinned) = pinned.filter(|pinned| !pinned.eq_ignore_ascii_case(sha256)) {
             let message = format!("the component's digest is `{sha256}`, the grant pins `{pinned}`");
             return Err(refuse(&locations.sha256, message));
         }
         let (granted, budget, mut warnings) = effective_grant(&manifest, &grant);
-        fits_world(&manifest, &grant)?;
+        fits_world(&manifest, &grant, &config)?;
         let services = HostServices {
             environment: self.environment.clone(),
             grant: Arc::new(provider_grant(&manifest, &grant)?),
@@ -248,6 +261,60 @@ impl Runtime {
     }
 }
 
+/// The configuration in the plugins folder.
+struct ConfigFile {
+    bytes: Vec<u8>,
+    value: serde_json::Value,
+    location: Location,
+}
+
+impl ConfigFile {
+    fn read(path: &Path, name: &str) -> Result<Self, Diagnostic> {
+        let bytes = read(path, MAX_MANIFEST_BYTES)?;
+        let location = file_location(path);
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| Diagnostic::error(location.clone(), format!("the configuration of `{name}` is not UTF-8")))?;
+        let value = yaml::from_str(text).map_err(|error| yaml::diagnostic(&error, &location.file))?;
+        Ok(Self { bytes, value, location })
+    }
+
+    /// Puts the configuration into the grant, which must have none.
+    fn take_place_in(
+        self,
+        grant: &mut tollgate_config::PluginGrant,
+        name: &str,
+    ) -> Result<ConfigSource, Vec<Diagnostic>> {
+        if !grant.config.is_null() {
+            let message = format!("`plugins.grants.{name}.config` in the settings is the configuration, too");
+            return Err(vec![
+                Diagnostic::error(self.location, message).with_hint("keep one of the two"),
+            ]);
+        }
+        grant.config = self.value;
+        Ok(ConfigSource {
+            called: "the configuration".to_owned(),
+            location: self.location,
+        })
+    }
+}
+
+/// Where a plugin's configuration is written, for findings.
+struct ConfigSource {
+    called: String,
+    location: Location,
+}
+
+impl ConfigSource {
+    /// Points at the grant, or at the manifest if there is no grant.
+    fn of_grant(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Self {
+        let location = grant.location.as_ref().unwrap_or(&manifest.locations.file);
+        Self {
+            called: format!("`plugins.grants.{}.config`", manifest.name),
+            location: location.clone(),
+        }
+    }
+}
+
 /// The imports and the budget that manifest and grant agree on, with warnings.
 fn effective_grant(
     manifest: &Manifest,
@@ -276,7 +343,11 @@ fn effective_grant(
     (GrantedImports::new(&agreed), budget, warnings)
 }
 
-fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<(), Vec<Diagnostic>> {
+fn fits_world(
+    manifest: &Manifest,
+    grant: &tollgate_config::PluginGrant,
+    config: &ConfigSource,
+) -> Result<(), Vec<Diagnostic>> {
     let Manifest { name, world, .. } = manifest;
     let secret_hint = "only generators have a Secret of the control plane's namespace";
     let secret = ("secret", grant.secret.is_some(), secret_hint);
@@ -307,18 +378,20 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Resu
         World::Generator => vec![("extensions", has_extensions, "a generator is chosen by its kinds")],
     };
     if let Some((key, _, hint)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
-        let message = format!("`plugins.grants.{name}.{key}` is not for a `{}`", world.as_ref());
-        return Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)]);
+        let (called, location) = match key {
+            "config" => (config.called.clone(), Some(config.location.clone())),
+            _ => (format!("`plugins.grants.{name}.{key}`"), grant.location.clone()),
+        };
+        let message = format!("{called} is not for a `{}`", world.as_ref());
+        return Err(vec![Diagnostic::error(location, message).with_hint(hint)]);
     }
     if *world == World::CredentialProvider {
         return Ok(());
     }
-    // Points at the grant, or at the manifest if there is no grant.
-    let location = grant.location.as_ref().unwrap_or(&manifest.locations.file);
     let violations = manifest.config_violations(&grant.config);
     let findings: Vec<_> = violations
         .into_iter()
-        .map(|text| Diagnostic::error(location.clone(), format!("`plugins.grants.{name}.config`: {text}")))
+        .map(|text| Diagnostic::error(config.location.clone(), format!("{}: {text}", config.called)))
         .collect();
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
@@ -354,7 +427,10 @@ fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFile
         }
         match extension.to_str() {
             Some("wasm") => files_by_name.entry(stem).or_default().component = Some(path),
-            Some("yaml") => files_by_name.entry(stem).or_default().manifest = Some(path),
+            Some("yaml") => match stem.strip_suffix(CONFIG_SUFFIX) {
+                Some(name) => files_by_name.entry(name.to_owned()).or_default().config = Some(path),
+                None => files_by_name.entry(stem).or_default().manifest = Some(path),
+            },
             Some(_) | None => {}
         }
     }

@@ -161,6 +161,58 @@ async fn files_are_replaced_broken_and_removed_under_running_calls() {
     call(&old_a, &mut headers).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_configuration_beside_the_plugin_is_loaded_again() {
+    let mut fixture = Fixture::new();
+    fixture.install("tenant-router", "a", unchanged);
+    let file = fixture.file("a.config.yaml");
+    fs::write(&file, "fallback: one\n").unwrap();
+    let runtime = fixture.runtime();
+    let (first, diagnostics) = runtime.load(None);
+    assert_eq!(lines(&diagnostics), Vec::<String>::new());
+    let tenant = async |set: &PluginSet| {
+        let mut headers = HeaderMap::new();
+        call(&filter(set, "a"), &mut headers).await.unwrap();
+        headers["x-scope-orgid"].to_str().unwrap().to_owned()
+    };
+    assert_eq!(tenant(&first).await, "one");
+
+    fs::write(&file, "fallback: two\n").unwrap();
+    let (second, diagnostics) = runtime.load(Some(&first));
+    assert_eq!(lines(&diagnostics), Vec::<String>::new());
+    assert_eq!(tenant(&second).await, "two");
+
+    for (text, finding) in [
+        ("fallback: 7\n", "a.config.yaml: error: the configuration: `/fallback`"),
+        ("fallback: [\n", "a.config.yaml:"),
+        ("fallbak: two\n", "a.config.yaml: error: the configuration: "),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (third, diagnostics) = runtime.load(Some(&second));
+        let found = lines(&diagnostics);
+        assert!(found.iter().any(|line| line.contains(finding)), "{text}: {found:?}");
+        assert_eq!(tenant(&third).await, "two", "{text}");
+    }
+
+    fs::write(&file, "fallback: two\n").unwrap();
+    fixture.grant("a", &[], json!({"fallback": "three"}));
+    let (_, diagnostics) = fixture.runtime().load(None);
+    let both = "a.config.yaml: error: `plugins.grants.a.config` in the settings is the configuration, too";
+    assert!(
+        lines(&diagnostics).iter().any(|line| line.contains(both)),
+        "{diagnostics:?}"
+    );
+    fs::remove_file(fixture.file("a.wasm")).unwrap();
+    fs::remove_file(fixture.file("a.yaml")).unwrap();
+    let (none, diagnostics) = fixture.runtime().load(None);
+    assert_eq!(none.list().count(), 0);
+    let alone = "a.config.yaml: warning: there is no component `a.wasm` beside it";
+    assert!(
+        lines(&diagnostics).iter().any(|line| line.contains(alone)),
+        "{diagnostics:?}"
+    );
+}
+
 /// The only compiled guest in the cache.
 fn compiled(fixture: &Fixture) -> PathBuf {
     let files = fs::read_dir(fixture.root.path().join("cache"))

@@ -61,7 +61,7 @@ struct RawGrant {
     /// Audiences for which a credential provider or generator may request tokens of the gateway's pod.
     audiences: Vec<String>,
     /// Configuration, validated by the schema in the manifest. It may be left out only if that schema allows
-    /// `null`.
+    /// `null`, or if it is in `NAME.config.yaml` in the folder, from where it is read again without a restart.
     config: serde_json::Value,
     /// Secret in `state.namespace` from which a generator of ApplicationSets may use the values that its
     /// manifest names. Not for other plugins. See docs/plugins.md#generators-of-applicationsets.
