@@ -218,8 +218,18 @@ impl Decision {
         let attributes = self.kubernetes.as_ref().and_then(|note| note.attributes.as_ref());
         match (attributes, &self.api_method) {
             (Some(attributes), _) => attributes.text(),
-            (None, Some(method)) => method.clone(),
+            (None, Some(method)) => self.call(method),
             (None, None) => Text::from(format!("{} {}", self.method.raw(), self.path.raw())),
+        }
+    }
+
+    /// A method of argocd-server without its package, and what it is about: `ApplicationService/Sync argocd/web`.
+    fn call(&self, method: &Text) -> Text {
+        let method = method.raw();
+        let name = method.split_once('.').map_or(method, |(_, name)| name);
+        match (&self.application, &self.project) {
+            (Some(object), _) | (None, Some(object)) => Text::from(format!("{name} {}", object.raw())),
+            (None, None) => Text::from(name),
         }
     }
 
