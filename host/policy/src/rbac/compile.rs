@@ -246,7 +246,7 @@ impl RbacBuilder {
         for grant in undefined(grants, &subjects) {
             let message = format!("role `{}` has no rows", super::line::shorten(&grant.role));
             self.diagnostics.push(
-                Diagnostic::warning(grant.location.clone(), message).with_hint("whoever holds it gains nothing by it"),
+                Diagnostic::warning(grant.location.clone(), message).with_hint("its holders gain nothing by it"),
             );
         }
         let role = &self.rbac.default_role;
