@@ -56,10 +56,7 @@ fn can_prints_yes_or_no() {
 fn can_prints_warnings_unless_quiet() {
     let (code, out, stderr) = run(POLICY, "policy.csv", "can org:team get logs p/a --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
-    assert!(
-        stderr.contains("`org:team` is a group with its own rows"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("`org:team` is a group with its own rows"), "{stderr}");
     let (code, out, stderr) = run(
         POLICY,
         "policy.csv",
