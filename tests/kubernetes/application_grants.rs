@@ -15,7 +15,7 @@ const KEYS: [&str; 2] = ["tollgate.dev/application", "tollgate.dev/user"];
 /// Part of the API server's message when impersonation itself is forbidden.
 const REFUSED: &str = "cannot impersonate";
 
-/// A cluster of its own, because the names of ClusterRoles are fixed. The gateway's service account
+/// A separate cluster, because the names of ClusterRoles are fixed. The gateway's service account
 /// has no rights there. Applications act as `deployer` of namespace `web`, which exists, and as
 /// `ghost` of `api`, which does not.
 struct Fixture {
