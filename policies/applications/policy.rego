@@ -9,7 +9,7 @@
 #   {"allow": true, "reason": "…"}     the request goes to the cluster
 #   {"allow": false, "reason": "…"}    the caller gets 403 and the reason
 #
-# Whatever else happens (no answer, an error, too slow) is a denial.
+# Any other outcome (no answer, an error, too slow) is a denial.
 #
 # Who acts in the cluster is not decided here: the project's
 # `destinationServiceAccounts` say it, and impersonation.cel.yaml beside this file
@@ -75,7 +75,7 @@ sync_permitted if input.access == "read"
 sync_permitted if input.rbac.applications_sync.allow
 
 # Argo CD syncs manifests that are not from Git for those who have `applications,
-# override` too, and so whatever the project permits.
+# override` too, and so everything that the project permits.
 overrides if {
 	input.rbac.applications_get.allow
 	input.rbac.applications_sync.allow
@@ -140,9 +140,9 @@ resource := input.request.resource if {
 } else := sprintf("%s.%s", [input.request.resource, input.request.apiGroup])
 
 # ------------------------------------------------------------------------------
-# What the caller is told. The first one that applies. The first text is also what
-# the gateway says of an Application that does not exist: keep it, if nobody is to
-# learn which there are.
+# The reason that the caller receives: the first one that applies. The first text
+# is also what the gateway says of an Application that does not exist: keep it, if
+# nobody is to learn which there are.
 # ------------------------------------------------------------------------------
 refusal := "you may not see this application" if {
 	not known

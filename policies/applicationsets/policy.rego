@@ -15,14 +15,14 @@
 #   {"allow": true, "reason": "…"}     this part may be
 #   {"allow": false, "reason": "…"}    the whole request is refused with the reason
 #
-# Whatever else happens (no answer, an error, too slow) refuses the request. One
+# Any other outcome (no answer, an error, too slow) refuses the request. One
 # refusal does not hide another: the caller reads all of them.
 #
 # With `compat: argocd` nobody asks this file.
 #
 # As it stands the file puts the gateway's own findings together: who could not write
 # each Application directly cannot have a set write it. It can only be made narrower;
-# what those findings refuse is refused whatever it says. Change it to your needs, add
+# what those findings refuse is refused regardless of it. Change it to your needs, add
 # your cases to cases.yaml, and try both with `tollgate policy test`.
 package tollgate.applicationsets
 
@@ -104,7 +104,7 @@ permitted if {
 }
 
 # ------------------------------------------------------------------------------
-# What the caller is told: the first finding that refuses.
+# The reason that the caller receives: the first finding that refuses.
 # ------------------------------------------------------------------------------
 refusal := input.rbac.reason if {
 	not input.rbac.permitted

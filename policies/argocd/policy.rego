@@ -8,7 +8,7 @@
 #   {"allow": true, "reason": "…"}     argocd-server decides, by its own rules
 #   {"allow": false, "reason": "…"}    refused, and the caller reads the reason
 #
-# Whatever else happens (no answer, an error, too slow) refuses the call. Files of the web
+# Any other outcome (no answer, an error, too slow) refuses the call. Files of the web
 # interface, webhooks of git servers, badges and Dex are not part of the API.
 #
 # As it stands the file refuses nothing that Argo CD allows. A call's content is

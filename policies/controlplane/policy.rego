@@ -7,10 +7,10 @@
 #   {"allow": true, "reason": "…"}     the cluster decides, by the rights of `input.identity`
 #   {"allow": false, "reason": "…"}    refused, and Argo CD shows the reason
 #
-# Whatever else happens (no answer, an error, too slow) refuses the request.
+# Any other outcome (no answer, an error, too slow) refuses the request.
 #
 # Argo CD keeps a copy of each cluster, which it fills with reads that name no account. It
-# retries until they work: whoever refuses them for one kind should exclude that kind in
+# retries until they work: if you refuse them for one kind, exclude that kind in
 # `argocd-cm` (`resource.exclusions`), or set `resource.respectRBAC`.
 package tollgate.controlplane
 
@@ -32,8 +32,9 @@ deny contains "the application is frozen" if {
 	input.application.labels[key] == value
 }
 
-# Example: nothing changes in production on a Friday evening, whoever or whatever started
-# the sync. Remove the `#` in front of the lines to use it, and add a case to cases.yaml.
+# Example: nothing changes in production on a Friday evening, regardless of who or what
+# started the sync. Remove the `#` in front of the lines to use it, and add a case to
+# cases.yaml.
 #
 # deny contains "production does not change on Friday after 16:00" if {
 # 	changes

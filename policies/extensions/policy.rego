@@ -8,7 +8,7 @@
 #   {"allow": true, "reason": "…"}     the request is forwarded
 #   {"allow": false, "reason": "…"}    the caller gets 403 and the reason
 #
-# Whatever else happens (no answer, an error, too slow) is a denial.
+# Any other outcome (no answer, an error, too slow) is a denial.
 #
 # As it stands the file repeats what Argo CD does. Change it to your needs, add
 # your cases to cases.yaml, and try both with `tollgate policy test`.
@@ -64,14 +64,14 @@ permitted if {
 	input.rbac.extensions_invoke.allow
 	input.project.name == input.request.project
 } else if {
-	# An extension about nothing in particular: it needs a grant of its own.
+	# An extension about nothing in particular: it needs a separate grant.
 	input.extension.scope == "global"
 	input.rbac.extensions_invoke.allow
 }
 
 # ------------------------------------------------------------------------------
-# What the caller is told. The first one that applies. None of them tells a
-# caller who may not see an application whether it exists.
+# The reason that the caller receives: the first one that applies. None of
+# them tells a caller who may not see an application whether it exists.
 # ------------------------------------------------------------------------------
 refusal := "you may not see this application" if {
 	input.extension.scope == "application"

@@ -7,7 +7,7 @@
 #   {"allow": true, "reason": "…"}     the request goes to the cluster
 #   {"allow": false, "reason": "…"}    the caller gets 403 and the reason
 #
-# Whatever else happens (no answer, an error, too slow) is a denial.
+# Any other outcome (no answer, an error, too slow) is a denial.
 #
 # As it stands the file lets everything through and leaves it to the cluster's
 # RBAC, but for agents that data/agents.yaml narrows. Change it to your needs, add
@@ -43,7 +43,7 @@ decision := {"allow": false, "reason": min(deny)} if {
 # ------------------------------------------------------------------------------
 narrowed := data.agents[input.agent.name]
 
-# What of it there is, whatever it is.
+# The keys that it has, regardless of their values.
 narrows contains key if some key, _ in narrowed
 
 deny contains "the agent does not allow this verb" if {

@@ -125,7 +125,7 @@ async fn two_replicas(effort: Effort) {
     drop(agents);
 }
 
-/// A process of its own that balances connections to these gateways, and its URL.
+/// A separate process that balances connections to these gateways, and its URL.
 async fn balance_elsewhere(gateways: &[&Gateway]) -> (Child, String) {
     let mut process = Command::new(std::env::current_exe().unwrap())
         .arg(BALANCE)

@@ -2,7 +2,7 @@
 //! through the gateway: with the caches of the clusters that it has, and with caches that it must fill
 //! again.
 //!
-//! All clusters are one API server, each at a TCP relay with a port of its own, which both ways pass.
+//! All clusters are one API server, each at a TCP relay with its own port, which both ways pass.
 
 use std::time::Duration;
 

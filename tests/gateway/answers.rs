@@ -1,7 +1,7 @@
-//! Property test of response headers: whatever fields an upstream sends, those that affect the
+//! Property test of response headers: of the fields that an upstream sends, those that affect the
 //! gateway's origin are removed, and all harmless ones pass.
 //!
-//! The test has lists of its own for the two kinds and does not use those of the gateway.
+//! The test has separate lists for the two kinds and does not use those of the gateway.
 
 use std::sync::Arc;
 

@@ -166,7 +166,7 @@ impl Site {
         let mut stalled = mapped(&format!("http://{}", silent.local_addr().unwrap()), "stalled:");
         stalled["client"] = json!({"id": "doors", "name": "stalled", "scopes": ["openid"]});
         layout.settings(json!({
-            // Small enough to be reached, whatever the speed of the machine: what is open stays so for a minute.
+            // Small enough to be reached at any speed of the machine: what is open stays so for a minute.
             "limits": {
                 "connections": 2_000, "connectionsPerAddress": 30, "requestsPerPerson": 20, "headerTimeout": "60s",
             },
@@ -202,7 +202,7 @@ impl Site {
         }
     }
 
-    /// A client of the person with this number, who has an address of their own.
+    /// A client of the person with this number, who has a separate address.
     fn person(&self, number: usize) -> Client {
         let address = Ipv4Addr::new(127, 8, 0, u8::try_from(number).unwrap() + 1);
         let builder = Client::builder().no_proxy().local_address(Some(address.into()));

@@ -1,4 +1,4 @@
-//! An exchange ends when the caller's credential expires, whatever its stage.
+//! An exchange ends when the caller's credential expires, regardless of its stage.
 
 use std::time::{Duration, Instant};
 

@@ -60,8 +60,8 @@ async fn an_extension_object_is_authorized_like_other_extensions() {
     wait(&world, "alice", 404).await;
 }
 
-/// Whoever may write such an object decides where requests go: it names a Service beside it, over
-/// plain HTTP. Anything else is an entry of `extension.config`.
+/// A user who may write such an object decides where requests go: it names a Service beside it,
+/// over plain HTTP. Anything else is an entry of `extension.config`.
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_elsewhere_and_with_https_are_refused_by_name() {
     for service in ["https://svc", "svc.other", "svc.other.svc:443", "10.0.0.1"] {

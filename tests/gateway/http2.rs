@@ -124,7 +124,7 @@ impl Answer {
     }
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on a separate connection.
 pub(crate) async fn send(address: SocketAddr, block: &Block, content: &[u8]) -> Ending {
     let (mut from_server, to_server) = TcpStream::connect(address).await.unwrap().into_split();
     // A regular client reads the answer. On the way to the server, its header block is replaced.

@@ -1,4 +1,4 @@
-//! The API about the gateway itself: what callers learn of their own decisions and permissions, and what
+//! The API about the gateway itself: what callers learn about their decisions and permissions, and what
 //! needs a right.
 
 use reqwest::Method;

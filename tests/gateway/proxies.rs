@@ -66,7 +66,7 @@ const BELIEVED: [(&str, [&str; 3]); 8] = [
         "Forwarded: for=203.0.113.7;proto=https\r\nX-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\n",
         ["203.0.113.7", "https", "gateway.test"],
     ),
-    // A client that claims addresses of its own, and one with fields that others read.
+    // A client that claims addresses, and one with fields that others read.
     (
         "X-Forwarded-For: 127.0.0.1, unknown, 203.0.113.7\r\nX_Forwarded_For: 198.51.100.1\r\n",
         ["203.0.113.7", "http", "gateway.test"],

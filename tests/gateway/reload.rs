@@ -70,7 +70,7 @@ async fn assert_broken(world: &World, part: &str, places: &[&str]) {
     }
 }
 
-/// Asserts that the files are good again and take effect.
+/// Asserts that the files are valid again and take effect.
 async fn assert_mended(world: &World, part: &str) {
     wait_broken(world, part, false).await;
     world

@@ -30,13 +30,13 @@ pub(crate) fn bare(method: &str, path: &str, fields: &str) -> Vec<u8> {
     format!("{method} /api/v1/extensions/{path} HTTP/1.1\r\nhost: gateway.test\r\n{about}{fields}\r\n").into_bytes()
 }
 
-/// One request on a connection of its own.
+/// One request on a separate connection.
 pub(crate) async fn once(world: &World, request: &[u8]) -> Answer {
     Client::connect(world.address()).await.exchange(request).await
 }
 
-/// Status of one GET on a connection of its own; 0 if the connection ends without a complete
-/// answer, as it does when access is withdrawn during the answer.
+/// Status of one GET on a separate connection; 0 if the connection ends without a complete answer,
+/// as it does when access is withdrawn during the answer.
 pub(crate) async fn status(world: &World, path: &str, user: &str) -> u16 {
     let mut client = Client::connect(world.address()).await;
     client.send(&get(path, user)).await;

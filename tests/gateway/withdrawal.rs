@@ -1,7 +1,7 @@
 //! Open exchanges of every kind, on every front, end when a change takes away what permits them.
 //!
-//! The tests run one gateway with every front enabled. Each change has a victim of its own, who has
-//! a watch, a tunnel and an upload open on every front that the change affects. A twin, whom no
+//! The tests run one gateway with every front enabled. Each change has its own victim, who has a
+//! watch, a tunnel and an upload open on every front that the change affects. A twin, whom no
 //! change affects, has the same exchanges open all the time. [`expected`] is the matrix.
 
 mod mistakes;
@@ -438,7 +438,7 @@ impl TestEnvironment {
         self.token_of(&token::session(SESSION_KEY, name), agent).await
     }
 
-    /// The same for whoever has this credential.
+    /// The same for the person with this credential.
     async fn token_of(&self, credential: &str, agent: u32) -> (String, String) {
         let answer = self.api_of(reqwest::Method::POST, credential, "tokens");
         let content = json!({"name": "laptop", "agent": agent});

@@ -684,7 +684,7 @@ async fn only_a_webhook_that_enforces_makes_rights_in_all_projects_unnecessary()
     tokio::join!(enforced, audited);
 }
 
-/// Whoever could send a review could become the author of a set as anybody.
+/// Anyone who could send a review could become the author of a set as anybody.
 #[tokio::test]
 async fn nothing_is_signed_for_who_is_no_api_server() {
     let webhook = Webhook::new();

@@ -15,7 +15,7 @@ const KEYS: [&str; 2] = ["tollgate.dev/application", "tollgate.dev/user"];
 /// Part of the API server's message when impersonation itself is forbidden.
 const REFUSED: &str = "cannot impersonate";
 
-/// A cluster of its own, because the names of ClusterRoles are fixed. The gateway's service account
+/// A separate cluster, because the names of ClusterRoles are fixed. The gateway's service account
 /// has no rights there. Applications act as `deployer` of namespace `web`, which exists, and as
 /// `ghost` of `api`, which does not.
 struct Fixture {
@@ -364,7 +364,7 @@ async fn a_right_on_all_accounts_is_reported_and_off_asks_nothing() {
     );
     assert_eq!(known["existence"], json!({"granted": 1, "missing": 1, "unknown": 0}));
     let text = log(&gateway_on);
-    let line = text.lines().find(|line| line.contains("whoever has its credential"));
+    let line = text.lines().find(|line| line.contains("anyone who has its credential"));
     assert!(line.is_some_and(|line| line.contains("WARN")), "{text}");
     assert!(!text.contains("may not act as"), "{text}");
     // Four questions are enough: two rights on all accounts, and two keys.

@@ -358,7 +358,7 @@ async fn a_form_that_is_refused_comes_back_with_what_was_typed() {
     assert_eq!(
         by_session.url.path(),
         "/console/sign-in",
-        "the console has logins of its own"
+        "the console has its own logins"
     );
     // A person whom only an issuer knows has no tokens, and reads why.
     let mut ann = site.person("ann").await;

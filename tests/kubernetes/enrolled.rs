@@ -242,7 +242,7 @@ impl Scene {
         format!("system:serviceaccount:{namespace}:{name}")
     }
 
-    /// The requests that the API server saw from the gateway, as whom.
+    /// The requests that the API server saw from the gateway, each with the identity that it acted as.
     fn arrived(&self) -> Vec<(String, Value)> {
         let gateway = Self::account(&self.own, "gateway");
         let events = self.cluster.audit().events_with(&gateway);

@@ -217,7 +217,7 @@ fn the_files_are_sorted_and_have_neither_times_nor_owners_of_the_machine() {
     }
 }
 
-/// Whatever is in the folders of the machine, such as times, makes no difference; a change of a file does.
+/// Properties of the machine's folders, such as times, make no difference; a change of a file does.
 #[test]
 fn the_same_files_give_the_same_digest() {
     let folder = tempfile::tempdir().unwrap();

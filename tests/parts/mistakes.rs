@@ -1,6 +1,6 @@
 //! What newcomers get wrong: for each mistake, the whole of what `tollgate` answers, and its exit code.
 //!
-//! `mistakes/cases.yaml` has them. Each runs in a folder of its own with small settings that are good, the
+//! `mistakes/cases.yaml` has them. Each runs in a separate folder with small settings that are good, the
 //! shipped policies, and what the mistake changes. Spaces at the ends of lines do not count. Mistakes
 //! about connections are in `tests/gateway/terminal.rs`, which has servers.
 

@@ -1,6 +1,8 @@
 //! Compares the documentation with the program: every setting is documented, and every command,
 //! link and source file that a document names exists.
 
+mod tics;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 

@@ -143,7 +143,7 @@ fn run(case: &Case, report: &mut Report) {
     report.wrong(case, &format!("{what}: ours {}, OPA {}", ours.show(), theirs.show()));
 }
 
-/// Where the case asks for a document that is no rule, a rule in a package of its own is asked that has its
+/// Where the case asks for a document that is no rule, a rule in a separate package is asked that has its
 /// value.
 fn load_case(case: &Case) -> Result<Bundle, String> {
     let loaded = load(&case.path, &case.modules, &case.data);

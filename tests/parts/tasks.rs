@@ -1,4 +1,4 @@
-//! Where tasks are started: whoever starts one that lives long also notices its end.
+//! Where tasks are started: the code that starts one that lives long also notices its end.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -60,7 +60,7 @@ subjects:
 struct Person {
     page: Page,
     console: String,
-    /// A browser of their own, as it keeps who is signed in.
+    /// A separate browser, as it keeps who is signed in.
     _browser: Chromium,
 }
 
@@ -75,7 +75,7 @@ impl Person {
             _browser: chromium,
         };
         person.page.resize(1280, 800).await;
-        // Whoever is not signed in is sent to sign in, and back.
+        // A person who is not signed in is sent to sign in, and back.
         let open = format!("location.href = '{}/console/'", person.console);
         person.page.evaluate(&open).await;
         person

@@ -314,7 +314,7 @@ async fn sign_in_with_dex(world: &World) {
         let text = wrong.text().await.unwrap();
         assert!(text.contains("login-error"), "{text}");
         // The command shows the page before it listens for the redirect.
-        let right = eventually("the command is told", async || {
+        let right = eventually("the redirect reaches the command", async || {
             fill_in_form(&browser, &page, PERSON_PASSWORD).await
         });
         assert_eq!(right.await.status(), 200);

@@ -19,7 +19,7 @@ const EXAMPLES: [&str; 2] = ["docs/operator-manual/applicationset", "application
 /// Files of Argo CD's module that define its API, besides `server/*/*.proto`.
 const API: [&str; 2] = ["assets/swagger.json", "pkg/apis/application/v1alpha1/generated.proto"];
 
-/// The file of Kubernetes' types that those of the API are made of, in a module of its own.
+/// The file of Kubernetes' types that those of the API are made of, in a separate module.
 const META: (&str, &str) = ("k8s.io/apimachinery", "pkg/apis/meta/v1/generated.proto");
 
 /// Builds or fetches what is missing, and returns the paths.

@@ -1,4 +1,4 @@
-//! A certificate for servers on loopback, issued by an authority of its own.
+//! A certificate for servers on loopback, issued by a separate authority.
 
 use std::sync::Arc;
 

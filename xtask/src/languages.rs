@@ -118,8 +118,8 @@ impl Source {
         let components = cache("components")?;
         let cached = components.join(format!("{}-{}.wasm", self.name, digest(&parts)));
         if !cached.is_file() {
-            // The tools read and write files beside the program, so it is copied to a folder of
-            // its own, on the same file system so that the component can be renamed.
+            // The tools read and write files beside the program, so it is copied to a separate
+            // folder, on the same file system so that the component can be renamed.
             let build = tempfile::tempdir_in(&components)?;
             copy_sources(build.path(), &sources, &contract)?;
             self.tool.run(root, build.path(), self.program)?;

@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask manifests` writes what [`render`] returns, and a test compares it with the checkout.
 //!
-//! Helm is told that the cluster serves the API of kustomizations, which no cluster does. The chart
-//! then leaves out what kustomize adds: namespaces, labels, and the tag of the image.
+//! [`render`] tells Helm that the cluster serves the API of kustomizations, which no cluster does.
+//! The chart then leaves out what kustomize adds: namespaces, labels, and the tag of the image.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -30,7 +30,7 @@ pub const WRK: Tool = Tool {
     program: "wrk",
     package: "wrk",
 };
-/// Makes networks of their own for tests of agents.
+/// Makes separate networks for tests of agents.
 const IPROUTE: Tool = Tool {
     program: "ip",
     package: "iproute2",

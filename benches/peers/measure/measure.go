@@ -34,7 +34,7 @@ func Emit(r Result) error {
 // Once times `once` for about `budget` and returns the median.
 //
 // The first call is not counted. Each sample repeats `once` until it lasts at
-// least about sampleTime; a call that takes longer is a sample of its own.
+// least about sampleTime; a call that takes longer is a separate sample.
 func Once(name string, budget time.Duration, once func() error) (Result, error) {
 	start := time.Now()
 	if err := once(); err != nil {

@@ -1,9 +1,9 @@
 //! Whom the gateway may act as in this cluster. The cluster's administrator says so in the agent's settings,
 //! and the agent refuses the rest, so that a gateway that was taken over gets no further.
 //!
-//! Security: users and groups of Kubernetes itself (`system:…`) are never acted as, whatever the settings say,
-//! except service accounts that they list. RBAC has no way to say that: `impersonate` on users is for all
-//! of them, or for a list of names.
+//! Security: the agent never acts as a user or group of Kubernetes itself (`system:…`), regardless of the
+//! settings, except as a service account that they list. RBAC has no way to say that: `impersonate` on users
+//! is for all of them, or for a list of names.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode_str;

@@ -210,7 +210,7 @@ fn connector() -> HttpConnector {
     tcp
 }
 
-/// A client of TLS without a certificate of its own.
+/// A TLS client without a client certificate.
 ///
 /// - `authorities`: PEM of the only ones trusted; the system's when absent.
 pub(crate) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, Error> {

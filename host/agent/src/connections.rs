@@ -130,7 +130,7 @@ impl ConnectionError {
         }
     }
 
-    /// What the agent is told; `None` for an agent that proved nothing.
+    /// The refusal that the agent receives; `None` for an agent that proved nothing.
     fn refusal(&self) -> Option<Refused> {
         match self {
             Self::TooMany
@@ -166,7 +166,7 @@ pub struct Connections {
     registry: OnceLock<Arc<dyn Registry>>,
     /// The other replicas, and the agents that are connected to them.
     pub peers: Peers,
-    /// Agents are told their status at once.
+    /// Notifies the tasks that send agents their status, which then send it at once.
     inform: Notify,
     binding: OnceLock<BindingRule>,
 }

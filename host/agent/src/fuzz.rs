@@ -90,7 +90,7 @@ fn frames() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Writes bytes and then nothing, and reads whatever comes until the other end closes.
+/// Writes bytes and then nothing, and reads until the other end closes.
 async fn speak(mut near: DuplexStream, data: &[u8]) {
     let _ = near.write_all(data).await;
     let _ = near.shutdown().await;

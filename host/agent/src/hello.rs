@@ -443,7 +443,7 @@ mod tests {
         let (plain, other) = (channel("gate.example", None), channel("evil.example", Some(2)));
         let before = EndsTls::Yes(None);
         for (channel, rule, ends_tls, is_permitted) in [
-            // The same connection, whatever it was dialed by.
+            // The same connection, regardless of the host that was dialed.
             (&here, &none, ENDED_HERE, true),
             (&here, &listed, ENDED_HERE, true),
             // Another one, which somebody passed on.

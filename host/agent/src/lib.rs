@@ -67,7 +67,7 @@ mod limits {
     /// Bytes of a stream that its receiver has room for while nobody reads them.
     pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;
 
-    /// Bytes of all streams: no bound of its own, so that streams that nobody reads cannot stop the others.
+    /// Bytes of all streams: no separate bound, so that streams that nobody reads cannot stop the others.
     /// The largest value of RFC 9113, section 6.9.1.
     pub(crate) const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 

@@ -122,8 +122,8 @@ async fn serve_peer(
     let mut builder = server_builder();
     builder.max_concurrent_streams(STREAMS);
     let serving = builder.serve_connection(TokioIo::new(stream), service);
-    // SECURITY: a replica that was removed is no peer any more, with whatever it has open. One that stops is
-    // removed first, and then serves what is open there to its end.
+    // SECURITY: a replica that was removed is no longer a peer, and its open connections end. One that stops
+    // is removed first, and then serves its open requests to their end.
     let removed = async {
         let _ = peers.wait_for(|peers| !peers.contains(&certificate)).await;
         sleep(drain).await;

@@ -3,7 +3,7 @@
 //! A replica that has no connection of an agent sends the request to one that has, over HTTP/2 with both
 //! certificates verified. That one passes it to the agent as it is, and never on to a third.
 //!
-//! Security: each process makes a key of its own, and the store has the hash of its certificate while the
+//! Security: each process makes its own key, and the store has the hash of its certificate while the
 //! process lives. Nobody else is a peer. The first replica has decided about the request; the second one
 //! decides nothing.
 

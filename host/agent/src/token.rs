@@ -1,4 +1,4 @@
-//! Join tokens: whoever has one can have an agent join a cluster, once.
+//! Join tokens: anyone who has one can have an agent join a cluster, once.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;

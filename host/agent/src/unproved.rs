@@ -5,7 +5,7 @@
 //! give way comes.
 //!
 //! Security: strangers take no room from an agent whose key is known. Such an agent signs its first request
-//! (`hello::Introduction`), which lets it into a table of its own.
+//! (`hello::Introduction`), which admits it to a separate table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

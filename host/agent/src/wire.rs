@@ -7,8 +7,8 @@
 //! | its 101 | 200, with 101 in `tollgate-status` |
 //! | any other answer to it | 400, with the status in `tollgate-status` |
 //!
-//! hyper takes a 2xx to `CONNECT` for a tunnel, whatever the agent means by it, so a real 2xx without a switch
-//! of protocols comes as 400 (RFC 8441, section 5).
+//! hyper takes a 2xx to `CONNECT` for a tunnel, regardless of what the agent means by it, so a real 2xx
+//! without a switch of protocols comes as 400 (RFC 8441, section 5).
 //!
 //! Security: fields that begin with `tollgate-` are read here and go no further.
 

@@ -36,7 +36,7 @@ pub(crate) fn find_user(
 ) -> Result<Option<User>, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
-        // Neither is a person, whatever its name is.
+        // None of these is a person, regardless of its name.
         Kind::Anonymous | Kind::ProjectToken | Kind::Kubernetes => return Ok(None),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.

@@ -2,10 +2,11 @@
 //! Argo CD, and from there on the command line.
 //!
 //! The pages are below `/console/` on the console's own host, and `tollgate login` uses `/api/v1/login`.
-//! A login ends with its time, by signing out here or at the issuer, and by whoever may end it.
+//! A login ends when it expires, when the person signs out here or at the issuer, or when a caller with
+//! the right to do so ends it.
 //!
-//! Security: whatever a browser sends by itself is accepted only from the console's own pages. A code
-//! makes one login, for whoever began it.
+//! Security: anything that a browser sends by itself is accepted only from the console's own pages. A
+//! code makes one login, for the client that began it.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ pub struct SignInState {
     tries: CodeTries,
     /// Requests of people who are not signed in.
     strangers: Strangers,
-    /// The pages for whoever is signed in. `None` if there are none.
+    /// The pages for people who are signed in. `None` if there are none.
     pages: Option<Arc<dyn Pages>>,
 }
 
@@ -298,7 +299,7 @@ impl<'a> SignIn<'a> {
         }
     }
 
-    /// Whoever is signed in to the console in this browser.
+    /// The principal that is signed in to the console in this browser.
     async fn session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Denial> {
         use authenticate::Error;
         let found = self.snapshot.authenticator.authenticate(head, safety).await;

@@ -10,9 +10,10 @@
 //! Every review has one decision record. It names who wrote, the object, and the author or the parent
 //! Application by whose rights it was judged.
 //!
-//! Security: the API server vouches for the writer within the review. Whoever else reaches the listener
-//! learns what a user may write, so keep it for API servers. Nothing is signed unless they authenticate
-//! with a client certificate: whoever could send a review could sign for anybody. A failure refuses.
+//! Security: the API server vouches for the writer within the review. Any other client that reaches the
+//! listener learns what a user may write, so keep it for API servers. Nothing is signed unless they
+//! authenticate with a client certificate: anyone who could send a review could sign for anybody. A
+//! failure refuses.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

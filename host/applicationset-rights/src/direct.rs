@@ -3,7 +3,7 @@
 //!
 //! Writing it needs what the same write needs in Argo CD's API: `create`, `update` or `delete`, both
 //! `create` and `update` in a project that it moves to, and `sync` to start or end an operation, also
-//! `override` for one with sources or manifests of its own. The project must permit what is new about it.
+//! `override` for one with its own sources or manifests. The project must permit what is new about it.
 //!
 //! Argo CD's controller also takes the content of a sync from `status.operationState`, and argocd-server
 //! that of a rollback from `status.history`, so writing there needs the same as the operation.

@@ -6,7 +6,7 @@
 //! Security: a set without Applications inherits no permission. Such a set, one whose project is a
 //! template, and one whose Applications depend on more than the set itself, need the permission on
 //! every Application that it could have. So does one that owns an Application outside its project:
-//! whoever creates an Application chooses which set it names as its owner.
+//! a user who creates an Application chooses which set it names as its owner.
 //!
 //! Source: Argo CD, `docs/proposals/backend-support-appset.md`.
 
@@ -226,7 +226,7 @@ fn any_of(set: &ObjectName) -> ObjectName {
     }
 }
 
-/// Whether a generator has a template of its own, which may name another project.
+/// Whether a generator has its own template, which may name another project.
 pub(super) fn has_own_templates(set: &Value) -> bool {
     let mut left: Vec<&Value> = set.pointer("/spec/generators").into_iter().collect();
     // Generators nest two deep: list, entry, settings, three times.

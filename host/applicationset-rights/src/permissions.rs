@@ -187,7 +187,7 @@ impl SetAuthorizer<'_> {
         Ok(())
     }
 
-    /// Whether the caller may see a stored set, whatever its namespace.
+    /// Whether the caller may see a stored set, regardless of its namespace.
     pub(super) fn sees(&self, name: &ObjectName, stored: &Value, owned: &BTreeSet<OwnedApplication>) -> bool {
         if self.settings.permissions == ApplicationSetPermissions::Inherited {
             return self.sees_inherited(name, stored, owned);

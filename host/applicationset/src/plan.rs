@@ -36,8 +36,8 @@ use ignore::IgnoreRules;
 /// commas. The gateway writes it and ignores what was sent.
 pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 
-/// Annotation of a set with the signed statement of its author. Whoever writes the set for somebody
-/// signs it; what was sent is ignored.
+/// Annotation of a set with the signed statement of its author. The component that writes the set
+/// for a user signs it; what was sent is ignored.
 pub const AUTHOR_ANNOTATION: &str = "tollgate.dev/author";
 
 /// Annotation of a set with the signed statement of the Application that deployed it. Only the

@@ -121,7 +121,7 @@ pub struct ArgocdFront {
 
 impl Front for ArgocdFront {
     const NAME: &'static str = "argocd";
-    /// Whatever no other front has.
+    /// Empty: this front serves all paths that no other front has.
     const PATHS: &'static [Path<()>] = &[];
 
     type Endpoint = ();

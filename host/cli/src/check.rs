@@ -1,5 +1,5 @@
-//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong and
-//! what there is. It opens no listener and changes nothing.
+//! `tollgate check`: checks a configuration and everything it names, and reports the mistakes and
+//! the inventory. It opens no listener and changes nothing.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -77,8 +77,8 @@ pub(crate) enum Command {
     Agents(agents::Agents),
     /// Revoke the key of an agent that joined
     ///
-    /// Its connections end within a second, on every replica of the gateway. The key never becomes good
-    /// again: `tollgate cluster join` lets the agent join with another one.
+    /// Its connections end within a second, on every replica of the gateway. The key never becomes
+    /// valid again: `tollgate cluster join` lets the agent join with another one.
     #[command(after_help = "Example:\n  tollgate cluster revoke-key prod 1f0c…")]
     RevokeKey(agents::RevokeKey),
 }

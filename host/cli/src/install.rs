@@ -38,12 +38,12 @@ impl Install {
 
 /// Copies a program into a folder, and returns the path of the copy.
 ///
-/// An earlier copy is replaced at once: whoever runs it meanwhile runs one of the two, and a copy that
-/// fails leaves the earlier one.
+/// An earlier copy is replaced atomically: a process that runs it meanwhile runs one of the two, and a
+/// copy that fails leaves the earlier one.
 fn copy(mut program: File, directory: &Path) -> Result<PathBuf, Failure> {
     let target = directory.join(NAME);
     let failed = |error: io::Error| Failure::new("install.copy", format_args!("`{}`: {error}", target.display()));
-    // A folder of its own making would be one that no other container mounts.
+    // No other container would mount a folder that is created here.
     if !directory.is_dir() {
         let message = format!("`{}` is not a folder", directory.display());
         let hint = "mount the volume that both containers share there";

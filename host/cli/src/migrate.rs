@@ -1,5 +1,5 @@
 //! `tollgate migrate`: reads a running Argo CD and says what keeps it from reaching its clusters without
-//! credentials of its own. It changes nothing, and connects to no cluster but Argo CD's own.
+//! its own credentials. It changes nothing, and connects to no cluster but Argo CD's own.
 //!
 //! Security: it reads Secrets of clusters, and prints nothing of them but names and servers.
 

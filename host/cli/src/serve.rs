@@ -207,6 +207,6 @@ fn warn_root() {
     use std::os::unix::fs::MetadataExt;
     // Without `/proc` the user is unknown, and nothing is logged.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
-        tracing::warn!("running as root, which nothing here needs; use an account of its own");
+        tracing::warn!("running as root, which the gateway does not need; use a separate account");
     }
 }

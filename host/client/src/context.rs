@@ -1,5 +1,5 @@
 //! `tollgate context`, and the file of contexts: the gateways that `tollgate login` signed in to, with
-//! their certificate authority. Commands use the current one unless they are told another.
+//! their certificate authority. Commands use the current one unless another one is given.
 //!
 //! Security: the file has no secret. The credential of each login is in [`CredentialStore`].
 

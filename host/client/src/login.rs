@@ -73,7 +73,7 @@ struct Credential {
     issuer: String,
 }
 
-/// What proves that a code comes to whoever asked for it (RFC 7636).
+/// Proves that a code comes to the client that asked for it (RFC 7636).
 struct Proof {
     verifier: SecretString,
     state: String,

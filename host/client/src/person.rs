@@ -24,7 +24,7 @@ pub enum Command {
     Lock {
         /// Name of the person
         name: String,
-        /// Why, for the audit log and whoever looks at the list
+        /// Why, for the audit log and the list of locked people
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
         #[command(flatten)]

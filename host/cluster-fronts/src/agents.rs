@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(u32::try_from(taken), Ok(ROWS_OF_STRANGERS));
         let cluster = |name: &str| RowOwner::RefusedFor(Arc::from(name));
         assert!(limit.try_take(cluster("https://prod")));
-        // Whoever has the token of one cluster displaces that cluster's rows alone.
+        // A caller who has the token of one cluster displaces that cluster's rows alone.
         let taken = (0..1_000).filter(|_| limit.try_take(cluster("https://prod"))).count();
         assert_eq!(u32::try_from(taken), Ok(ROWS_OF_STRANGERS - 1));
         assert!(limit.try_take(cluster("https://other")));

@@ -60,7 +60,8 @@ pub struct Admitted {
     cleaned: CleanedRequest,
 }
 
-/// As whom it acts, for which Application, and the connection over which the cluster is reached.
+/// The identity that a request acts as, the Application it acts for, and the connection to the
+/// cluster.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     identity: Arc<Impersonation>,
@@ -205,7 +206,7 @@ impl Steps for ControlPlaneFront {
         let mut body = body.without_trailers();
         let mut now = lookup.now();
         if access.needs_object(&now.policies) && object::sends_object(&access.attributes) {
-            // Whoever sends content slowly must not keep what was in force when they began.
+            // A caller who sends content slowly must not keep what was in force when they began.
             drop((access, now));
             body = Body::from(lookup.content(body.buffer_all(object::CONTENT_BYTES)).await?);
             now = lookup.now();

@@ -13,7 +13,7 @@ use tollgate_core::glob::Pattern;
 /// control plane.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// Address of its own listener, for API servers only.
+    /// Address of a separate listener, for API servers only.
     pub listen: SocketAddr,
     /// Certificate and key of that listener. API servers speak nothing but TLS to webhooks.
     pub tls: AdmissionTls,

@@ -24,12 +24,12 @@ pub struct Console {
     pub contact: Option<String>,
 }
 
-/// Whether the console has a host of its own.
+/// Whether the console has its own host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleHost {
     /// Nothing of argocd-server is served on it.
     Own,
-    /// It is Argo CD's, too: a script in a page of Argo CD can act as whoever looks at it.
+    /// It is Argo CD's, too: a script in a page of Argo CD can act as anyone who views it.
     SharedWithArgocd,
 }
 

@@ -123,7 +123,7 @@ impl Command {
 }
 
 impl Run {
-    /// Runs until it is told to stop.
+    /// Runs until it receives a signal to stop.
     ///
     /// # Errors
     /// The settings cannot be used, or the health port is taken.

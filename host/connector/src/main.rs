@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     match command.run(&mut std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Whoever closed standard error still reads the exit code.
+            // A caller that closed standard error still reads the exit code.
             let _ = writeln!(
                 std::io::stderr(),
                 "tollgate-connector: {}",

@@ -70,7 +70,7 @@ function previewAsTyped(form) {
       asked += 1;
       const own = asked;
       const fresh = await load(form.action, `#${region.id}`, fields).catch(() => null);
-      // What was typed since has an answer of its own.
+      // What was typed since gets a separate answer.
       if (fresh && own === asked) show(fresh, region);
     }, 300);
   });

@@ -1,4 +1,4 @@
-//! The console: pages below `/console/` for whoever is signed in.
+//! The console: pages below `/console/` for people who are signed in.
 //!
 //! A page is a view of the gateway's own API (see [`tollgate_front::console`]). It knows nothing that
 //! the API does not tell the person who looks at it, and changes nothing but through the API. It works

@@ -97,7 +97,7 @@ pub(crate) fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// A moment, shown as its distance from now, with the whole moment for whoever points at it.
+/// A moment, shown as its distance from now, with the whole moment as its tooltip.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     at: Timestamp,

@@ -208,11 +208,11 @@ impl Attributes {
         }
     }
 
-    /// Sets the verb of requests that run programs to one that is not a read, whatever the method.
+    /// Sets the verb of requests that run programs to one that is not a read, for any method.
     // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of older clusters
     // asks only for `get` where a WebSocket opens a shell. A log by WebSocket is still a read. A
-    // verb in the path says nothing about the method, and a server behind an API group of its own
-    // may act on the method.
+    // verb in the path says nothing about the method, and an aggregated API server may act on the
+    // method.
     fn set_exec_verb(&mut self, method: &Method) {
         let runs_program = match self.subresource.as_deref() {
             None | Some("log") => false,

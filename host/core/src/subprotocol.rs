@@ -30,8 +30,8 @@ pub fn is_websocket(fields: &HeaderMap) -> bool {
     members(fields, &UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Removes the subprotocols for the gateway, whatever the request, so that no upstream sees one.
-/// Lines without any stay as they are.
+/// Removes the subprotocols for the gateway from any request, so that no upstream sees one. Lines
+/// without any stay as they are.
 pub fn strip(fields: &mut HeaderMap) {
     if !offered(fields).any(is_for_gateway) {
         return;

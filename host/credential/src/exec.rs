@@ -24,8 +24,8 @@ pub enum ExecCredentialVersion {
     V1Beta1,
 }
 
-/// The document. `None` if the credential is neither a token nor a certificate, or needs fields of
-/// its own in each request.
+/// The document. `None` if the credential is neither a token nor a certificate, or needs additional
+/// header fields in each request.
 pub fn exec_credential(
     credential: &Credential,
     until: Option<Timestamp>,

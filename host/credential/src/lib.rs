@@ -214,7 +214,7 @@ pub enum MintErrorClass {
     Permanent,
 }
 
-/// Why a mint returned no credential. Contains no secret: whoever makes it redacts it.
+/// Why a mint returned no credential. Contains no secret: the code that makes it redacts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct MintError {

@@ -9,7 +9,7 @@ use tollgate_proxy::forward::LimitPermit;
 
 /// Pieces of work at once.
 const MAX_WORK: usize = 4;
-/// Those among them that run a policy for whoever tries it, which may take all their time.
+/// Those among them that run a policy for a caller who tries it, which may take all their time.
 const MAX_POLICY_RUNS: usize = 2;
 
 /// Clones share their bounds.

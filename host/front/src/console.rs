@@ -1,7 +1,7 @@
 //! What the gateway needs of the console's pages, and what they may ask of the gateway: its own API.
 //!
-//! Security: a page has no right of its own. Whatever it asks is a request of the person who looks at
-//! it, with their cookie. It passes every stage and has a record, like a request from outside.
+//! Security: a page has no rights. Each of its requests is one of the person who views it, with their
+//! cookie. It passes every stage and has a record, like a request from outside.
 //!
 //! Security: the gateway, not the page, sets the security headers of every page.
 

@@ -1,4 +1,4 @@
-//! [`Denial`]: why a request is not answered by its front, and what its caller is told.
+//! [`Denial`]: why a front does not answer a request, and what the caller receives.
 //!
 //! The errors that several fronts share become denials here, in one exhaustive match each. A front has one such
 //! match for its own errors.

@@ -32,9 +32,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Builds backends for `specs`. Whatever did not change since `previous` is reused as it runs:
-    /// backends that differ only in their position in the file, and counts of open requests if the
-    /// limits are the same.
+    /// Builds backends for `specs`. Everything that did not change since `previous` is reused as it
+    /// runs: backends that differ only in their position in the file, and counts of open requests
+    /// if the limits are the same.
     ///
     /// # Errors
     /// A finding for each backend that cannot be built, such as a certificate that does not parse.

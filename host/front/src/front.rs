@@ -411,7 +411,7 @@ pub struct RequestContext<'a> {
     pub api: &'a dyn ApiHandler,
     /// Who sent the request.
     pub client: &'a Arc<Client>,
-    /// Whoever waits for somebody else's response drops it first: a snapshot is megabytes.
+    /// Code that waits for somebody else's response drops it first: a snapshot is megabytes.
     pub snapshot: Arc<Snapshot>,
     /// The record of the request.
     pub record: &'a mut OpenRecord,

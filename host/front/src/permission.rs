@@ -2,8 +2,8 @@
 //! caller's own tokens, sessions and decisions need none.
 //!
 //! Argo CD's RBAC decides alone, by resources that only the gateway has. The object is
-//! `<agent>/<username>`. `*` stands for the agent of a browser session, and for whatever a list
-//! does not narrow, so that only a row for all matches it. No built-in role has any of these
+//! `<agent>/<username>`. `*` stands for the agent of a browser session, and for anything that a
+//! list does not narrow, so that only a row for all matches it. No built-in role has any of these
 //! resources.
 
 use crate::caller::Caller;

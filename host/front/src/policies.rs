@@ -82,9 +82,9 @@ impl Deref for PolicyBundle {
 pub struct Bundles {
     /// One bundle for each open front.
     pub bundles: Vec<Arc<PolicyBundle>>,
-    /// As whom people act in the clusters of agents.
+    /// The identities that people act as in the clusters of agents.
     pub mapping: Option<Arc<ImpersonationMapping>>,
-    /// As whom Applications act.
+    /// The identities that Applications act as.
     pub rules: Option<Arc<ImpersonationRules>>,
 }
 
@@ -104,7 +104,7 @@ pub struct KubernetesPolicies {
     pub agents: Arc<Agents>,
     /// Verifies ID tokens.
     pub id_tokens: Arc<IdTokenVerifier>,
-    /// As whom callers act.
+    /// The identities that callers act as.
     pub mapping: Arc<ImpersonationMapping>,
 }
 

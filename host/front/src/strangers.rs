@@ -122,7 +122,7 @@ mod tests {
             held.push(enter(&format!("192.0.2.{}", client.rem_euclid(200))).unwrap());
         }
         assert_eq!(enter("198.51.100.1").unwrap_err(), TooMany::InTotal);
-        // One whose share is used up is told so, and takes nothing of what is left.
+        // One whose share is used up gets this error, and takes nothing of what is left.
         held.pop();
         assert_eq!(enter("2001:db8:0:1::1").unwrap_err(), TooMany::OfAddress);
         held.push(enter("198.51.100.1").unwrap());

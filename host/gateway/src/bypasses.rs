@@ -166,7 +166,7 @@ fn is_tollgate(peer: &NetworkPeer) -> bool {
             namespaces,
             pods: Some(pods),
         } => {
-            // Whoever owns any namespace can give a pod there Tollgate's label.
+            // The owner of any namespace can give a pod there Tollgate's label.
             let is_one_namespace = namespaces
                 .as_ref()
                 .is_none_or(|selector| has(selector, NAMESPACE_LABEL, None));

@@ -162,8 +162,8 @@ impl Handler for Gateway {
             Err(_) => (Err(Denial::panicked()), (None, None)),
         };
         let format = arrival.error_format(rules);
-        // SECURITY: a page of a cluster or a backend gets an origin of its own, so that it cannot act
-        // as whoever is signed in to the console.
+        // SECURITY: a page of a cluster or a backend gets a separate origin, so that it cannot act as
+        // the person who is signed in to the console.
         let is_sandboxed = arrival.is_at_console_host() && !matches!(format, ErrorFormat::Console(_));
         let cors = arrival.cors(rules).transpose();
         let (cors, found) = match (cors, found) {

@@ -115,7 +115,8 @@ mod tests {
     fn every_line_of_the_table_has_a_route() {
         let mut checked = 0;
         for (front, lines) in fronts::paths(&config()) {
-            // Calls of gRPC and tunnels are told by more than their path, and the rest is argocd-server's.
+            // Calls of gRPC and tunnels are known by more than their path, and the rest is
+            // argocd-server's.
             for line in lines
                 .iter()
                 .filter(|line| line.path.starts_with('/') && !line.path.contains("Service/"))

@@ -130,7 +130,7 @@ pub struct RunningGateway {
 }
 
 impl RunningGateway {
-    /// Loads everything, binds both listeners and starts serving. On an error, whatever was
+    /// Loads everything, binds both listeners and starts serving. On an error, everything that was
     /// already started is stopped.
     ///
     /// - `pages`: the console's pages; `None` for those of sign-in alone.
@@ -356,7 +356,7 @@ impl RunningGateway {
             None => None,
         };
         let console = config.authentication.console.as_ref();
-        // The last of the listeners, for whoever waits for this line.
+        // The last of the listeners, for programs that wait for this line.
         tracing::info!(
             listen = %address,
             admin = %admin_address,

@@ -1,4 +1,4 @@
-//! Decides whether a person may use an agent, and as whom they act there.
+//! Decides whether a person may use an agent, and which identity they act as there.
 //!
 //! The gateway sends an [`AccessQuery`] to the platform, which is either the gateway's own user
 //! directory or a remote GitLab or Plural. Errors are 401 with the same text for every reason, 403

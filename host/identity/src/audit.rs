@@ -1,8 +1,8 @@
 //! The audit log of access: one entry per request, stored as rows.
 //!
-//! Reads of one kind share one row with a count per time bucket; those of one Secret by name have a
-//! row for that Secret. Refusals get rows of their own until there are many of one kind. Everything else
-//! gets a row of its own.
+//! Reads of one kind share one row with a count per time bucket; those of one Secret by name have a row
+//! for that Secret. Refusals get individual rows until there are many of one kind. Everything else gets
+//! an individual row.
 //!
 //! Invariant: every entry is at least counted. An `exec` or a change that is let through is never only
 //! counted, nor is a read of a Secret ever without its name.
@@ -46,7 +46,7 @@ const READS: KeyLimits = KeyLimits {
     per_owner: 500,
 };
 
-/// Refusals of one session for one agent and reason that get rows of their own within a bucket's
+/// Refusals of one session for one agent and reason that get individual rows within a bucket's
 /// time. Further ones are counted, so that nobody can fill the disk with an expired credential.
 const REFUSAL_ROWS_PER_KEY: u32 = 20;
 
@@ -104,7 +104,7 @@ pub struct AccessEntry<'a> {
     /// The reason, a word from a fixed list, as in the decision record.
     pub reason: &'static str,
     /// The reason for operators: the rule, or what exactly was wrong. Contains no secret and no
-    /// text of the caller. Only rows of their own have it, counted ones do not.
+    /// text of the caller. Only individual rows have it, counted ones do not.
     pub detail: Option<&'a str>,
     /// The client's address, as the kernel sees it.
     pub client: IpAddr,
@@ -185,7 +185,7 @@ impl Audit {
         });
     }
 
-    /// Records one request, in a row of its own or counted with others, as its kind requires.
+    /// Records one request, in an individual row or counted with others, as its kind requires.
     ///
     /// Returns when the entry's own row, or the row it is counted in, is on disk. The count
     /// itself reaches the disk within about a second.

@@ -100,8 +100,8 @@ pub struct Registries {
 pub enum Safety {
     /// The method decides.
     ByMethod,
-    /// Not safe, whatever its method: `GET` of a pod's `proxy` triggers whatever the pod does on
-    /// `GET`.
+    /// Not safe, regardless of its method: `GET` of a pod's `proxy` triggers anything that the pod
+    /// does on `GET`.
     Unsafe,
 }
 
@@ -124,8 +124,8 @@ impl Authenticator {
         self.unlocked(principal)
     }
 
-    /// As [`Authenticator::authenticate`], for servers that know no login of the gateway: whoever has one
-    /// besides is known by their token.
+    /// As [`Authenticator::authenticate`], for servers that know no login of the gateway: a caller who
+    /// has one besides is known by their token.
     ///
     /// # Errors
     /// As there; [`Error::Scope`] for the bearer token of a login.

@@ -47,7 +47,7 @@ pub const ACTIVE_WINDOW: Duration = Duration::from_mins(10);
 /// A replica that has not reported for this long counts as having nothing open.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Rows per transaction. Requests wait for it with transactions of their own.
+/// Rows per transaction. Requests wait for it with their own transactions.
 const ROWS_PER_TRANSACTION: usize = 500;
 
 /// How long the revocation of a session is kept if its credentials are made elsewhere and may be

@@ -18,8 +18,8 @@ pub struct AgentObject {
     pub binding: Option<AgentBinding>,
     /// Who it is shared with.
     pub sharing: Sharing,
-    /// Its whole configuration, as a remote platform is told it: an empty object if there is none, `None` if
-    /// it has mistakes.
+    /// Its whole configuration, as a remote platform receives it: an empty object if there is none, `None`
+    /// if it has mistakes.
     pub configuration: Option<Arc<Value>>,
     /// Where the object starts.
     pub location: Location,

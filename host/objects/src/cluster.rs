@@ -70,7 +70,7 @@ pub enum ClusterAuth {
         /// Its key.
         key_pem: SecretString,
     },
-    /// The cluster's agent connects to the gateway and has a credential of its own.
+    /// The cluster's agent connects to the gateway and has its own credential.
     Agent(ClusterAgent),
     /// A plugin mints the credential.
     Provider {

@@ -14,7 +14,7 @@ pub enum PersonState {
     /// They may do what their roles allow.
     #[default]
     Active,
-    /// They may do nothing, whatever their roles.
+    /// They may do nothing, regardless of their roles.
     Blocked,
 }
 

@@ -1,7 +1,7 @@
 //! Keeps compiled guests on disk between starts, found by the component's digest. A failure of the
 //! cache never fails a load.
 //!
-//! SECURITY: wasmtime hardly checks the compiled code that it loads, so whoever can write to the
+//! SECURITY: wasmtime hardly checks the compiled code that it loads, so anyone who can write to the
 //! folder can run code in the gateway. Therefore the folder is private, a keyed hash of our own
 //! covers every file, and no file is mapped that could change after the check: the bytes that were
 //! hashed are the bytes that are loaded.

@@ -8,9 +8,9 @@
 //! clusters and certificates share nothing, and every request checks address and certificate anew.
 //!
 //! Security: the name is resolved once, and only a checked address is connected to. One forbidden
-//! address among those of a name refuses all of them, because whoever can add such an address can
-//! also reorder them. Redirects are not followed, cookies are not kept, and the environment's proxy
-//! is ignored. No log line or error contains a query, header value or body.
+//! address among those of a name refuses all of them, because anyone who can add such an address
+//! can also reorder them. Redirects are not followed, cookies are not kept, and the environment's
+//! proxy is ignored. No log line or error contains a query, header value or body.
 
 mod address;
 mod allow_list;

@@ -21,7 +21,7 @@ pub(super) const EPOCH_TICK: Duration = Duration::from_millis(2);
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// Bytes of tables that are reset the same way.
 const KEEP_TABLE_BYTES: usize = 16 << 10;
-/// Memory any guest may have, whatever its grant says.
+/// Memory that any guest may have, regardless of its grant.
 pub(super) const MAX_MEMORY_BYTES: usize = 1 << 30;
 /// Maximum elements of one table. Guests of languages with a runtime need a few tens of thousands.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! What every loaded plugin has, whatever its world.
+//! What every loaded plugin has, regardless of its world.
 
 use std::sync::Arc;
 

@@ -64,8 +64,8 @@ fn prefix_bit(text: &str) -> u64 {
 }
 
 impl HeaderPlan {
-    /// Prefixes are lower case; those shorter than [`MIN_PREFIX_BYTES`] match nothing. Fields the
-    /// host owns are left alone whatever is listed.
+    /// Prefixes are lower case; those shorter than [`MIN_PREFIX_BYTES`] match nothing. Fields that
+    /// the host owns are left alone, even if they are listed.
     pub(super) fn new(
         remove: Vec<HeaderName>,
         remove_prefixes: Vec<String>,

@@ -2,8 +2,8 @@
 //! writes, which Argo CD permission it needs besides those on the Application, and what it does to
 //! which object.
 //!
-//! Security: whatever is not certainly a read counts as a write, and whatever is not certainly
-//! about one existing object is [`ObjectOperation::Other`].
+//! Security: anything that is not certainly a read counts as a write, and anything that is not
+//! certainly about one existing object is [`ObjectOperation::Other`].
 
 use std::sync::Arc;
 

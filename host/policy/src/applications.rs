@@ -250,8 +250,8 @@ impl IndexedApplication {
         repositories.find(|repository| !permitted(repository))
     }
 
-    /// Whether requests about it are refused in this mode, whoever asks: because nobody acts, or because
-    /// of a source that its project does not permit.
+    /// Whether requests about it are refused in this mode, regardless of the caller: because nobody
+    /// acts, or because of a source that its project does not permit.
     pub fn is_refused(&self, mode: ImpersonationMode) -> bool {
         // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
         let lacks_identity = match mode {

@@ -173,8 +173,8 @@ impl Expression {
     /// at load, never per request.
     ///
     /// # Errors
-    /// Whatever exceeds the bounds of this module, does not parse, or uses a
-    /// variable or function that does not exist.
+    /// The source exceeds the bounds of this module, does not parse, or uses a variable or function
+    /// that does not exist.
     pub fn compile(source: &str, variables: &[&str]) -> Result<Self, Error> {
         limits::scan(source)?;
         limits::parse_and_check(source, variables)

@@ -2,9 +2,9 @@
 //!
 //! An assertion is a JWT in a header value; extensions verify it with the public key.
 //!
-//! Security: the private key stays in this module. Each request gets an assertion of its own: one
-//! for one audience, person or application is never given to another. None are cached, because
-//! signing takes only about 20 µs.
+//! Security: the private key stays in this module. Each request gets its own assertion: one for one
+//! audience, person or application is never given to another. None are cached, because signing
+//! takes only about 20 µs.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

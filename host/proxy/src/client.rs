@@ -189,7 +189,7 @@ impl Client {
         Self::new(peer, address, transport, None)
     }
 
-    /// The gateway itself, for requests that it makes of its own accord.
+    /// The gateway itself, for requests that it makes on its own.
     pub fn gateway() -> Self {
         Self::of_connection(Arc::new(Peer::gateway()))
     }

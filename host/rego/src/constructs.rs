@@ -957,7 +957,7 @@ fn negated_operand(operand: &Expr) -> Diagnostic {
     Diagnostic::error(start_of(operand), message).with_hint(hint)
 }
 
-/// Whether an expression has a value whatever variables, references and calls have.
+/// Whether an expression has a value regardless of the values of variables, references and calls.
 fn is_independent(expr: &Expr) -> bool {
     match expr {
         Expr::ArrayCompr { .. } | Expr::SetCompr { .. } | Expr::ObjectCompr { .. } => true,

@@ -55,7 +55,7 @@ fn insert<const N: usize>(whole: &mut Object, entries: [(&'static str, Value); N
     });
 }
 
-/// An object to reuse, by any thread, with keys of its own. Entries without a value are left out.
+/// An object to reuse, by any thread, with its own keys. Entries without a value are left out.
 fn reusable<const N: usize>(entries: [(&'static str, Value); N]) -> Object {
     present(entries).map(|(key, value)| (Value::from(key), value)).collect()
 }

@@ -39,7 +39,7 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
             column,
         };
         let message = format!("brackets are nested more than {MAX_BRACKET_DEPTH} deep");
-        let hint = "give parts a name of their own, or move literals to data files";
+        let hint = "give parts their own names, or move literals to data files";
         found.push(Diagnostic::error(location, message).with_hint(hint));
     }
     found

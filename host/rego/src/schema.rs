@@ -94,7 +94,7 @@ mod tests {
             (Front::Extensions, ""),
             (Front::Extensions, "principal.id"),
             (Front::Extensions, "rbac.extensions_invoke.allow"),
-            (Front::Extensions, "application.labels.whatever"),
+            (Front::Extensions, "application.labels.anything"),
             (Front::Extensions, "principal.groups.0"),
             (Front::Kubernetes, "request.apiGroup"),
             (Front::Applications, "restriction.permitted"),

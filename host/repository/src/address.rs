@@ -38,7 +38,7 @@ pub(crate) fn special_host(url: &Url) -> Option<&'static str> {
     }
 }
 
-/// Resolves names. A name with any special address is refused altogether: whoever can place such
+/// Resolves names. A name with any special address is refused altogether: anyone who can place such
 /// an address beside a good one can also reorder them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resolver {

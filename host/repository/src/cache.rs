@@ -15,12 +15,12 @@ use crate::fetch_key::FetchKey;
 use crate::{Error, MAX_CACHED_COMMITS};
 
 /// How long a failure is cached: long enough that a set with many generators fails only once, and
-/// short enough not to delay whoever fixes the cause.
+/// short enough not to delay a person who fixes the cause.
 const FAILURE_TTL: Duration = Duration::from_secs(3);
 
 const MAX_REVISIONS: usize = 4096;
 
-/// A commit in a folder of its own, which is removed when the last reference is dropped.
+/// A commit in a separate folder, which is removed when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Checkout {
     pub(crate) repository: gix::ThreadSafeRepository,

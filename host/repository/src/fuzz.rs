@@ -90,7 +90,8 @@ fn listings() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Whatever a server sends, a revision resolves to a commit of its list or to an error.
+/// A revision resolves to a commit of the server's list or to an error, regardless of what the
+/// server sends.
 fn git_listing(data: &[u8]) {
     let input = String::from_utf8_lossy(data);
     let (revision, _) = first_line(&input);

@@ -208,7 +208,7 @@ fn urls(shown: &str, location: &Location) -> Vec<String> {
 }
 
 /// The RBAC objects of Secrets for this repository, both the project's and those of no project,
-/// whatever the spelling of their URLs.
+/// regardless of the spelling of their URLs.
 fn equal(resources: &Resources, project: &str, url: &str) -> impl Iterator<Item = String> {
     let (wanted, key) = (normalize_repository(url), spelling::key(url));
     let equal = usable(resources, project).filter(move |secret| {

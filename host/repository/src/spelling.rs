@@ -52,8 +52,8 @@ pub(crate) fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<
     others
 }
 
-/// A key that is equal for two URLs of one repository, whatever the protocol; `None` if the text
-/// is not a URL.
+/// A key that is equal for two URLs of one repository, regardless of the protocol; `None` if the
+/// text is not a URL.
 pub(crate) fn key(url: &str) -> Option<String> {
     let url = url.trim();
     if let Some(path) = url

@@ -1,7 +1,7 @@
 //! Files that the settings name, and that are read again when they change: certificates, authorities, keys.
 //!
-//! There is one list in the process, because a file has one content. Whatever uses one registers it, and
-//! [`follow`] reads all of them every [`INTERVAL`].
+//! There is one list in the process, because a file has one content. Code that uses a file registers it,
+//! and [`follow`] reads all of them every [`INTERVAL`].
 //!
 //! Invariant: content that cannot be used changes nothing. The last good content stays, and [`unusable`] says
 //! so until the file can be used again.

@@ -32,7 +32,7 @@ pub enum LineFormat {
     Json,
 }
 
-/// Starts the log. From then on, nothing may write to standard error directly: whoever does waits for
+/// Starts the log. From then on, nothing may write to standard error directly: such a write waits for
 /// its reader.
 ///
 /// # Errors

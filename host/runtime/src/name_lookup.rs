@@ -1,4 +1,4 @@
-//! Looks up addresses of host names by the system's resolver, on threads of its own.
+//! Looks up addresses of host names by the system's resolver, on separate threads.
 //!
 //! The system's call cannot be cancelled: while DNS hangs, each lookup holds its thread for up to a minute.
 //! In the runtime's pool of blocking threads, such lookups would hold up reloads and withdrawal.
@@ -49,8 +49,8 @@ pub async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         .collect())
 }
 
-/// How many lookups run now, and how many had no answer in time, also for whoever gave up after a second or
-/// more, or were refused because too many ran.
+/// How many lookups run now, and how many had no answer in time, also for a caller who gave up after a
+/// second or more, or were refused because too many ran.
 pub fn counts() -> (usize, u64) {
     let lookups = &**SYSTEM;
     (lookups.lock().len(), lookups.unanswered.load(Ordering::Relaxed))
@@ -133,7 +133,7 @@ impl Lookups {
             let found = found
                 .map(Arc::from)
                 .map_err(|error| (error.kind(), Arc::from(error.to_string())));
-            // Whoever asks from here on gets a new lookup.
+            // A caller that asks from here on gets a new lookup.
             drop(lookup);
             sender.send_replace(Some(found));
         })?;
@@ -141,8 +141,8 @@ impl Lookups {
     }
 }
 
-/// Somebody who waits for an answer. Connections have shorter time limits than lookups: whoever gave up
-/// waiting had no answer either.
+/// A caller that waits for an answer. Connections have shorter time limits than lookups: a caller that
+/// gave up waiting had no answer either.
 struct Waiting<'a> {
     unanswered: &'a AtomicU64,
     since: Instant,

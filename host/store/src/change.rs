@@ -179,7 +179,7 @@ async fn revoke(
     Ok((revocation(insert.number(connection).await?, until), true))
 }
 
-/// Marks the token, browser session or login; other sessions have no row of their own.
+/// Marks the token, browser session or login; other sessions have no such row.
 async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: Timestamp) -> Result<(), sqlx::Error> {
     let sql = match session.access_type() {
         AccessType::PersonalAccessToken => "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",

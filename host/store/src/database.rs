@@ -49,8 +49,8 @@ const WRITERS: u32 = 2;
 
 const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                                PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;";
-/// INVARIANT: a commit is on disk, whatever the PostgreSQL server's default. Stricter settings of
-/// the server are kept.
+/// INVARIANT: a commit is on disk, regardless of the PostgreSQL server's default. Stricter settings
+/// of the server are kept.
 const SYNCHRONOUS_COMMIT: &str = "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
                                   THEN set_config('synchronous_commit', 'on', false) END;";
 /// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that
@@ -99,7 +99,7 @@ pub(crate) struct Database {
 /// A connection of a pool, for one read or one transaction.
 ///
 /// INVARIANT: it returns its place in the pool within the deadline of its use plus [`RETURN`],
-/// whatever happens to the server.
+/// regardless of what happens to the server.
 pub(crate) struct LeasedConnection {
     /// `None` once it is given up.
     connection: Option<PoolConnection<Any>>,

@@ -146,7 +146,7 @@ impl Store {
     /// Opens the database and migrates its tables to this version. A missing SQLite file is
     /// created, accessible only to its owner. Replicas may start at the same time.
     ///
-    /// - `url`: `sqlite:PATH` (the rest is the path, whatever is in it) or
+    /// - `url`: `sqlite:PATH` (the rest is the path, regardless of its characters) or
     ///   `postgres://…` as libpq has it (`sslmode`, `sslrootcert`).
     ///
     /// Needs a Tokio runtime, which then runs the writer.

@@ -1,7 +1,6 @@
 //! Group commit: changes that wait at the same time share one transaction.
 //!
-//! Each caller gets the outcome of their own change, after the commit and within
-//! [`OPERATION_TIMEOUT`].
+//! Each caller gets the outcome of its change, after the commit and within [`OPERATION_TIMEOUT`].
 //!
 //! Invariant: a change does not fail because another in its transaction did. A change whose
 //! deadline passed in the queue is not made. The queue is bounded.

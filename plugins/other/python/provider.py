@@ -59,7 +59,7 @@ class Credentials(exports.Credentials):
         if token is None:
             fail("permanent", "answer.incomplete", "the answer has no string `access_token`", **about(answer))
         expires_at, cacheable, warnings = expiry(member(answer.body, "$.expires_in"), sent_at)
-        # The credential takes ownership of its handles, so the revocation needs one of its own.
+        # The credential takes ownership of its handles, so the revocation needs a separate one.
         revocation = compose([part(token, secrets.Encoding.RAW)], secrets.Encoding.RAW, "the token")
         return Credential(token, None, [], expires_at, cacheable, revocation, warnings)
 

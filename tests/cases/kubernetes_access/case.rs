@@ -145,7 +145,7 @@ pub(super) enum Signature {
     ValidAfterRefetch,
     /// Over another payload.
     Tampered,
-    /// By an unpublished key, whatever `kid` is.
+    /// By an unpublished key, regardless of `kid`.
     WrongKey,
     /// Absent.
     None,

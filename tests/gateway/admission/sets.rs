@@ -38,7 +38,7 @@ async fn a_set_generates_with_the_rights_of_its_parent_only_as_the_parent_wrote_
         )
         .await;
 
-    // Whoever changes it, with or without the mutating webhook, generates by their own rights.
+    // A user who changes it, with or without the mutating webhook, generates by their own rights.
     let fixed = with(apps.clone(), "/spec/template/spec/project", json!("team-b"));
     let changed = evil(&fixed);
     for writer in ["mallory", SERVER] {

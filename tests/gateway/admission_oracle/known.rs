@@ -48,7 +48,7 @@ fn local(target: (Kind, &'static str), change: Change, claim: LocalClaim) -> Wri
     }
 }
 
-/// Attacks: whatever of them is stored, nobody gets what they may not have.
+/// Attacks: regardless of which of them is stored, nobody gets what they may not have.
 pub(super) fn attacks() -> Vec<Known> {
     let without_authors = Settings {
         authors: false,

@@ -193,7 +193,7 @@ fn origins(world: &World, effect: Effect<'_>, stored: Option<&Stored>) -> BTreeM
 /// Whether the operation that can start is one that those may start who answer for it.
 ///
 /// Source: Argo CD, `processRequestedAppOperation`: while an operation runs, the one in the status
-/// counts, whatever `operation` is.
+/// counts, regardless of `operation`.
 fn check_operation(world: &World, application: &Value, origins: &BTreeMap<&str, Responsible>) -> Result<(), Excess> {
     let Some(started) = field(Some(application), "/operation") else {
         return Ok(());

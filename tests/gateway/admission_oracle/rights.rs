@@ -110,7 +110,7 @@ impl Right {
 pub(super) enum Entity {
     /// By username.
     Person(&'static str),
-    /// Whoever decides the manifests of this Application: its Git repository, or local ones.
+    /// The source that decides the manifests of this Application: its Git repository, or local ones.
     Parent(String),
     /// A component of the control plane, about what it found out, or what nobody else decided.
     System,

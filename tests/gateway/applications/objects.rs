@@ -374,7 +374,7 @@ async fn a_chain_of_owners_is_followed_so_far_and_no_further() {
 #[tokio::test]
 async fn where_it_cannot_be_told_nothing_passes() {
     for (status, expected) in [
-        (403, "whoever acts for it may not read it"),
+        (403, "the acting identity may not read it"),
         (500, "the cluster does not say"),
         (200, "the cluster does not say"),
         (302, "the cluster does not say"),

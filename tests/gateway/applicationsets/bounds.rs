@@ -21,7 +21,7 @@ fn named(key: &str, count: usize) -> Value {
     json!({"list": {"elements": elements}})
 }
 
-/// The set `name` with these generators in place of its own.
+/// The set `name`, whose generators are replaced by these.
 fn with(name: &str, generators: Value) -> Value {
     let mut set = set(name, "dev", &[]);
     set["spec"]["generators"] = generators;

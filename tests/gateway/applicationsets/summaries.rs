@@ -57,7 +57,7 @@ async fn sets_are_summarized_page_by_page() {
     );
     assert_eq!(one["error"].as_str().unwrap().chars().count(), 300, "{found}");
 
-    // Nobody learns of sets that they may not see, whatever is asked for.
+    // Nobody learns of sets that they may not see, regardless of the query.
     for query in ["", "?name=hidden", "?project=prod", "?limit=1000"] {
         for user in ["bob", "carol"] {
             let (status, page) = list(&world, user, query).await;

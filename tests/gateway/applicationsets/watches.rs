@@ -146,7 +146,7 @@ async fn a_watch_of_one_set_ends_if_no_controller_reports_it() {
         }})
     );
     assert_eq!(named.next().await, None);
-    // Whoever watches again is told at once.
+    // A caller who watches again learns it at once.
     let again = send(ask(&world, Method::GET, "carol", &format!("{STREAM}?name=first"))).await;
     assert_eq!(
         (again.0, &again.1["reason"]),

@@ -189,7 +189,7 @@ async fn a_thousand_tokens_leave_nothing_behind() {
     assert_eq!(
         clusters.tokens.lock().unwrap().len(),
         made,
-        "each request had a token of its own"
+        "each request had its own token"
     );
     // An open connection to a cluster keeps the last token that was written to it.
     let length = token_of(0, 0).len();

@@ -1,5 +1,4 @@
-//! A gRPC client with message types of its own, so that it does not share mistakes with the
-//! gateway.
+//! A gRPC client with its own message types, so that it does not share mistakes with the gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

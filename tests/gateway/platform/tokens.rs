@@ -50,7 +50,7 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
 
     assert_eq!(environment.enter(bearer).await, 200);
     let seen = environment.api.seen();
-    // The gateway may have sent requests of its own before.
+    // The gateway itself may have sent requests before.
     let entered = seen.iter().find(|seen| seen.target == "/api/v1/namespaces").unwrap();
     assert_eq!(entered.value("impersonate-user"), Some("gitlab:user:alice"));
     assert_eq!(environment.enter(&format!("pat:9998:{secret}")).await, 401);

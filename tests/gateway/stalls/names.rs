@@ -1,4 +1,4 @@
-//! The row of DNS. It needs root, for a port 53 and a `/etc/resolv.conf` of its own.
+//! The row of DNS. It needs root, for its own port 53 and `/etc/resolv.conf`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ fn read_later(pipe: impl Read + Send + 'static) -> (Set, Works) {
             }
         });
     };
-    // More than it held: whoever writes goes on.
+    // More than it held: the writer goes on.
     let goes_on = move || bytes.load(Ordering::Relaxed) > PIPE_BYTES;
     (Box::new(set), Box::new(goes_on))
 }

@@ -99,7 +99,7 @@ async fn a_broken_bundle_does_not_delay_what_objects_withdraw() {
     put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
     wait_status(&world, "bob", 403).await;
     assert_eq!(status(&world, "echo/", "alice").await, 403);
-    // Mended, the bundle decides with the latest objects.
+    // Once fixed, the bundle decides with the latest objects.
     std::fs::remove_file(world.path("state/900.yaml")).unwrap();
     put(&world, file, good);
     wait_status(&world, "alice", 200).await;

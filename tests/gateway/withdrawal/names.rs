@@ -99,7 +99,7 @@ impl Credentials {
     }
 }
 
-/// Whether the caller is refused for who they are: a token ends with a lock, and a person is told of it.
+/// Whether the caller is refused for who they are: a token ends with a lock, and a person learns of it.
 fn is_locked_out(answer: &Answer) -> bool {
     answer.status == 401 || String::from_utf8_lossy(&answer.content).contains("you are locked")
 }

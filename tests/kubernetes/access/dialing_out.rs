@@ -1,4 +1,4 @@
-//! A gateway that reaches no API server: it is in a network of its own, and the cluster's agent dials it.
+//! A gateway that reaches no API server: it is in a separate network, and the cluster's agent dials it.
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};

@@ -255,11 +255,11 @@ async fn writes_are_judged_without_a_certificate_made_by_hand() {
     let get = ["get", "applicationset", "mine", "--namespace", NAMESPACE];
     let stored = plane.cluster.admin().json(&get).await;
     assert!(stored["metadata"]["annotations"][AUTHOR].is_string(), "{stored}");
-    // Whoever trusts anybody else does not trust it.
+    // A client that trusts another authority does not trust it.
     let stranger = test_support::authority::Authority::new("stranger");
     assert!(replica.certificate(&stranger.pem).await.is_err());
 
-    // Whatever somebody breaks is mended.
+    // Anything that somebody breaks is fixed.
     let path = "/webhooks/0/clientConfig/caBundle";
     for kind in [VALIDATING, MUTATING] {
         for broken in [
@@ -302,7 +302,7 @@ async fn writes_are_judged_without_a_certificate_made_by_hand() {
     plane.until_judged().await;
 }
 
-/// Whoever has the gateway's token must not have the whole cluster's writes sent elsewhere.
+/// Anyone who has the gateway's token must not have the whole cluster's writes sent elsewhere.
 #[tokio::test]
 async fn the_gateway_changes_nothing_of_its_webhooks_but_the_authorities() {
     let plane = ControlPlane::start().await;

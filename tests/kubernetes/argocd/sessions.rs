@@ -148,7 +148,7 @@ async fn accounts_and_sessions_of_the_cli_work_as_without_the_gateway() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_dex_are_accepted_as_by_argocd_server_and_end_at_sign_out() {
-    // Nothing answers there: whoever wants Dex's keys must ask argocd-server.
+    // Nothing answers there: a client that wants Dex's keys must ask argocd-server.
     let url = "https://argocd.invalid";
     let dex = Issuer::dex(url).await;
     let mut setup = Setup::new(Wire::Tls).with_dex(url);

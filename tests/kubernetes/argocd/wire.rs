@@ -229,7 +229,7 @@ async fn a_web_socket_of_the_terminal_has_the_answers_of_argocd_server() {
     let bearer = format!("authorization: Bearer {admin}\r\n");
     assert_eq!(status(&fixture, TERMINAL, &bearer).await, 400);
     assert_eq!(status(&fixture, TERMINAL, &session).await, 404);
-    // Both refuse whoever has no session, each in its own words.
+    // Both refuse callers without a session, each in its own words.
     let forged = cookie(&token::session("another-key-only-this-test-knows-0123", "admin"));
     // Argo CD would take a page of any origin.
     let foreign = format!("{session}origin: http://elsewhere.test\r\n");

@@ -52,7 +52,7 @@ const socket = (url) => new Promise((resolve) => {
 });
 "#;
 
-/// Stands for argocd-server: the page, its scripts, and sessions for whoever asks.
+/// Stands for argocd-server: the page, its scripts, and sessions for anyone who asks.
 async fn argocd_server() -> Backend {
     Backend::start(|seen| {
         let (kind, content) = match seen.line() {

@@ -175,7 +175,7 @@ async fn hostile_names_in_objects_are_texts_too() {
     page.go(&site.url("identities?project=hostile")).await;
     let text = page.evaluate("document.body.innerText").await;
     assert!(text.as_str().unwrap().contains("<script>document.title"), "{text}");
-    // Forms keep what is stored, whatever it is.
+    // Forms keep what is stored, regardless of its content.
     page.go(&site.url("projects/hostile")).await;
     let value = page.evaluate("document.querySelector('#namespace-0').value").await;
     assert_eq!(value, "\u{1b}[31m\u{202e}<img src=x>*");

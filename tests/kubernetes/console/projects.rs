@@ -9,7 +9,7 @@ use crate::sign_in::browsing::Visited;
 
 #[tokio::test]
 async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
-    // Pages read the reason of a refusal whatever format the fronts have for programs.
+    // Pages read the reason of a refusal regardless of the format that the fronts have for programs.
     let site = Site::start_with(|layout, _| layout.settings(json!({"extensions": {"compat": "argocd"}}))).await;
     let (mut owner, mut other) = (site.person("owner").await, site.person("other").await);
     let url = site.url("projects/shop");
@@ -25,7 +25,8 @@ async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
         [&[("version", version.as_str()), ("op", operation)][..], &rows.concat()].concat()
     };
     let (web, all) = (row("*", "web", "web-deployer"), row("*", "*", "deployer"));
-    // Whatever matches everything first shadows the rest: cart would change, and a warning says why.
+    // An entry that matches everything first shadows the rest: cart would change, and a warning says
+    // why.
     let moved = owner.submit(&url, &form("up:1", &[web, all])).await;
     assert_eq!(moved.status, StatusCode::OK);
     assert!(
@@ -71,7 +72,7 @@ async fn a_project_owner_sees_who_would_act_and_no_change_is_lost() {
         "{}",
         theirs.text
     );
-    // Whoever only looks at what would happen learns of it, too.
+    // A person who only looks at what would happen learns of it, too.
     let note = "Somebody else changed this project since you opened it";
     let moved = owner
         .submit(&url, &form("preview", &[web, all, row("*", "db", "dba")]))

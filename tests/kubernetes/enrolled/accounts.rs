@@ -141,7 +141,7 @@ const EXAMPLES: &[Example] = &[
         &[(Some(Home), "other", "another"), (None, "*", "default")],
         ("rest", "default"),
     ),
-    // One account for all objects, whatever their namespace.
+    // One account for all objects, regardless of their namespace.
     Example {
         objects: "placed-2",
         ..Example::new(

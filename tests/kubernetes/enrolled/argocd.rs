@@ -339,7 +339,7 @@ pub(super) fn messages(state: &Value) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a request changes something, whatever became of it.
+/// Whether a request changes something, regardless of its outcome.
 pub(super) fn is_write(event: &Value) -> bool {
     let reads = matches!(event["verb"].as_str(), Some("get" | "list" | "watch"));
     !reads && event["objectRef"]["apiGroup"] != "authorization.k8s.io"
@@ -356,7 +356,8 @@ pub(super) fn is_done(event: &Value) -> bool {
     is_write(event) && is_accepted && !is_dry
 }
 
-/// Every request in a cluster that came from the gateway's account, and as whom it was judged.
+/// Every request in a cluster that came from the gateway's account, and the identity as which it was
+/// judged.
 pub(super) fn judged(cluster: &Cluster, gateway: &str) -> Vec<(String, Value)> {
     let events = cluster.audit().events_with(gateway).into_iter();
     let of_gateway = events.filter(|event| event["user"]["username"] == gateway);

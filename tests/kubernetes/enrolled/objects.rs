@@ -67,8 +67,8 @@ impl Scene {
         }
     }
 
-    /// The writes that the API server saw from the gateway: as whom, the verb, the object's name, and
-    /// whether it was a dry run.
+    /// The writes that the API server saw from the gateway: the identity, the verb, the object's
+    /// name, and whether it was a dry run.
     pub(super) fn writes(&self) -> Vec<(String, String, String, bool)> {
         let arrived = self.arrived().into_iter();
         let writes = arrived.filter(|(_, event)| {
@@ -317,7 +317,7 @@ async fn collections_and_content_of_subresources_reach_no_object_of_others() {
         .refused((&arguments, &claims), ("update", "object_of_another_application"))
         .await;
     assert!(scene.writes().is_empty(), "{:?}", scene.writes());
-    // Its own objects one by one, and the subresource of its own.
+    // Its own objects one by one, and the subresource of one of them.
     administrator.apply(&scene.tracked("mine", "shop")).await;
     scene
         .run(&["delete", "configmap", "mine", "--wait=false", &account], "")

@@ -1,5 +1,5 @@
 //! What Argo CD does with one Application in its destination. Each write is made by the account of
-//! the project, and whatever that account may not is refused by the API server.
+//! the project, and the API server refuses anything that the account may not do.
 
 use serde_json::{Value, json};
 

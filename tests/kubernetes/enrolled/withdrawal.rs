@@ -54,7 +54,7 @@ pub(super) async fn check_in(scene: &Scene, change: impl AsyncFnOnce(&Scene), en
     .await;
 }
 
-/// The same, whatever the records say.
+/// The same, regardless of the records.
 pub(super) async fn check_ends(scene: &Scene, change: impl AsyncFnOnce(&Scene), ends: [bool; 3]) {
     scene.pod_of_application().await;
     let namespace = format!("--namespace={}", scene.home);

@@ -289,7 +289,7 @@ async fn a_code_that_is_pasted_signs_in_once() {
     stdin.write_all(format!("{code}\n").as_bytes()).await.unwrap();
     drop(stdin);
     assert!(finished(process).await.contains("as sub:ann"));
-    // Whoever reads the code on the screen has no verifier, and it is spent.
+    // A person who reads the code on the screen has no verifier, and it is spent.
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let content = serde_json::json!({"grantType": "authorization_code", "code": code, "codeVerifier": "x"});
     let answer = client

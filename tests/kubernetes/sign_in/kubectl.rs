@@ -276,7 +276,7 @@ async fn offline_kubectl_says_why_it_has_no_token() {
     );
 }
 
-/// With a real keyring, that of GNOME, on a message bus of its own.
+/// With a real keyring, that of GNOME, on a separate message bus.
 #[tokio::test]
 async fn a_locked_keyring_is_named() {
     let mut helper = Helper::start().await;

@@ -30,7 +30,7 @@ const PAIRS: u64 = 20_000;
 const SEED: u64 = 13;
 /// Pairs in one question to the judge.
 const BATCH: u64 = 500;
-/// Worker threads, each with a judge of its own.
+/// Worker threads, each with its own judge.
 const WORKERS: u64 = 2;
 /// A worker stops after so many differences.
 const DIFFERENCES: usize = 6;

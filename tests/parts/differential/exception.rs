@@ -22,7 +22,7 @@ pub(crate) enum Exception {
     GlobExcludedCharacters,
     /// We refuse a path that two parsers could read differently, before we read any attribute.
     AttributesRefusedPath,
-    /// kube-apiserver cannot parse the request and refuses it, whatever is authorized.
+    /// kube-apiserver cannot parse the request and refuses it, regardless of what is authorized.
     AttributesRefusedByKubernetes,
     /// A request that runs a program needs `create` in addition to the verb of its method.
     AttributesRunsProgram,

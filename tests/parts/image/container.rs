@@ -31,7 +31,7 @@ const ENTER: &str = r#"
     exec chroot --userspec=65532:65532 "$root" "$@"
 "#;
 
-/// Gives whoever is not root users of their own, by `/etc/subuid`.
+/// Gives a user who is not root separate users, by `/etc/subuid`.
 const USERS: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
 
 /// An unpacked image.

@@ -36,7 +36,7 @@ fn commands_report_results_by_output_and_exit_code() {
     assert!(text.contains("refused"), "{text}");
 
     // Every case passes, but the bundle is refused.
-    let line = "FAIL: the bundle would not be used, whatever its cases say";
+    let line = "FAIL: the bundle would not be used, regardless of its cases";
     let one_way = CASES.lines().filter(|line| !line.contains("allow: false"));
     let one_way = one_way.collect::<Vec<_>>().join("\n");
     let unused = write(&[("extensions/policy.rego", POLICY), ("extensions/cases.yaml", &one_way)]);

@@ -131,7 +131,7 @@ async fn a_session_is_cached_until_the_cluster_refuses_it_or_it_expires() {
             "{now}"
         );
     }
-    // Another cluster has a cache of its own.
+    // Another cluster has a separate cache.
     fixture.answers([hour()]);
     mint(&fixture.cluster("aws-eks", &config, &STATIC), MintReason::Initial)
         .await

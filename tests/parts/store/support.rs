@@ -29,7 +29,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// An empty database of its own.
+/// A separate, empty database.
 pub(crate) struct Backend {
     pub(crate) url: SecretString,
     /// The folder of a SQLite file, which is removed when the test ends.

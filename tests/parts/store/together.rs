@@ -79,7 +79,7 @@ async fn next_transaction(url: &str) -> i64 {
 
 #[tokio::test]
 async fn a_thousand_concurrent_changes_need_few_transactions() {
-    // A server of its own, because transactions of other databases count too.
+    // A separate server, because transactions of other databases count too.
     let server = Server::start();
     let url = server.database().await;
     let store = tollgate_store::Store::open(&url.clone().into()).await.unwrap();

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// A certificate authority with a key of its own.
+/// A certificate authority with its own key.
 pub struct Authority {
     /// Its own certificate.
     pub pem: String,

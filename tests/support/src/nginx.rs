@@ -19,7 +19,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts a balancer with a certificate of its own for `localhost`.
+    /// Starts a balancer with its own certificate for `localhost`.
     ///
     /// - `idle_seconds`: after how long without a byte it cuts a connection.
     ///

@@ -30,7 +30,7 @@ rm -rf -- "$0"
 /// How long a server may take to start, including the time an old one takes to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server with a folder of its own.
+/// A server with its own folder.
 pub struct Server {
     folder: PathBuf,
     port: u16,

@@ -463,7 +463,7 @@ fn cache() -> PathBuf {
     crate::checkout().join("target/tmp/compiled-guests")
 }
 
-/// Copies built credential providers of the repository into a folder of their own.
+/// Copies built credential providers of the repository into a separate folder.
 pub fn guests(names: &[&str]) -> tempfile::TempDir {
     let built = crate::checkout().join("target/guests");
     let folder = tempfile::tempdir().unwrap();

@@ -92,7 +92,7 @@ impl StreamKind {
     }
 }
 
-/// Measures each kind with `count` open streams, and a gateway of its own.
+/// Measures each kind with `count` open streams, and a separate gateway.
 ///
 /// # Errors
 /// A stream does not open, has another first message or ends, the gateway opens one without a

@@ -1,5 +1,5 @@
 //! The README's "Five minutes" and the tutorials that use the demo, command by command, as somebody types
-//! them who reads from top to bottom. Each page has a shell of its own. Later pages, and later scenes of a
+//! them who reads from top to bottom. Each page has its own shell. Later pages, and later scenes of a
 //! page, must not depend on what earlier ones left behind.
 
 use std::path::Path;

@@ -193,7 +193,7 @@ fn append<W: Write>(archive: &mut tar::Builder<W>, path: &str, entry: &Entry) ->
     Ok(())
 }
 
-/// A document with its keys in order, whatever features serde_json has.
+/// A document with its keys in order, regardless of serde_json's features.
 fn json_bytes(document: &Value) -> Vec<u8> {
     let mut document = document.clone();
     document.sort_all_objects();

@@ -1,7 +1,7 @@
 //! Stands for everything that requests are passed on to: argocd-server, the backend of an extension, and
 //! the API servers of clusters. It begins an answer to what is watched and says nothing more.
 //!
-//! It is a process of its own, so that both ends of 10,000 streams stay below the usual limits of open files.
+//! It is a separate process, so that both ends of 10,000 streams stay below the usual limits of open files.
 
 use std::convert::Infallible;
 use std::io;

@@ -32,7 +32,7 @@ deny contains sprintf("no syncs of `%s` on Friday after %d:00", [project, data.r
 }
 
 # ------------------------------------------------------------------------------
-# 2. What runs comes from git: nobody syncs manifests of their own.
+# 2. What runs comes from git: nobody syncs local manifests.
 # ------------------------------------------------------------------------------
 deny contains "manifests come from git only, not from `argocd app sync --local`" if {
 	input.request.action == "override"

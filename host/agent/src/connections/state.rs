@@ -96,7 +96,7 @@ impl State {
 
     /// Derives the known keys, and ends the connections of all others.
     // SECURITY: a key that two clusters name would let the agent of one answer for the other, so that only the
-    // first has it. A key that was revoked is not known, whoever names it.
+    // first has it. A revoked key is not known, regardless of which cluster names it.
     fn refresh(&mut self) {
         #[cfg(test)]
         {

@@ -51,7 +51,7 @@ enum Attempt {
     Connected,
 }
 
-/// A gateway that presents whichever certificate is current, and holds a connection until it is told to drop it.
+/// A gateway that presents whichever certificate is current, and holds a connection until the test drops it.
 struct Gateway {
     port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,

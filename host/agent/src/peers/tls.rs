@@ -104,7 +104,7 @@ pub(crate) fn server_name() -> Option<ServerName<'static>> {
     ServerName::try_from(NAME).ok()
 }
 
-/// Accepts these certificates and no other, whatever is in them.
+/// Accepts exactly these certificates, regardless of their content.
 #[derive(Debug)]
 struct Pinned {
     allowed: watch::Receiver<HashSet<CertificateHash>>,

@@ -190,8 +190,8 @@ impl Asker<'_> {
     }
 }
 
-/// What callers may know of their own permissions: of the rows that nearly match, those of their own
-/// principals, and of no row the file that it is in.
+/// What callers may know about their permissions: of the rows that nearly match, those of the
+/// caller's principals, and of no row the file that it is in.
 fn own(explanation: Explanation) -> Explanation {
     let mut shown = explanation;
     shown.near_misses.retain(|miss| miss.field != Field::Subject);

@@ -1,4 +1,4 @@
-//! The API of logins, for `tollgate login`, kubectl's helper, and whoever may lock people.
+//! The API of logins, for `tollgate login`, kubectl's helper, and callers who may lock people.
 //!
 //! Security: a code or a device code makes one login, and only together with its PKCE verifier. A token
 //! for kubectl is for one agent, or for clusters that are entered by name, and lasts 15 minutes.
@@ -279,7 +279,7 @@ impl SignIn<'_> {
             LoginRequestState::Approved => {}
         }
         let approver = request.login.ok_or(Error::Code)?;
-        // INVARIANT: whoever takes the request makes the login; another gets nothing.
+        // INVARIANT: the caller that takes the request makes the login; any other gets nothing.
         if !logins.store.take_login_request(request.id).await.map_err(Error::from)? {
             return Err(Error::Code.into());
         }
@@ -386,7 +386,7 @@ impl SignIn<'_> {
         }
     }
 
-    /// The caller as whoever locks a person.
+    /// The caller as the actor who locks a person.
     fn require_lock(&mut self, principal: &Arc<Principal>, name: &str) -> Result<Actor, Error> {
         let policies = &self.snapshot.policies;
         let caller: Arc<Caller> = policies.caller(principal);

@@ -34,7 +34,7 @@ struct PasswordForm {
 }
 
 impl SignIn<'_> {
-    /// Answers a page for whoever is signed in; others are sent to sign in, and back.
+    /// Answers a page for a person who is signed in; others are sent to sign in, and back.
     pub(super) async fn console_page(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         let pages = self.state.pages.clone().ok_or_else(Denial::not_found)?;
         if let Some(asset) = pages.asset(head.uri.path()) {

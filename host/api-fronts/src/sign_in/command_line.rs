@@ -1,8 +1,8 @@
 //! People approve logins of the command line in their browser: one that waits on the same machine for
 //! the browser's return, one whose code is pasted, or one elsewhere whose code they type (RFC 8628).
 //!
-//! Security: the page says who asks, from where, and as whom they would act. A code goes to the loopback
-//! address of the very machine, or to nobody.
+//! Security: the page says who asks, from where, and which identity they would act as. A code goes to
+//! the loopback address of the very machine, or to nobody.
 
 use std::sync::Arc;
 
@@ -208,8 +208,8 @@ impl SignIn<'_> {
             user: principal.username(),
             address: &request.address,
             until: self.login_end(&principal),
-            advice: "Approve it only if the command line shows the same code, and you have started it yourself. Whoever \
-                     has it will act as you.",
+            advice: "Approve it only if the command line shows the same code, and you have started it yourself. Anyone \
+                     who has it will act as you.",
             action: "/console/device",
             fields: vec![("user_code", code.clone())],
             code: Some(code),

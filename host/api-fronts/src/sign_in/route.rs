@@ -130,7 +130,7 @@ pub enum LoginRoute {
     Discover,
     /// Begin a login by a code that is typed elsewhere; for anybody.
     Device,
-    /// Exchange a code for a login; for whoever has the code.
+    /// Exchange a code for a login; for any caller that has the code.
     Token,
     /// Make a token for kubectl.
     KubectlToken,

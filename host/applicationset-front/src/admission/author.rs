@@ -1,8 +1,8 @@
 //! Adds the signed statements of who wrote an ApplicationSet: in the patch of the mutating webhook, and
 //! in sets that the gateway itself writes.
 //!
-//! Security: a statement is only signed for whoever writes the `spec`, and by whose rights the write is
-//! judged. A statement that a client sends is never taken.
+//! Security: a statement is signed only for the user who writes the `spec` and by whose rights the
+//! write is judged. A statement that a client sends is never taken.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
@@ -93,7 +93,7 @@ fn author_statements(
     let [stored, sent] = object.statements();
     let kept = stored.filter(|text| author_of(judge.policies(), &object.name, set, text).is_ok());
     let user = &writer.principal;
-    // SECURITY: whoever changes a label has not read the `spec`, which may be anybody's.
+    // SECURITY: a user who changes a label has not read the `spec`, which may be anybody's.
     let is_writer =
         writer.kind == WriterKind::User && object.changes("/spec") && judge.parent_acting_as(user, object).is_none();
     let wanted = match kept {

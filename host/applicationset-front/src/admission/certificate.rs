@@ -11,8 +11,8 @@
 //!
 //! Invariant: a pair is served only while `caBundle` has its authority, or no webhook calls the gateway.
 //!
-//! Security: whoever has the key of an authority could answer API servers in the gateway's place. So each
-//! pair has an authority of its own, whose key is dropped when it has signed.
+//! Security: anyone who has the key of an authority could answer API servers in the gateway's place. So
+//! each pair has a separate authority, whose key is dropped when it has signed.
 
 use std::path::Path;
 use std::sync::Arc;

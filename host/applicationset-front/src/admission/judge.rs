@@ -12,8 +12,8 @@
 //! A set without an author that an Application deployed, by a signed statement, generates what that
 //! Application could deploy. Nobody writes an operation with manifests of another Application.
 //!
-//! Security: whoever changes a set does not become, or remain, anybody else's author. Sets are read as
-//! they are stored, because a stale copy may name an author with broader permissions.
+//! Security: a write never gives a set another author than the writer. Sets are read as they are
+//! stored, because a stale copy may name an author with broader permissions.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ use tollgate_state::write::WritableKind;
 
 mod parent;
 
-/// How Kubernetes deletes what belongs to something that is gone. Without accounts of their own, the
-/// controllers of kube-controller-manager have its name.
+/// The identities by which Kubernetes deletes the dependents of a deleted object. Without separate
+/// accounts, the controllers of kube-controller-manager use its name.
 const COLLECTORS: [&str; 3] = [
     "system:kube-controller-manager",
     "system:serviceaccount:kube-system:generic-garbage-collector",

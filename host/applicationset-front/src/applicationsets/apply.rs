@@ -181,7 +181,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<ApplyOutco
     Err(failed)
 }
 
-/// Once the set is deleted the cluster deletes what it owned, whatever happens here.
+/// Once the set is deleted, the cluster deletes what it owned, regardless of what happens here.
 async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
     let set = write(WritableKind::ApplicationSet, plan.set, plan.cascade);
     if plan.cascade == Propagation::Orphan {

@@ -221,7 +221,7 @@ fn checked<'a>(change: &'a PlannedChange, object: &'a Value) -> Result<Applicati
             application.name
         ));
     }
-    // Writing an Application must not start an operation: that needs a permission of its own.
+    // Writing an Application must not start an operation: that needs a separate permission.
     let operation = |object: Option<&'a Value>| {
         let operation = object.and_then(|object| object.get("operation"));
         operation.filter(|operation| !operation.is_null())

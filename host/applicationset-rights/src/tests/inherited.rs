@@ -90,7 +90,7 @@ fn a_set_with_an_application_that_the_caller_may_not_see_seems_absent() {
     );
 }
 
-/// Whoever creates an Application chooses its owner, so one in another project settles nothing.
+/// A user who creates an Application chooses its owner, so one in another project settles nothing.
 #[test]
 fn an_application_of_another_project_does_not_open_a_set() {
     let foreign = stored("dev", vec![application("x", "eve")]);
@@ -169,8 +169,8 @@ fn a_set_without_applications_needs_all_that_it_could_have() {
     assert!(changed.is_ok(), "{changed:?}");
 }
 
-/// A set whose project is a template, or that has templates of its own, could have Applications in
-/// every project.
+/// A set whose project is a template, or whose generators have templates, could have Applications
+/// in every project.
 #[test]
 fn a_set_of_unknown_projects_needs_all_projects_if_it_is_empty() {
     let own_template = json!({"list": {"elements": [], "template": {"metadata": {}, "spec": {"project": "prod"}}}});

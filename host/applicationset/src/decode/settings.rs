@@ -61,7 +61,7 @@ pub(crate) struct GitSettings<'v> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathItem<'v> {
     pub(crate) path: &'v str,
-    /// `exclude`: matching paths are left out, whatever other items say.
+    /// `exclude`: matching paths are left out, regardless of other items.
     pub(crate) is_excluded: bool,
 }
 

@@ -66,7 +66,7 @@ impl<P> Patterns<P> {
 impl GitGeneratorRun<'_, '_> {
     fn input(&self, error: InputError) -> Error {
         match self.run.budget.charge_bytes(0) {
-            // Paths are charged too, and a reader has no error of its own for that limit.
+            // Paths are charged too, and a reader has no separate error for that limit.
             Err(exceeded) => Error::Exceeded(exceeded),
             Ok(()) => Error::Input {
                 path: self.path.to_owned(),

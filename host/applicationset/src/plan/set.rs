@@ -143,7 +143,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
             Some(_) | None => Map::new(),
         };
         put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
-        // SECURITY: a statement is about one spec, and whoever signs the new one adds it.
+        // SECURITY: a statement is about one spec, and the component that signs a new one adds it.
         let kept = before
             .as_ref()
             .filter(|before| before.get("spec") == set.object.get("spec"));

@@ -30,7 +30,7 @@ impl ApplicationTemplate {
     /// Parses the set's template, with `generator_template` merged over it, and its patch.
     ///
     /// - `generator_template`: `template` of the generator, if it has one.
-    /// - `namespace`: the set's; Applications are put there whatever the template says.
+    /// - `namespace`: the set's; Applications are put there regardless of the template.
     ///
     /// # Errors
     /// [`Error::Syntax`], [`Error::Depth`], [`Error::Divergent`]; [`Error::Field`]: the template

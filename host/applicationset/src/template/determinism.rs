@@ -97,8 +97,9 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
     found
 }
 
-/// Whether a patch has the key `operation`, whatever its templates render to. Where there are some, it
-/// may be anywhere, because they decide what is at the top. Argo CD ignores the case of keys.
+/// Whether a patch has the key `operation`, regardless of what its templates render to. If it has
+/// templates, the key may be anywhere, because they decide what is at the top. Argo CD ignores the
+/// case of keys.
 fn names_operation(patch: &str) -> bool {
     let mut plain = String::with_capacity(patch.len());
     let mut rest = patch;

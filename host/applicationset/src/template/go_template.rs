@@ -44,8 +44,7 @@ impl GoTemplate {
         if may_change.is_some() {
             portable::check_source(source).map_err(differs)?;
         }
-        // SECURITY: the parser recurses once for each `{{else if}}` of a chain, without a limit of
-        // its own.
+        // SECURITY: the parser recurses once for each `{{else if}}` of a chain, without a limit.
         let chain = source.matches("else").count();
         if chain > MAX_ELSE {
             return Err(syntax(format!(

@@ -337,8 +337,8 @@ pub(crate) fn is_diff(operation: &Operation) -> bool {
     matches!(operation, Operation::Known(method) if server_side_diff::is_method(method))
 }
 
-/// Refuses a diff that would read other objects than those that argocd-server checks. Whatever the
-/// policy reads, the content of such a call is read; it stays whole.
+/// Refuses a diff that would read other objects than those that argocd-server checks. The content of
+/// such a call is read regardless of what the policy reads; it stays whole.
 ///
 /// # Errors
 /// [`Error::Diff`], and those of content that cannot be read.

@@ -1,6 +1,6 @@
 //! Reads single fields of the request messages of Argo CD's API, from protobuf and from JSON.
 //!
-//! Security: argocd-server reads the same bytes by rules of its own: of a field that occurs twice it
+//! Security: argocd-server reads the same bytes by its own rules: of a field that occurs twice it
 //! takes the last, and it ignores the case of JSON's names. So what could be read in two ways is an
 //! error here.
 

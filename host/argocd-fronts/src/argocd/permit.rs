@@ -140,7 +140,7 @@ pub(crate) async fn authorize(
     let reads = reads_content(&snapshot.policies);
     let request = match reads || api::is_diff(&operation) {
         true => {
-            // Whoever sends content slowly must not keep what was in force when they began.
+            // A caller who sends content slowly must not keep what was in force when they began.
             drop(snapshot);
             api::check_diff(&operation, route, head, body).await?;
             let request = match reads {

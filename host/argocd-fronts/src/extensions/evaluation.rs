@@ -105,7 +105,7 @@ impl ExtensionEvaluation {
     ///
     /// # Errors
     /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
-    /// is stuck denies, whatever it decided before.
+    /// is stuck denies, regardless of its earlier decisions.
     pub(crate) fn decide(
         &self,
         bundle: &Bundle,

@@ -101,7 +101,8 @@ pub(crate) fn authorize(
         return Err(Error::NoBackend(Arc::clone(extension.name())));
     };
     if let Some(record) = record {
-        // SECURITY: callers read the records of their own requests. One who is refused does not learn the project.
+        // SECURITY: callers read the records of requests that they sent. One who is refused does not learn the
+        // project.
         record.note(|record| record.project.clone_from(&target.project));
     }
     Ok(ExtensionPermit {

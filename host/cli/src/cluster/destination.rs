@@ -179,7 +179,8 @@ impl ClusterQuestions<'_> {
         problems
     }
 
-    /// Whoever has Argo CD's token acts as these accounts, and must not get other credentials by it.
+    /// Anyone with Argo CD's token acts as these accounts, and must not get other credentials by
+    /// it.
     async fn check_secrets(
         &self,
         access: &ClusterAccess,

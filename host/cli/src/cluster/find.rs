@@ -136,7 +136,7 @@ pub(super) fn check_server(server: &str, proxy_url: Option<&Url>) -> Vec<Failure
     Vec::new()
 }
 
-/// Whoever would write the old `config` again right after a change.
+/// Fails if a manager would write the old `config` again right after a change.
 pub(super) fn check_managers(secret: &ClusterSecret) -> Option<Failure> {
     if secret.managers.is_empty() {
         return None;

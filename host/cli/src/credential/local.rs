@@ -1,7 +1,7 @@
 //! Mints a credential in this process, from a gateway's settings and with its code. It opens no
 //! listener.
 //!
-//! Security: no policy is evaluated, because whoever can read the files may use them anyway.
+//! Security: no policy is evaluated, because anyone who can read the files may use them anyway.
 
 use std::path::Path;
 use std::sync::Arc;

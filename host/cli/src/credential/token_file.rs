@@ -1,6 +1,6 @@
 //! Prints a token that somebody else renews in a file, such as the kubelet a projected ServiceAccount token.
 //!
-//! Security: the token is not verified here; whoever gets it does that.
+//! Security: the token is not verified here; its recipient does that.
 
 use std::path::Path;
 

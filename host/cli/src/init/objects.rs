@@ -22,8 +22,8 @@ pub(super) fn agents(found: &Found) -> Option<String> {
     }
     let (namespace, directory) = (&found.namespace, &found.directory);
     let (group_id, group) = &directory.group;
-    let mut text = "# Who reaches which cluster with kubectl, and as whom: docs/kubernetes-access.md. First the\n\
-                    # definitions of the two kinds, then the objects.\n"
+    let mut text = "# Who reaches which cluster with kubectl, and which identity they act as:\n\
+                    # docs/kubernetes-access.md. First the definitions of the two kinds, then the objects.\n"
         .to_owned();
     for definition in DEFINITIONS {
         text.push_str("---\n");

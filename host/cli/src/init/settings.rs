@@ -132,8 +132,8 @@ impl Settings<'_> {
             false => ("# ", "https://tollgate.example.com".to_owned()),
         };
         format!(
-            "# Where people sign in, with a browser or `tollgate login`: docs/sign-in.md. It needs a host name\n\
-             # of its own; Argo CD is at another one of this gateway, such as https://127.0.0.1:{port}.\n\
+            "# Where people sign in, with a browser or `tollgate login`: docs/sign-in.md. It needs its own\n\
+             # host name; Argo CD is at another one of this gateway, such as https://127.0.0.1:{port}.\n\
              {mark}console: {{url: \"{url}\"}}\n"
         )
     }
@@ -201,7 +201,7 @@ const OTHERS: &str = "# Further fronts. Each has its page in docs/, and its poli
 # ApplicationSets are accepted if their author may write all that they generate:
 # applicationSets: {}
 #
-# Whoever may `clusters, connect` enters a cluster with all that its credential may do:
+# Callers who may `clusters, connect` enter a cluster with all that its credential may do:
 # clusters: {forward: true}
 #
 # Clusters behind NAT or a firewall join with an agent:

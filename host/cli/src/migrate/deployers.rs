@@ -50,7 +50,8 @@ pub(super) fn deployer(account: &ServiceAccountName, kinds: &BTreeSet<DeployedKi
     objects
 }
 
-/// Whether rights on a kind do not suffice to write its objects: whoever grants a right must have it.
+/// Whether rights on a kind do not suffice to write its objects: the grantor of a right must have
+/// it.
 ///
 /// Source: Kubernetes, "Privilege escalation prevention and bootstrapping".
 pub(super) fn grants_rights(kind: &DeployedKind) -> bool {

@@ -57,7 +57,7 @@ pub(super) enum ImpersonationState {
 pub(super) enum Route {
     /// With the account of its pods: it runs there.
     InCluster,
-    /// With a credential of its own.
+    /// With its own credential.
     Direct,
     /// Through Tollgate.
     Enrolled,

@@ -18,7 +18,7 @@ macro_rules! sdk {
     };
 }
 
-/// A template, with files of its own in `new/$folder`.
+/// A template, with its own files in `new/$folder`.
 macro_rules! template {
     ($folder:literal, $sdk:literal, $files:expr) => {
         Template {

@@ -1,5 +1,5 @@
 //! Makes the parts of a kubeconfig for an Application: its cluster's URL at the gateway, and the
-//! user's entry. A name that would not be a path segment of its own is refused.
+//! user's entry. A name that would not be exactly one path segment is refused.
 //!
 //! Security: the user's entry refers to the file with the token and does not copy the token.
 

@@ -109,7 +109,7 @@ fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>)
     let passed = cases.iter().filter(|case| case.outcome == CaseOutcome::Pass).count();
     writeln!(out, "PASS: {passed}/{}", cases.len())?;
     if others.iter().any(|finding| finding.is_error()) {
-        writeln!(out, "FAIL: the bundle would not be used, whatever its cases say")?;
+        writeln!(out, "FAIL: the bundle would not be used, regardless of its cases")?;
     }
     if passed < cases.len() {
         writeln!(out, "FAIL: {}/{}", cases.len() - passed, cases.len())?;

@@ -124,7 +124,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
-            "Whoever has this role can act as anybody in the cluster, administrators among them.",
+            "A subject with this role can act as anybody in the cluster, including administrators.",
             classic(&grants, &args.subject),
         ));
     }
@@ -133,7 +133,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     }
     if args.mode != ModeArg::Classic {
         parts.push((
-            "Kubernetes 1.36 and later. Whoever has this role can act as people with these verbs alone.",
+            "Kubernetes 1.36 and later. A subject with this role can act as people with these verbs only.",
             constrained(&grants, &args.permissions(), &args.subject),
         ));
     }

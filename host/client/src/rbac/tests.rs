@@ -56,10 +56,7 @@ fn can_prints_yes_or_no() {
 fn can_prints_warnings_unless_quiet() {
     let (code, out, stderr) = run(POLICY, "policy.csv", "can org:team get logs p/a --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
-    assert!(
-        stderr.contains("`org:team` is a group with rows of its own"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("`org:team` is a group with its own rows"), "{stderr}");
     let (code, out, stderr) = run(
         POLICY,
         "policy.csv",
@@ -338,7 +335,7 @@ fn diff_lists_each_row_once_with_possible_callers() {
             "{one}"
         );
         let (user, groups) = (one["user"].as_str().unwrap(), one["groups"].as_array().unwrap());
-        // Whoever signs in as alice herself has the same rights under both.
+        // A person who signs in as alice has the same rights under both.
         assert!(
             !(user == "alice" && groups.is_empty() && one["issuer"] == "argocd"),
             "{one}"

@@ -53,7 +53,7 @@ pub(super) async fn check(
     match found {
         Ok(Some(())) => OwnershipCheck::Permitted,
         Ok(None) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
-        Err(Error::Status(StatusCode::FORBIDDEN)) => unknown("whoever acts for it may not read it, or an owner"),
+        Err(Error::Status(StatusCode::FORBIDDEN)) => unknown("the acting identity may not read it, or an owner"),
         Err(error) => {
             tracing::warn!(cluster = %cluster.label, %error, "an object or its owner cannot be read");
             unknown("the cluster does not say")

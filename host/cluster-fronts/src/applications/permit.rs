@@ -7,12 +7,12 @@
 //!    `applications, override`, and shows or changes single objects only if they are in the
 //!    Application's resource tree. So `override` reaches everything the project permits. Without
 //!    it, a request reaches one object of the Application, and changing that object needs a
-//!    permission of its own.
+//!    separate permission.
 //! 3. The project must permit the Application's sources, and its sync windows must permit changes at
 //!    the time of the request. A change counts as a manual sync.
 //! 4. The project's lists are evaluated, which needs queries to the cluster.
 //! 5. The bundle `policies/applications` is evaluated. It can only narrow: a request that RBAC,
-//!    destinations, lists or the object's owner refuse is refused whatever the bundle decides.
+//!    destinations, lists or the object's owner refuse is refused regardless of the bundle.
 //!
 //! Security: a caller who may not see an Application gets the same response whether it exists or
 //! not. For callers that RBAC refuses, the cluster gets no queries.
@@ -298,7 +298,7 @@ impl ApplicationAccess {
         }));
     }
 
-    /// Why the request is refused whatever the bundle decides. `None` if nothing refuses it.
+    /// Why the request is refused regardless of the bundle. `None` if nothing refuses it.
     fn deny_reason(&self, checks: ObjectChecks<'_>) -> Option<String> {
         if !self.resolved.permitted {
             return Some("the project does not permit the destination".to_owned());
@@ -320,9 +320,9 @@ impl ApplicationAccess {
         is_sync(self.access_mode, self.operation)
     }
 
-    /// Whether the object of the request must belong to the Application. It need not if the
-    /// request has no object, or if the caller may override: with a sync of their own manifests
-    /// they could add any object to the Application that the project permits.
+    /// Whether the object of the request must belong to the Application. It need not if the request
+    /// has no object, or if the caller may override: by syncing their own manifests they could add
+    /// any object to the Application that the project permits.
     pub(crate) fn requires_owned_object(&self) -> bool {
         match self.operation {
             ObjectOperation::Discover => false,

@@ -89,7 +89,7 @@ impl WrittenObject {
     }
 }
 
-/// Where the object is looked for, and as whom.
+/// Where the object is looked up, and by which identity.
 pub(crate) struct ObjectSearch<'a> {
     pub(crate) discovery: &'a Discovery,
     pub(crate) cluster: &'a Arc<ClusterAccess>,

@@ -1,5 +1,5 @@
-//! Decides whether a component of Argo CD may send a request to a cluster, and as whom. The result
-//! is a [`ControlPlanePermit`], which only this file can make, or 403 or 404.
+//! Decides whether a component of Argo CD may send a request to a cluster, and which identity it
+//! acts as. The result is a [`ControlPlanePermit`], which only this file can make, or 403 or 404.
 //!
 //! | request | acts as |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! sent: as the account that they name, or as the gateway's own identity.
 //!
 //! Security: what the caller writes into `Impersonate-User` only selects an identity of the index,
-//! and that is sent. Groups, UIDs and extra are refused, and so is whatever would give more than the
-//! account's own rights: tokens of accounts, and tunnels into services and nodes.
+//! and that is sent. Groups, UIDs and extra are refused, and so is anything that would give more
+//! than the account's own rights: tokens of accounts, and tunnels into services and nodes.
 
 use http::StatusCode;
 use std::collections::BTreeMap;
@@ -219,7 +219,7 @@ pub(crate) struct ControlPlaneAccess {
 /// Who acts.
 #[derive(Debug)]
 enum Actor {
-    /// This identity, whatever the object is.
+    /// This identity, regardless of the object.
     Reads(Arc<Impersonation>),
     /// This account, if one of its Applications may write the object.
     Writes(Arc<ActingAccount>),

@@ -49,7 +49,7 @@ pub(super) enum GrantedAccounts {
 }
 
 impl ClusterExtraGrants {
-    /// Whether a key may be sent, whatever its values.
+    /// Whether a key may be sent, regardless of its values.
     ///
     /// - `key`: in lower case, as it is in `Impersonate-Extra-…` before it is encoded.
     pub fn has(&self, key: &str) -> bool {

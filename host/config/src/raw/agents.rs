@@ -13,9 +13,9 @@ pub(super) struct RawAgents {
     /// Forwards requests to the replica to which an agent is connected. Without it, each replica serves only
     /// its own agents.
     peers: Option<RawPeers>,
-    /// Host names or IP addresses, without scheme and port, at which agents reach whatever ends TLS in front
-    /// of the gateway. With them, a machine in the middle is detected by the host alone. Defaults to the host
-    /// of `console.url` if the gateway has no `tls`. See docs/connectors.md#what-a-connector-proves.
+    /// Host names or IP addresses, without scheme and port, at which agents reach the component that ends TLS
+    /// in front of the gateway. With them, a machine in the middle is detected by the host alone. Defaults to
+    /// the host of `console.url` if the gateway has no `tls`. See docs/connectors.md#what-a-connector-proves.
     #[serde(default)]
     hosts: Vec<String>,
     /// Whether to serve agents of earlier versions, whose proof a machine in the middle could pass on.

@@ -203,7 +203,7 @@ pub(super) fn check_together(
             validator.refuse(
                 &key,
                 message,
-                "each issuer needs a callback of its own, so that none answers for another",
+                "each issuer needs its own callback, so that none answers for another",
             );
         }
     }

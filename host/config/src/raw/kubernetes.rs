@@ -40,7 +40,7 @@ pub(super) struct RawKubernetes {
     platform_secret_file: Option<PathBuf>,
     /// Origins of pages that may call the front with its cookie, compared byte by byte; other origins get
     /// 403. Each is `https://host[:port]`, or `http` for loopback. A request whose only credential is a token
-    /// is served whatever its origin, without `Access-Control-…` fields if the origin is not listed.
+    /// is served regardless of its origin, without `Access-Control-…` fields if the origin is not listed.
     allowed_origins: Vec<String>,
     /// Claim of ID tokens with the number of the one agent that the token is for.
     #[schemars(extend("default" = "https://gitlab.org/claims/clusters/agents/k8s-proxy"))]

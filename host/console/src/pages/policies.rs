@@ -88,7 +88,7 @@ struct Line<'a> {
     text: Text,
     /// Class of the line.
     mark: &'static str,
-    /// The same for whoever does not see it.
+    /// The same as text, for people who do not see it.
     label: &'a str,
 }
 

@@ -168,7 +168,7 @@ impl Preview {
         match self.mode.raw() {
             "enforce" => "Accounts act: this is in force.",
             "audit" => "Accounts are only audited: the gateway acts, and notes who would have.",
-            _ => "Impersonation is off: no account acts yet, whatever is listed here.",
+            _ => "Impersonation is off: no account acts yet, not even those listed here.",
         }
     }
 }
@@ -386,7 +386,7 @@ impl View<'_> {
             .map(Entry::value)
             .collect();
         let target = format!("{API}/{}/preview", project.name.encoded());
-        // Whoever came by a link from elsewhere only reads.
+        // A person who follows a link from elsewhere only reads.
         let preview = match self.head.method == Method::POST {
             true => {
                 let content = json!({ "destinationServiceAccounts": typed });

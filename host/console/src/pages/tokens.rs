@@ -135,7 +135,7 @@ impl View<'_> {
         let (tokens, next, refusal) = match tokens {
             Ok(list) => (list.items, list.next, None),
             Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => return Err(refusal.into()),
-            // Whoever has no tokens to see may still make one, or hear why not.
+            // A person who may see no tokens may still make one, or learn why not.
             Err(refusal) => (Vec::new(), None, Some(refusal)),
         };
         let agents = ask::get::<Items<Agent>>(self.api, about_agents).await;

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 /// Version of the layout of the hashed data.
 const LAYOUT: &[u8] = b"tollgate credential key 1";
 
-/// Keys the hashes of secrets, so that they are useful in this process only. Whoever reads one in a
-/// log cannot test guesses against it.
+/// Keys the hashes of secrets, so that they are useful in this process only. Anyone who reads one
+/// in a log cannot test guesses against it.
 static PROCESS_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
     let mut key = [0; 32];
     if SystemRandom::new().fill(&mut key).is_err() {

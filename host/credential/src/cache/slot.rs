@@ -183,7 +183,7 @@ impl Slot {
     /// seconds. A cluster that rejects everything is therefore still asked with the current
     /// credential. Until the forced mint completes, no request gets the rejected credential. If
     /// that mint fails because the provider cannot be reached, the credential is used again: the
-    /// cluster may have had a reason of its own.
+    /// cluster may have had another reason.
     ///
     /// # Errors
     /// As [`Slot::get`].
@@ -346,7 +346,7 @@ impl Slot {
     /// Starts a mint before the current credential expires.
     #[cold]
     fn renew(self: &Arc<Self>, now: Moment) {
-        // Whoever holds the lock is renewing, or will soon be done. This request has its
+        // The holder of the lock is renewing, or will soon be done. This request has its
         // credential, so it does not wait.
         let Ok(mut state) = self.state.try_lock() else {
             return;

@@ -44,8 +44,9 @@ impl Fallback {
     /// so that every path is read as if there were none; forwarding writes it again.
     // SECURITY: only what is left is judged, and only a path of which exactly the root path was
     // removed is forwarded, so no other spelling of the root path leads to argocd-server.
-    // SECURITY: on the console's own host, no page of Argo CD can act as whoever looks at it.
-    // SECURITY: what a page asks is for the gateway's own API, whatever else its host serves.
+    // SECURITY: on the console's own host, no page of Argo CD can act as the person who views it.
+    // SECURITY: what a page asks is for the gateway's own API, regardless of what else its host
+    // serves.
     // SECURITY: in a tunnel to a cluster, paths are the cluster's.
     pub fn take(config: &Config, client: &Client, uri: &mut Uri, headers: &HeaderMap, extensions: &Extensions) -> Self {
         let argocd = match &config.argocd {

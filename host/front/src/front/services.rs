@@ -44,7 +44,7 @@ pub struct Services {
     pub components: Arc<Limiter>,
     /// Runs what takes long away from the threads that serve.
     pub blocking: BlockingWork,
-    /// Signs what backends are told about callers.
+    /// Signs the assertions about callers that backends receive.
     pub signer: Arc<SigningKeys>,
     /// The agents that are connected.
     pub agents: Arc<Connections>,
@@ -56,7 +56,7 @@ pub struct Services {
     pub extras: ExtraGrants,
     /// Where objects are written.
     pub source: Arc<dyn Source>,
-    /// Evaluates policies for whoever tries them.
+    /// Evaluates policies for callers who try them.
     pub checker: Checker,
     /// Findings of the last loads.
     pub findings: LoadFindings,

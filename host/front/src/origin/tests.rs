@@ -99,7 +99,7 @@ fn an_origin_decides_nothing_for_a_token() {
                 "{fields:?}"
             );
         }
-        // With the cookie, whatever else is there, and without any credential.
+        // With the cookie, regardless of other credentials, and without any credential.
         for fields in [
             &[origin, cookie][..],
             &[origin, cookie, token],
@@ -112,7 +112,7 @@ fn an_origin_decides_nothing_for_a_token() {
             assert!(checked(fields).is_err(), "{fields:?}");
         }
     }
-    // A listed origin gets its fields, whatever the credential.
+    // A listed origin gets its fields, regardless of the credential.
     let mut answer = HeaderMap::new();
     checked(&[("origin", ALLOWED), token]).unwrap().apply(&mut answer);
     assert_eq!(answer["access-control-allow-origin"], ALLOWED);

@@ -129,7 +129,7 @@ fn an_open_service_or_ingress_is_named_unless_only_tollgate_is_admitted() {
             "{objects:?}"
         );
         assert!(found[0].contains(way.unwrap_or(NO_POLICY)), "{found:?}");
-        // Whoever stands beside Argo CD leaves it open on purpose.
+        // A gateway that stands beside Argo CD leaves it open on purpose.
         assert_eq!(messages("applicationSets: {}", &objects), [""; 0]);
         let closed = [objects, vec![only_tollgate()]].concat();
         assert_eq!(messages(BOTH, &closed), [""; 0], "{closed:?}");

@@ -82,7 +82,7 @@ fn queries(data: &[u8]) {
     for names in [AGENT_PARAMETERS, ROW_PARAMETERS, AUDIT_PARAMETERS] {
         drop(Query::read(Some(raw), names));
     }
-    // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
+    // None of the gateway's own parameters is left for the cluster, regardless of its spelling.
     let stripped = tollgate_identity::authenticate::k8s_proxy::strip_query(Some(raw)).unwrap_or_default();
     for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
         assert_ne!(name, tollgate_identity::authenticate::k8s_proxy::AGENT_PARAMETER);
@@ -108,7 +108,7 @@ fn attribute_seeds() -> Vec<Vec<u8>> {
     inputs(found)
 }
 
-/// Whatever runs a program needs `create`, regardless of its method.
+/// A request that runs a program needs `create`, regardless of its method.
 fn attributes(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let (method, target) = first_line(input);

@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 8;
 pub struct InventoryItem {
     /// What it is about: a section of the settings, or a kind of object.
     pub subject: &'static str,
-    /// What there is.
+    /// What the configuration has of it.
     pub content: String,
 }
 

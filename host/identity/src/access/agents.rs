@@ -1,8 +1,8 @@
 //! The agents of one state, and what access each gives to a person.
 //!
-//! When an agent's configuration has mistakes, its last good one stays in force for the life of
-//! the process, as in GitLab's agent server: whoever had access keeps it. After a start there is
-//! no last good one, and the agent is closed.
+//! When an agent's configuration has mistakes, its last good one stays in force for the life of the
+//! process, as in GitLab's agent server: people who had access keep it. After a start there is no
+//! last good one, and the agent is closed.
 //!
 //! Security: a mistake in a configuration never opens an agent.
 
@@ -50,7 +50,7 @@ struct AgentEntry {
     /// The last good `user_access`, which the next state may need.
     last_good: Option<Arc<UserAccess>>,
     configuration: ConfigurationStatus,
-    /// What a remote platform is told; `None` while it has mistakes.
+    /// The configuration that a remote platform receives; `None` while it has mistakes.
     document: Option<Arc<Value>>,
     shared: SharingState,
 }
@@ -320,7 +320,7 @@ impl Agents {
             agent: Arc::clone(&entry.agent),
             user,
             // SECURITY: no group may mean that the token or the mapping names none, so it counts as not known. A rule
-            // that refuses a group can then refuse whoever may be in it.
+            // that refuses a group can then refuse anyone who may be in it.
             issuer_groups: vouched
                 .map(|(_, identity)| identity.groups.as_slice())
                 .filter(|groups| !groups.is_empty())

@@ -78,7 +78,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether the person with this credential may use the agent, and as whom.
+    /// Whether the person with this credential may use the agent, and which identity they act as.
     ///
     /// Takes some microseconds for a cached answer. Otherwise it reads the store or asks the
     /// platform, for at most 15 s. Cancel safe.

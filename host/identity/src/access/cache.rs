@@ -73,7 +73,7 @@ impl AccessCache {
     }
 
     /// The key of a query. It covers the agent, the kind, the whole credential, the CSRF token and
-    /// `dependencies`: whatever else the result depends on.
+    /// `dependencies`: everything else that the result depends on.
     pub(super) fn key(&self, query: &AccessQuery, dependencies: &[&[u8]]) -> CacheKey {
         let (credential, csrf_token) = query.key.secrets();
         let mut context = hmac::Context::with_key(&self.secret);
@@ -95,7 +95,7 @@ impl AccessCache {
     }
 
     /// Returns the result under `key`, and runs the query if none is fresh. Concurrent callers wait
-    /// for the same result. The query runs in a task of its own, which goes on if the callers go
+    /// for the same result. The query runs in a separate task, which goes on if the callers go
     /// away. Cancel safe.
     pub(super) async fn answer<F, A>(&self, key: CacheKey, ask: F) -> AccessResult
     where

@@ -59,7 +59,7 @@ impl ListedNamespaces {
         let mut listed = |kind: NamespaceKind, path: &Arc<str>, found: Option<&GitLabNamespace>| {
             let named = || memberships.iter().filter(|one| one.kind == kind && *one.path == **path);
             let id = found.map(|space| space.id).or_else(|| named().find_map(|one| one.id));
-            // A remote platform has a directory of its own.
+            // A remote platform has its own directory.
             if id.is_none() && !(people.is_empty() && memberships.is_empty()) {
                 let kind = match kind {
                     NamespaceKind::Project => "project",

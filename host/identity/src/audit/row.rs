@@ -25,12 +25,11 @@ use tollgate_store::AuditEvent;
 const TEXT_BYTES: usize = 256;
 
 pub(super) enum Aggregation {
-    /// A row of its own.
+    /// An individual row.
     Individual,
     /// Counted with others of this key.
     Read(AggregationKey),
-    /// A refusal of a known caller: the first ones get rows of their own, further ones are
-    /// counted.
+    /// A refusal of a known caller: the first ones get individual rows, further ones are counted.
     Refusal(AggregationKey),
     /// A request of an unknown caller, counted like reads.
     UnknownCaller(AggregationKey),

@@ -1,4 +1,4 @@
-//! Limits how many entries per key get rows of their own before they are only counted.
+//! Limits how many entries per key get individual rows before they are only counted.
 //!
 //! Invariant: memory stays within a fixed bound, however many keys there are.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::buckets::AggregationKey;
 use crate::sharded::lock;
 
-/// Most keys tracked at once; entries of further keys get no rows of their own.
+/// Most keys tracked at once; entries of further keys get no individual rows.
 const KEYS: usize = 10_000;
 
 #[derive(Debug)]

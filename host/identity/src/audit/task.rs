@@ -104,7 +104,7 @@ fn plausible_time(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestam
 
 /// Checks that the clocks agree, so that time may decide what is removed.
 ///
-/// - `theirs`: the database's time, if it has a clock of its own.
+/// - `theirs`: the database's time, if it has a separate clock.
 fn check_clock_skew(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
     if apart > MAX_CLOCK_SKEW {

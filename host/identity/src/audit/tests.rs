@@ -532,7 +532,7 @@ async fn refusals_of_one_kind_are_aggregated_above_a_limit() {
         "a count has no attributes of single requests"
     );
 
-    // Entries with another reason, in another window or that are allowed get rows of their own.
+    // Entries with another reason, in another window or that are allowed get individual rows.
     fixture.audit.record_access(refused("policy")).await.unwrap();
     fixture.audit.record_access(fixture.entry(&exec)).await.unwrap();
     fixture.clock.advance(MINUTE * 2);

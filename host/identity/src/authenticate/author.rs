@@ -441,7 +441,7 @@ mod tests {
         let by = |key: &[u8], algorithm| {
             jsonwebtoken::encode(&Header::new(algorithm), &claims, &EncodingKey::from_secret(key)).unwrap()
         };
-        // Argo CD's own key signs sessions, which whoever may read the set must not forge.
+        // Argo CD's own key signs sessions, which a reader of the set must not forge.
         let statements = [
             foreign,
             by(KEY.as_bytes(), Algorithm::HS256),

@@ -131,7 +131,7 @@ impl Builder<'_> {
             for (other, theirs) in named.iter().take(at) {
                 if url != other && (prefix.starts_with(theirs) || theirs.starts_with(prefix)) {
                     let message = format!("issuers `{other}` and `{url}` can give two people the same username");
-                    let hint = "give each a `claimMappings.username.prefix` of its own";
+                    let hint = "give each its own `claimMappings.username.prefix`";
                     found.push(Diagnostic::warning(None, message).with_hint(hint));
                 }
             }
@@ -163,15 +163,15 @@ impl Builder<'_> {
         match (is_shared, console.host) {
             (true, ConsoleHost::Own) => {
                 let message = format!("`console.url` is Argo CD's own `url`, `{}`", &*url.value);
-                let hint = "give the console a host name of its own; `console.sharesArgocdHost: true` serves both \
-                            on one, where a script in a page of Argo CD can act as whoever looks at it";
+                let hint = "give the console its own host name; `console.sharesArgocdHost: true` serves both on one, \
+                            where a script in a page of Argo CD can act as anyone who views it";
                 self.findings
                     .push(Diagnostic::error(url.location.clone(), message).with_hint(hint));
             }
             (true, ConsoleHost::SharedWithArgocd) => {
                 let message = "the console shares its host name with Argo CD";
-                let hint = "a script in a page of Argo CD can act as whoever looks at it; give the console a name \
-                            of its own";
+                let hint = "a script in a page of Argo CD can act as anyone who views it; give the console its own \
+                            host name";
                 self.findings
                     .push(Diagnostic::warning(url.location.clone(), message).with_hint(hint));
             }

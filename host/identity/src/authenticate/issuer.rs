@@ -38,7 +38,7 @@ pub(super) const ASYMMETRIC_ALGORITHMS: [Algorithm; 9] = [
 
 /// Claims that policies see unchanged from the token.
 const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
-/// Claims in the policies' view that never hold groups, whatever `scopes` says.
+/// Claims in the policies' view that never hold groups, regardless of `scopes`.
 const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
 /// The claims by which policies see names that did not come from a token as they are: `sub`, and the

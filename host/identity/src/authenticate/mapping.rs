@@ -138,8 +138,8 @@ impl CompiledClaimMappings {
         self.allowed_reserved.iter().any(|allowed| allowed == name)
     }
 
-    /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
-    /// what the name may be compared with, not who may get it.
+    /// SECURITY: the resulting name is checked, regardless of what made it. A literal in an
+    /// expression says what the name may be compared with, not who may get it.
     fn check_name(&self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
         check_characters(name, field)?;
         if self.profile.reserves(name, field) && !self.allows_reserved(name) {

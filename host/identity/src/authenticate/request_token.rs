@@ -114,7 +114,7 @@ fn chunk_count(text: &str) -> Result<usize, MalformedCredential> {
 }
 
 /// The value of the cookie `name`, which must not occur twice. Other cookies are ignored,
-/// whatever their bytes.
+/// regardless of their bytes.
 pub(super) fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, MalformedCredential> {
     let mut found = None;
     for field in headers.get_all(COOKIE) {

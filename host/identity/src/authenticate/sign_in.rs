@@ -70,7 +70,7 @@ pub struct Attempt {
     pub state: String,
     /// Returned in the ID token.
     nonce: String,
-    /// Proves to the issuer that the code came to whoever asked for it (PKCE).
+    /// Proves to the issuer that the code came to the client that asked for it (PKCE).
     verifier: String,
     /// The way to sign in.
     method: String,
@@ -271,7 +271,7 @@ impl Authenticator {
         callback: &Url,
     ) -> Result<SignedIn, SignInError> {
         let state = answer.state.as_deref().ok_or(SignInError::NoAttempt)?;
-        // SECURITY: each issuer has a callback of its own, so that the code of one never goes to
+        // SECURITY: each issuer has its own callback, so that the code of one never goes to
         // another.
         if attempt.method != method || !is_same(state, &attempt.state) {
             return Err(SignInError::NoAttempt);
@@ -350,7 +350,7 @@ impl Authenticator {
         if token.issuer() != issuer.verifier.name {
             return Err(SignInError::Token(InvalidTokenReason::UnknownIssuer.into()));
         }
-        // SECURITY: an access token is none, whatever its claims (RFC 9068).
+        // SECURITY: an access token is not an ID token, regardless of its claims (RFC 9068).
         let algorithm = token.checked_algorithm(TokenKind::IdToken, &issuer.verifier.algorithms);
         let algorithm = algorithm.map_err(|reason| SignInError::Token(reason.into()))?;
         let verified = issuer.verifier.claims(token, &self.clock).await;

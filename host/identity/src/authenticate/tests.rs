@@ -75,7 +75,7 @@ fn lines(text: &str) -> String {
 }
 
 impl Signer {
-    /// A token with any header and payload, whatever they say.
+    /// A token with any header and payload, regardless of their content.
     fn sign_text(&self, header: &Value, payload: &str) -> String {
         let signed = format!("{}.{}", part(header), URL_SAFE_NO_PAD.encode(payload));
         let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &self.private, self.algorithm).unwrap();
@@ -106,7 +106,7 @@ fn session(claims: &Value) -> String {
     hs256(&json!({ "alg": "HS256", "typ": "JWT" }), claims, SIGNING_KEY.as_bytes())
 }
 
-/// A token with any header, signed with HMAC whatever `alg` says.
+/// A token with any header, signed with HMAC regardless of `alg`.
 fn hs256(header: &Value, claims: &Value, key: &[u8]) -> String {
     let signed = format!("{}.{}", part(header), part(claims));
     let key = EncodingKey::from_secret(key);

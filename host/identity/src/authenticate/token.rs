@@ -28,7 +28,7 @@ pub(super) enum TokenKind {
 
 impl TokenKind {
     /// The types that its header may name, without the prefix `application/`. Many issuers name
-    /// `JWT`, or none, whatever the kind.
+    /// `JWT`, or none, regardless of the kind.
     const fn types(self) -> &'static [&'static str] {
         match self {
             Self::Bearer => &["JWT", "at+jwt"],

@@ -66,7 +66,7 @@ async fn run(list: Weak<RevokedTokens>, mut follower: Option<Follower>, mut heal
     }
 }
 
-/// Tells those who wait for changes when the list becomes unavailable, whatever Redis does.
+/// Tells those who wait for changes when the list becomes unavailable, regardless of Redis.
 async fn report_outages(list: Weak<RevokedTokens>) {
     let mut was_outdated = false;
     loop {

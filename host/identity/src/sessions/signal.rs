@@ -1,6 +1,6 @@
 //! The signal that ends an exchange from outside.
 //!
-//! It fires once and wakes everyone who holds it. It needs no task and no timer of its own.
+//! It fires once and wakes everyone who holds it. It needs neither a task nor a timer.
 
 use std::fmt;
 use std::future::Future;

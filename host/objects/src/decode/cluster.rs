@@ -203,7 +203,7 @@ fn settings(text: &str, cluster: Option<&Cluster>, mistakes: &Mistakes) -> Setti
     };
     // Bodies are passed unchanged, so either value has the same effect.
     object.boolean("disableCompression");
-    // SECURITY: whatever else is in it is how Argo CD comes to the gateway, and no cluster gets that.
+    // SECURITY: everything else in it is how Argo CD comes to the gateway, and no cluster gets that.
     if object.text("proxyUrl").is_some() {
         return Settings {
             is_enrolled: true,

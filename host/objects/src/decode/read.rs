@@ -233,7 +233,7 @@ impl<'n> ObjectDecoder<'n> {
     }
 
     /// Decodes a list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose items have
-    /// no kind of their own) gives it.
+    /// no kind) gives it.
     fn list(&self, list: &Fields<'_>, inner_kind: &str, version: &str) {
         for fields in list.children("items") {
             let kind = match fields.node("kind") {
@@ -265,7 +265,7 @@ impl<'n> ObjectDecoder<'n> {
         tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
     }
 
-    /// - `defect`: why the object cannot be used, whatever its fields say.
+    /// - `defect`: why the object cannot be used, regardless of its fields.
     pub(crate) fn decode_object(&self, fields: &Fields<'_>, kind: ObjectKind, defect: Option<&str>) {
         let findings = Findings::default();
         let location = fields.location();

@@ -198,7 +198,7 @@ impl ExtensionSpec {
     /// The service for Applications of `cluster`. An empty name or server is unknown and matches
     /// nothing.
     ///
-    /// A single service serves every cluster, whatever its `cluster` says, as in Argo CD. Of
+    /// A single service serves every cluster, regardless of its `cluster`, as in Argo CD. Of
     /// several services, one that has both name and server wins over one that has only the server,
     /// which wins over one that has only the name. A service whose name or server differs from a
     /// known one is not chosen.

@@ -54,7 +54,7 @@ impl PodIdentities {
         let Some(api) = &self.config.kubernetes else {
             return Err(AmbientError::Unavailable(format!(
                 "no token for audience `{audience}`: project one and name its file in \
-                 `plugins.ambient.serviceAccountTokens`, or run in a pod that may create tokens of its own account"
+                 `plugins.ambient.serviceAccountTokens`, or run in a pod that may create tokens for its own account"
             )));
         };
         self.request_token(api, audience).await

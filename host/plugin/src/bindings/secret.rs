@@ -24,7 +24,7 @@ pub(crate) enum Provenance {
     /// No: the host received them in this form.
     Received,
     /// Yes: a guest combined them with its own text. The guest may read nothing out of them,
-    /// because whoever writes half of a document could learn the other half that way.
+    /// because a guest that writes half of a document could learn the other half that way.
     Composed,
 }
 

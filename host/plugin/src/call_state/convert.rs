@@ -25,7 +25,7 @@ const MAX_WARNINGS: usize = 8;
 const MAX_FIELDS: usize = 16;
 const MAX_FIELDS_BYTES: usize = 32 << 10;
 const MAX_CHAIN_BYTES: usize = 64 << 10;
-/// Reason reported when a guest exceeded its requests, whatever it says itself.
+/// Reason reported when a guest exceeded its requests, regardless of the reason that it gives.
 const OVER_BUDGET: &str = "more requests than a call may send";
 
 impl CallState {

@@ -17,7 +17,7 @@ use super::error::Error;
 
 const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
 
-/// An answer, whatever its status.
+/// An answer, regardless of its status.
 pub(crate) struct Response {
     /// May be 3xx, because redirects are not followed.
     pub(crate) status: StatusCode,

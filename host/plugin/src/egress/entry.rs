@@ -1,7 +1,7 @@
 //! One entry of an allow-list: `host`, `host:port`, or an object with `host`, `port`, `private`,
 //! `loopback` and `ca`. Entries that are wider than their author may think are refused.
 //!
-//! Security: an entry with authorities of its own trusts no others.
+//! Security: an entry with its own authorities trusts no others.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -106,8 +106,9 @@ impl Changes {
 
 /// The server and the username of the account that acts for an Application there, if there is one.
 fn acting_account(indexed: &IndexedApplication) -> Option<(&str, String)> {
-    // SECURITY: whoever creates Applications chooses their destinations. The account of a destination
-    // that the project does not permit would act for people whom the project does not let near it.
+    // SECURITY: a user who creates Applications chooses their destinations. The account of a
+    // destination that the project does not permit would act for people whom the project does not let
+    // near it.
     if !indexed.is_destination_permitted {
         return None;
     }

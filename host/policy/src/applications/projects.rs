@@ -1,7 +1,7 @@
 //! Projects as Argo CD puts them together: with the repositories and clusters that belong to them, and
 //! with the lists of their global projects.
 //!
-//! Invariant: whatever asks what a project permits takes it from here.
+//! Invariant: all code that asks what a project permits takes it from here.
 //!
 //! Source: Argo CD, `GetAppProjectByName` and `GetAppVirtualProject`.
 

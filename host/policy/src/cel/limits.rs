@@ -1,7 +1,7 @@
 //! Bounds the source and the parsed tree of an expression: a program that passes is small, shallow
 //! and refers only to names that exist.
 //!
-//! Security: parsing runs on a thread of its own, never on the caller's stack.
+//! Security: parsing runs on a separate thread, never on the caller's stack.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

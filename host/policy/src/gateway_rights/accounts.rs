@@ -56,7 +56,7 @@ pub fn by_cluster(applications: &ApplicationIndex) -> BTreeMap<String, NeededAcc
             continue;
         };
         let Some(account) = &derived.account else { continue };
-        // SECURITY: whoever creates Applications chooses their destinations. Without this check
+        // SECURITY: a user who creates Applications chooses their destinations. Without this check
         // they could choose, through the account that acts there, what the gateway is granted.
         if !governed.is_destination_permitted {
             continue;

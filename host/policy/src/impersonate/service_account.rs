@@ -126,7 +126,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The message in Argo CD's words, without locations, for whoever may see the Application.
+    /// The message in Argo CD's words, without locations, for callers who may see the Application.
     pub fn public_message(&self) -> String {
         let text = self.to_string();
         let what = match self {

@@ -41,7 +41,7 @@ impl<'a> CanQuery<'a> {
 pub enum Advice {
     /// The subject looks like a group, has its own rows, and no grant names it.
     #[error(
-        "`{0}` is a group with rows of its own but without a `g, {0}, role:...` line: Argo CD does not look at \
+        "`{0}` is a group with its own rows but without a `g, {0}, role:...` line: Argo CD does not look at \
          such rows, so this permission has no effect there"
     )]
     UnenforcedGroupGrant(String),

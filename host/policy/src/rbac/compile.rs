@@ -245,9 +245,8 @@ impl RbacBuilder {
         let subjects: HashSet<&str> = self.rbac.rules.iter().map(|rule| &*rule.subject).collect();
         for grant in undefined(grants, &subjects) {
             let message = format!("role `{}` has no rows", super::line::shorten(&grant.role));
-            self.diagnostics.push(
-                Diagnostic::warning(grant.location.clone(), message).with_hint("whoever holds it gains nothing by it"),
-            );
+            self.diagnostics
+                .push(Diagnostic::warning(grant.location.clone(), message).with_hint("its holders gain nothing by it"));
         }
         let role = &self.rbac.default_role;
         if !role.is_empty() && !subjects.contains(role.as_str()) && !self.rbac.subjects.contains_key(role.as_str()) {

@@ -48,7 +48,7 @@ pub struct WhoCan {
     pub everyone: Option<Holder>,
     /// Who may, by name.
     pub allowed: Vec<Holder>,
-    /// Whom a row denies it, by name. It also denies whoever has this name beside others.
+    /// The names that a row denies it. The row also denies every caller who has this name beside others.
     pub denied: Vec<Holder>,
     /// Whether every name was judged.
     pub complete: bool,

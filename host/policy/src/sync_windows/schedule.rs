@@ -216,7 +216,7 @@ impl Field {
         let is_star = matches!(low, "*" | "?");
         let (min, max) = (i64::from(self.min), i64::from(self.max));
         let (start, end) = match (is_star, high) {
-            // As in Argo CD, whatever follows `*-` has no meaning.
+            // As in Argo CD, anything after `*-` has no meaning.
             (true, _) => (min, max),
             (false, Some(high)) => (self.number(low)?, self.number(high)?),
             (false, None) => {

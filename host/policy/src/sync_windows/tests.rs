@@ -128,7 +128,7 @@ fn a_schedule_is_in_the_zone_of_its_window() {
     assert_eq!(refusal(&[berlin("allow")], "2026-11-27T21:30:00Z"), "");
     assert_eq!(refusal(&[berlin("allow")], "2026-07-27T20:30:00Z"), "");
     assert!(refusal(&[berlin("allow")], "2026-07-27T21:30:00Z").contains("only permitted"));
-    // The window that opens first comes first, whatever the clocks on the wall say.
+    // The window that opens first comes first, regardless of the local times.
     let windows = [window("allow", "30 21 * * *", "1h"), berlin("allow")];
     let text = refusal(&windows, "2026-11-27T20:00:00Z");
     assert!(text.ends_with("from 2026-11-27 22:00:00 Europe/Berlin"), "{text}");

@@ -345,13 +345,13 @@ mod tests {
         drop(first);
         let _third = acquire("192.0.2.1").unwrap();
         assert!(acquire("192.0.2.1").is_none());
-        // A new connection evicts an idle one of its own address, and none of another.
+        // A new connection evicts an idle one of the same address, and none of another.
         let (own, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
         let registrations = [own.register(&connections), other.register(&connections)];
         let _fourth = acquire("192.0.2.1").unwrap();
         assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
         assert!(acquire("192.0.2.1").is_none(), "a connection is evicted once");
-        // An eviction looks at those of its own client alone, however many others there are.
+        // An eviction looks only at those of the same client, however many others there are.
         let of_client = |address: &str| {
             let table = connections.lock();
             table

@@ -3,7 +3,7 @@
 //!
 //! Security: the address is that of the socket, or of the header with which a trusted proxy begins
 //! the connection. [`super::Client`] is who sent a request over it. The inside of a tunnel that
-//! `CONNECT` opened is a connection of its own, from the same address.
+//! `CONNECT` opened is a separate connection, from the same address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -134,7 +134,7 @@ impl Peer {
         let _ = self.channel_value.set(value);
     }
 
-    /// Whether TLS ends here, whatever a trusted proxy says of its clients.
+    /// Whether TLS ends here, regardless of what a trusted proxy says of its clients.
     pub(crate) fn ends_tls(&self) -> EndsTls {
         match self.transport {
             Transport::Tls => EndsTls::Yes(self.channel_value.get().copied().flatten()),

@@ -330,7 +330,7 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> HttpClient
 
 /// How long the other side may acknowledge nothing of what was sent to it, at least.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest silence before a keep-alive probe, whatever the settings say.
+/// The longest silence before a keep-alive probe, regardless of the settings.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// Time between probes that are not answered, and how many of them end a connection.
 const PROBE_EVERY: Duration = Duration::from_secs(5);

@@ -20,9 +20,9 @@ use tollgate_objects::extensions::ConnectionSpec;
 /// Longest wait for a connection to a cluster, which may be far away.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A cluster's API server. Requests with a token share connections; a client
-/// certificate has connections of its own, and idle ones close when another
-/// certificate follows. Requests in progress finish on them.
+/// A cluster's API server. Requests with a token share connections; a client certificate has
+/// separate connections, and idle ones close when another certificate follows. Requests in progress
+/// finish on them.
 #[derive(derive_more::Debug)]
 #[debug("ClusterBackend {{ server: {:?}, .. }}", self.server.as_str())]
 pub struct ClusterBackend {

@@ -25,7 +25,7 @@ impl LazyTimer {
         }
     }
 
-    /// A fixed end, whatever happens before.
+    /// A fixed end, regardless of what happens before.
     pub(crate) fn until(deadline: Instant) -> Self {
         Self {
             bound: Duration::ZERO,

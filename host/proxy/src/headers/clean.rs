@@ -1,7 +1,7 @@
 //! Removes the header fields that a client may not send to an upstream. The result is
 //! [`CleanedRequest`].
 //!
-//! Security: a removed field never comes back, whatever `Connection` or a plugin says.
+//! Security: a removed field never comes back, regardless of what `Connection` or a plugin says.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,

@@ -32,7 +32,7 @@ const SIZES: [f64; 8] = [
     33_554_432.0,
 ];
 
-/// Most clusters that have a series of their own.
+/// Most clusters that have a separate series.
 pub const MAX_CLUSTERS: usize = 5_000;
 
 type Histograms<const N: usize> = Family<FixedLabels<N>, Histogram, fn() -> Histogram>;

@@ -45,8 +45,8 @@ pub struct TraceContext {
 }
 
 impl Tracing {
-    /// - `ratio`: share of traces that begin here and are sent, 0 to 1. What a caller's `traceparent` says
-    ///   of its own trace counts.
+    /// - `ratio`: share of traces that begin here and are sent, 0 to 1. For a caller's trace, the
+    ///   caller's `traceparent` decides.
     pub fn new(processor: Arc<dyn SpanProcessor>, ratio: f64) -> Self {
         Self { processor, ratio }
     }

@@ -2,8 +2,8 @@
 //! server's own certificate, and sends requests as on any other connection. The target is never
 //! connected to; it only says what these requests are about.
 //!
-//! Invariant: a tunnel has a [`Peer`] of its own, so that a request has a
-//! [`Client::connect_authority`] exactly if it came in a tunnel.
+//! Invariant: a tunnel has its own [`Peer`], so that a request has a [`Client::connect_authority`]
+//! exactly if it came in a tunnel.
 //!
 //! Security: after the response nothing on the carrying connection is read as a request.
 

@@ -250,7 +250,7 @@ async fn serve_http1<H: Handler>(
         reset(&io.into_socket());
         return None;
     }
-    // Whatever the client still does, the time is bounded.
+    // The time is bounded, regardless of what the client still does.
     let _ = timeout(LINGER, linger_close(io.state, io.into_socket())).await;
     None
 }

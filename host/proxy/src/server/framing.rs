@@ -1,5 +1,5 @@
-//! Checks the framing of HTTP/1.1 requests before the parser sees them, in whatever pieces the
-//! bytes arrive, and finds where the first refused line begins.
+//! Checks the framing of HTTP/1.1 requests before the parser sees them, regardless of the pieces in
+//! which the bytes arrive, and finds where the first refused line begins.
 //!
 //! Refused: content length and transfer coding together, either of them twice,
 //! codings other than `chunked`, lines not ended by CR LF, CR inside a line,

@@ -239,7 +239,7 @@ impl Order<'_> {
         for (at, statement) in statements.iter().enumerate() {
             for span in all_declared(slice::from_ref(statement)) {
                 let name = span.text();
-                // What has a scope of its own has another variable, or the rule with that name.
+                // In a nested scope, the name is another variable, or the rule with that name.
                 let is_global = self.global.contains(name);
                 let is_before = |mention: &Mention<'_>| {
                     mention.name() == name && mention.statement < at && (is_global || mention.kind != Kind::Nested)
@@ -355,7 +355,7 @@ impl Order<'_> {
         };
         if let Some(mention) = mentions.iter().find(|mention| mention.name() == name) {
             let message = format!("`{name}` is unsafe: each statement that would give it a value uses it");
-            let hint = "give it a value in a statement of its own, such as `some x, y in collection`";
+            let hint = "give it a value in a separate statement, such as `some x, y in collection`";
             self.refuse(mention.at, message, hint);
         }
     }

@@ -1,7 +1,7 @@
 //! Refuses bodies of which OPA says that a variable is unsafe: no order of the statements gives it a value
 //! before it is used. The engine evaluates some of them.
 //!
-//! As in OPA's compiler, calls, operators and comprehensions within a statement are statements of their own.
+//! As in OPA's compiler, calls, operators and comprehensions within a statement are separate statements.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ type Variables<'a> = BTreeSet<Variable<'a>>;
 #[derive(Default)]
 struct Node<'a> {
     uses: Variables<'a>,
-    /// What it gives values of its own accord, by an index or as the result of a call.
+    /// What it gives values by itself, by an index or as the result of a call.
     gives: Variables<'a>,
     /// What its comprehensions need.
     closures: Variables<'a>,

@@ -91,7 +91,7 @@ impl Size {
         }
     }
 
-    /// A literal with these entries: the key, if the entry has one of its own, and the value.
+    /// A literal with these entries: the key, if the entry has one, and the value.
     pub(super) fn literal(entries: impl Iterator<Item = (Option<Self>, Self)>) -> Self {
         let mut whole = Self { depth: 1, ..Self::ONE };
         for (key, value) in entries {

@@ -28,7 +28,7 @@ pub struct ControlPlaneInput<'a> {
     pub access: ReadOrWrite,
     /// Whether the cluster is to store nothing of it.
     pub dry_run: bool,
-    /// As whom the cluster is to see the request.
+    /// The identity that the cluster is to see for the request.
     pub identity: &'a Impersonation,
     /// The Application that the request acts for, if it is known.
     pub application: Option<&'a Application>,

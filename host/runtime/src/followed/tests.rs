@@ -97,7 +97,7 @@ fn a_handshake_trusts_the_authorities_that_the_file_has_now() {
     std::fs::write(&path, second.0.pem()).unwrap();
     assert_eq!((file.reread(), accepted()), (Ok(true), [false, true]));
 
-    // Whoever opens it again while it is broken gets what is good.
+    // Opening it again while it is broken gives the last good content.
     std::fs::write(&path, "broken").unwrap();
     let again = AuthorityFile::open("test.ca", &path).unwrap();
     assert!(Arc::ptr_eq(&file, &again));

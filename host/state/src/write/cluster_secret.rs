@@ -88,7 +88,7 @@ pub struct ClusterSecret {
     pub values: BTreeMap<String, SecretString>,
     /// Whether an annotation of kubectl repeats its values.
     pub repeats_values: bool,
-    /// Whoever would write `config` again: managers that apply it, and the Secret's controller.
+    /// What would write `config` again: managers that apply it, and the Secret's controller.
     pub managers: Vec<String>,
     /// Its `metadata.resourceVersion`; empty if it is not stored yet.
     pub version: String,
@@ -332,7 +332,7 @@ fn config_patch(secret: &ClusterSecret, config: &SecretString) -> Value {
     json!({ "metadata": metadata, "data": { CONFIG: bytes } })
 }
 
-/// Whoever would undo a change of `config`: managers that apply the key (`Apply`), and the object that
+/// What would undo a change of `config`: managers that apply the key (`Apply`), and the object that
 /// controls the Secret. A manager that once wrote the key (`Update`) does not own it.
 fn managers(metadata: &ObjectMeta) -> Vec<String> {
     let owns_config = |fields: &Value| fields.pointer("/f:data/f:config").is_some();

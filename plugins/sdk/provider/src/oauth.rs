@@ -166,8 +166,8 @@ mod tests {
             (429, "invalid_request", Malformed, Class::Retryable),
             (503, "invalid_client", Malformed, Class::Retryable),
             (200, "invalid_grant", Malformed, Class::Denied),
-            (200, "whatever", Malformed, Class::Permanent),
-            (403, "whatever", Malformed, Class::Denied),
+            (200, "anything", Malformed, Class::Permanent),
+            (403, "anything", Malformed, Class::Denied),
         ] {
             assert_eq!(class(status, code, meaning), expected, "{status} {code}");
         }

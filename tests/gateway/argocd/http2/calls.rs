@@ -12,7 +12,7 @@ const ANSWERED: &str = "tollgate: grpc-status 0";
 const INVALID: &str = "tollgate: grpc-status 3";
 const UNKNOWN: &str = "tollgate: grpc-status 12";
 
-/// argocd-server gets a call of its own, as one of gRPC or as something else.
+/// argocd-server gets a separate call, as one of gRPC or as something else.
 const BY_GRPC: &str = "argocd-server: POST /application.ApplicationService/List HTTP/2.0";
 const BY_HTTP1: &str = "argocd-server: POST /application.ApplicationService/List HTTP/1.1";
 

@@ -53,7 +53,7 @@ async fn assert_broken(streams: Vec<(&'static str, Running)>, usual: Duration) {
             "{what} ended after {:?}",
             begun.elapsed()
         );
-        // kubectl ends `logs -f` with success whatever happens to the connection.
+        // kubectl ends `logs -f` with success regardless of what happens to the connection.
         assert!(!run.status.success() || what == "logs", "{what}: {run:?}");
     }
 }

@@ -154,7 +154,7 @@ async fn bodies_that_never_end_stay_with_who_asked_and_fill_no_memory() {
         answer.status().is_success().then_some(answer)
     })
     .await;
-    // It streams to whoever reads.
+    // It streams to any reader.
     let mut read = 0;
     while read < 64 << 20 {
         read += answer.chunk().await.unwrap().unwrap().len();

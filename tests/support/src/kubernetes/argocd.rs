@@ -310,7 +310,7 @@ pub async fn terminal(server: &str, session: &str, (application, project, namesp
     shown
 }
 
-/// Argo CD's CLI with a home of its own.
+/// Argo CD's CLI with its own home.
 pub struct Cli {
     home: TempDir,
     server: String,
@@ -366,7 +366,7 @@ impl Cli {
         }
     }
 
-    /// Runs a command as whoever signed in.
+    /// Runs a command as the person who signed in.
     pub async fn run(&self, arguments: &[&str]) -> Run {
         let server = ["--server", &self.server];
         self.execute(&[arguments, &server].concat()).await

@@ -20,7 +20,7 @@ exec 3<&0
 exec "$@" </dev/null >"$0/log" 2>&1 3<&-
 "#;
 
-/// A running program with a folder of its own.
+/// A running program with its own folder.
 pub struct Daemon {
     name: &'static str,
     folder: PathBuf,

@@ -121,7 +121,7 @@ impl Layout {
         self.surround(pod.command(&crate::tollgate()));
     }
 
-    /// Runs the gateway in a network of its own, where it listens at the network's address.
+    /// Runs the gateway in a separate network, where it listens at the network's address.
     pub fn run_in_network(&mut self, network: &Network) {
         self.surround(network.command(&crate::tollgate()));
         let address = network.inside().to_string();
@@ -144,7 +144,7 @@ impl Layout {
         self.surroundings = command;
     }
 
-    /// A second gateway with the same settings, in a folder of its own.
+    /// A second gateway with the same settings, in a separate folder.
     pub fn replica(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
         copy(self.root(), folder.path());
@@ -189,7 +189,7 @@ impl Layout {
 
     /// Writes the Secret of a cluster to the state folder.
     ///
-    /// - `data`: `server`, `config` and whatever else the Secret has.
+    /// - `data`: `server`, `config` and anything else that the Secret has.
     pub fn cluster(&self, name: &str, data: &Value) {
         let labels = json!({"argocd.argoproj.io/secret-type": "cluster"});
         self.object("Secret", &format!("cluster-{name}"), &labels, data);

@@ -22,7 +22,7 @@ pub enum Credential {
     Token(String),
 }
 
-/// kubectl with one kubeconfig and a home of its own.
+/// kubectl with one kubeconfig and its own home.
 pub struct Kubectl {
     program: PathBuf,
     home: PathBuf,

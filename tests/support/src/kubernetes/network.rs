@@ -1,4 +1,4 @@
-//! A network of its own for a program: it reaches this machine at one address only, and nothing that
+//! A separate network for a program: it reaches this machine at one address only, and nothing that
 //! listens on loopback.
 //!
 //! It needs root and the program `ip`.

@@ -1,7 +1,7 @@
 //! Runs programs on this machine as in pods of a [`Cluster`]: `https://kubernetes.default.svc` is the
 //! cluster's API server, and a program finds its account in the files of a pod.
 //!
-//! It needs root: each program has mounts of its own, and the API server gets a port 443.
+//! It needs root: each program has its own mounts, and the API server gets a port 443.
 
 use std::fs;
 use std::net::Ipv4Addr;

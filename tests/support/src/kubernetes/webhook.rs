@@ -13,7 +13,7 @@ use crate::port::free_port;
 /// The name in the client certificate of API servers.
 const API_SERVER: &str = "kube-apiserver";
 
-/// Where the webhook listens, and as whom API servers call it.
+/// Where the webhook listens, and the identity with which API servers call it.
 pub struct Webhook {
     port: u16,
     clients: Authority,

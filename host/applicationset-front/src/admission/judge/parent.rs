@@ -178,8 +178,8 @@ impl Judge<'_> {
         let Some(set) = object.before().filter(|_| object.kind == WritableKind::ApplicationSet) else {
             return Ok(projects);
         };
-        // SECURITY: whoever deletes or changes a set decides over the Applications that it has, and
-        // Kubernetes' garbage collector is not judged.
+        // SECURITY: a user who deletes or changes a set decides about the Applications that it has,
+        // and Kubernetes' garbage collector is not judged.
         let owned = || owned_by(&self.policies().resources, &object.name);
         projects.extend(owned().map(|application| application.project.clone()));
         if is_templated(project_text(set)) {

@@ -2,8 +2,8 @@
 //! bytes that are not such a message, that JSON could not represent without loss, or that are too
 //! large.
 //!
-//! Security: decoding makes at most [`MAX_VALUES`] values, whatever the bytes say. No message
-//! type contains itself, so no message is nested deeper than the schema.
+//! Security: decoding makes at most [`MAX_VALUES`] values, regardless of the bytes. No message type
+//! contains itself, so no message is nested deeper than the schema.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

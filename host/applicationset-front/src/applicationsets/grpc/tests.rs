@@ -235,7 +235,7 @@ fn a_manifest_survives_a_round_trip() {
     let mut set: Value = serde_saphyr::from_str(SET).expect("YAML");
     let back = round_trip("argocd.ApplicationSet", &set);
     zeros_of_set(&mut set);
-    // A list that is empty is none, wherever it is no JSON of its own.
+    // An empty list is left out, except within embedded JSON.
     assert_eq!(back, set);
 }
 

@@ -86,7 +86,7 @@ fn a_selector_excludes_an_in_cluster_without_a_secret() {
     assert_eq!(names(&made), ["Prod_1/West"]);
     let made = select(json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]})).unwrap();
     assert_eq!(names(&made), ["staging"]);
-    // Every cluster Secret has this label, whatever value the selector asks for.
+    // Every cluster Secret has this label, regardless of the value that the selector asks for.
     for value in ["cluster", "other"] {
         let made = select(json!({"matchLabels": {"argocd.argoproj.io/secret-type": value}})).unwrap();
         assert_eq!(names(&made), ["Prod_1/West", "staging"], "{value}");

@@ -61,7 +61,8 @@ fn applications_of_others_are_not_taken_over() {
     );
 }
 
-/// Deleting a set makes a cluster delete everything that refers to it, whatever the controller is.
+/// Deleting a set makes a cluster delete everything that refers to it, regardless of the
+/// controller.
 #[test]
 fn garbage_collected_applications_are_part_of_the_deletion() {
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o"});

@@ -142,8 +142,8 @@ fn clock_and_random_functions_are_nondeterministic() {
     }
 }
 
-/// SECURITY: a name that depends on the clock may one day be that of somebody else's Application,
-/// which Argo CD's controller then takes over, whatever its project.
+/// SECURITY: a name that depends on the clock may one day be that of somebody else's Application, which
+/// Argo CD's controller then takes over, regardless of its project.
 #[test]
 fn names_from_clock_and_random_functions_are_reported() {
     let with = |go: bool, name: &str, patch: &str| {
@@ -226,7 +226,7 @@ fn a_patch_that_could_start_an_operation_is_reported() {
     ] {
         assert_eq!(patched(fixed(), patch), [], "{patch}");
     }
-    // A value of a repository can have lines of its own.
+    // A value from a repository can span several lines.
     let value = "metadata: {labels: {a: {{ .go }}}}";
     let path = "spec.generators[0].git".to_owned();
     assert_eq!(patched(git(), value), [Nondeterminism::Patch(path)]);

@@ -44,7 +44,7 @@ fn index(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         return Err(args.error("index of untyped nil"));
     }
     for key in args.rest(1) {
-        // The result has a type of its own in Argo CD.
+        // The result has a separate type in Argo CD.
         heap.refuse_divergent(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
         let found = match (&value, key) {
             (Value::List(list), Value::Int(at) | Value::Int64(at)) => {

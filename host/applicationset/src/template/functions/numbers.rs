@@ -80,7 +80,7 @@ fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, ExecError> {
 }
 
 /// Parses an integer as Go's `Atoi` does: a number that is too large gives the largest possible
-/// one, whatever follows it.
+/// one, regardless of what follows it.
 fn atoi(text: &str) -> i64 {
     let (limit, digits) = match text.strip_prefix('-') {
         Some(digits) => (i64::MIN, digits),

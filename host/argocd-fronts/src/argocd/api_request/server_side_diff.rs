@@ -2,8 +2,8 @@
 //! of the caller.
 //!
 //! Security: argocd-server checks that the live objects are those of the Application, and then
-//! dry-runs the manifests, whatever they name, and returns what the cluster makes of them. So a
-//! manifest must name the live object that it is compared with.
+//! dry-runs the manifests, regardless of the objects that they name, and returns what the cluster
+//! makes of them. So a manifest must name the live object that it is compared with.
 
 use serde::Deserialize;
 use url::form_urlencoded;

@@ -22,8 +22,8 @@ use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED
 use tollgate_state::source;
 
 const HEADER: &str = "\
-# Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the
-# gateway's credential act as those of kube-system, and so take over the cluster.
+# Each account is named, on purpose. `impersonate` on all service accounts would let anyone who
+# has the gateway's credential act as those of kube-system, and so take over the cluster.
 # A namespace must be there before its roles are applied. Applying this deletes nothing that is needed no
 # longer; all objects have the label tollgate.dev/roles=applications.
 ";
@@ -47,7 +47,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
-            "Every Kubernetes. Whoever has these roles can do what the accounts can do.",
+            "Every Kubernetes. A subject with these roles can do what the accounts can do.",
             classic(&accounts, &keys, &args.subject, check),
         ));
     }
@@ -63,7 +63,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
             )?;
         }
         parts.push((
-            "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
+            "Kubernetes 1.36 and later. A subject with these roles can act as the accounts with these verbs only.",
             constrained(&accounts, &args.permissions(), &args.subject, check),
         ));
     }

@@ -45,7 +45,7 @@ struct ClusterReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     /// The mode in which the gateway may impersonate every account of the cluster, including those
-    /// no Application needs. Whoever has its credential controls the cluster.
+    /// no Application needs. Anyone who has its credential controls the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     acts_as_all: Option<&'static str>,
     impersonation: Counts,

@@ -85,7 +85,7 @@ impl ClusterWarnings {
             tracing::warn!(
                 cluster,
                 "the gateway may act as every service account of the cluster, those of Kubernetes' own among them: \
-                 whoever has its credential has the cluster; `{}` prints roles with the names that are used",
+                 anyone who has its credential controls the cluster; `{}` prints roles with the names that are used",
                 accounts.command()
             );
         }

@@ -289,7 +289,7 @@ fn a_broken_configuration_keeps_the_last_good_one_or_grants_nothing() {
         grant_access(&next(broken, &closed), 9999, "bob"),
         Err(AccessDenyReason::NotShared(_))
     ));
-    // A corrected configuration is good again.
+    // A corrected configuration is valid again.
     assert_eq!(
         grant_access(&next(&shared_as("agent"), &kept), 9999, "bob"),
         Ok(AccessAs::Agent)

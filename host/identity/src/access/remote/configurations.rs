@@ -1,7 +1,7 @@
 //! Tells a remote platform the configurations of agents, which decides by them who may use which agent.
 //!
-//! A configuration is told once after the start and after each change, again and again until the platform has
-//! it. One with mistakes is not told: the platform keeps the last good one, as the gateway does.
+//! A configuration is sent after the start and after each change, again and again until the platform has it.
+//! One with mistakes is not sent: the platform keeps the last good one, as the gateway does.
 //!
 //! Source: GitLab's agent server, `POST /api/v4/internal/kubernetes/agent_configuration`, which answers 204.
 
@@ -87,7 +87,7 @@ impl ConfigurationReporter {
                 Err(status) => result = Err(unexpected_status(status)),
             }
         }
-        // An agent that comes back is told anew.
+        // The configuration of an agent that comes back is sent anew.
         self.reported.retain(|id, _| agents.agent(*id).is_some());
         result
     }

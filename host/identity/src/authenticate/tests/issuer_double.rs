@@ -22,7 +22,7 @@ pub(super) struct IssuerState {
     pub(super) tokens: Option<Value>,
     /// Connections are closed without an answer.
     pub(super) down: bool,
-    /// Keys and the discovery document are only for whoever sends this token.
+    /// Keys and the discovery document are only for callers that send this token.
     pub(super) required_token: Option<String>,
     pub(super) requests: Vec<String>,
     /// `Authorization` of the last userinfo request.

@@ -132,7 +132,7 @@ async fn issuers_that_share_usernames_are_warned_about() {
     second.url = "https://b.example".to_owned();
     settings.issuers.push(second);
     let expected = "warning: issuers `https://a.example` and `https://b.example` can give two people the same username \
-        (give each a `claimMappings.username.prefix` of its own)";
+        (give each its own `claimMappings.username.prefix`)";
     assert_eq!(findings(&settings, &resources()), [expected]);
     settings.issuers[1].username = ClaimMapping::Claim {
         claim: "sub".to_owned(),

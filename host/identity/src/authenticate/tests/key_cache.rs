@@ -18,7 +18,7 @@ async fn started() -> (IssuerDouble, Authenticator) {
     (issuer, authenticator)
 }
 
-/// A token with a `jti` of its own, which is not in the cache of principals.
+/// A token with its own `jti`, which is not in the cache of principals.
 fn numbered(issuer: &IssuerDouble, number: u32) -> String {
     issuer.token(&[("jti", json!(number))])
 }
@@ -37,7 +37,7 @@ async fn keys_are_fetched_once() {
     assert_eq!(issuer.key_fetches(), 1);
 }
 
-/// An API server gives its keys only to whoever may read them.
+/// An API server gives its keys only to callers who may read them.
 #[tokio::test]
 async fn keys_are_fetched_with_the_token_of_a_file() {
     let (issuer, authority) = IssuerDouble::start_tls().await;

@@ -160,7 +160,7 @@ async fn a_token_that_the_issuer_did_not_sign_for_this_is_refused() {
     }
 }
 
-/// Logins of `u-1` and `u-2`, in a store of their own.
+/// Logins of `u-1` and `u-2`, in a separate store.
 struct People {
     logins: Logins,
     folder: TempDir,

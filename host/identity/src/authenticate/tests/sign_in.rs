@@ -37,7 +37,7 @@ impl Fixture {
         Self { issuer, authenticator }
     }
 
-    /// Begins an attempt; returns it with the nonce that the issuer is told.
+    /// Begins an attempt; returns it with the nonce that the issuer receives.
     async fn begin(&self) -> (Attempt, Value) {
         let (callback, return_to) = (callback(), "/console/".to_owned());
         let begun = self.authenticator.begin_sign_in(METHOD, &callback, return_to).await;

@@ -275,7 +275,7 @@ async fn answers_of_userinfo_outlive_a_reload_and_their_age_does_not() {
     third.clock.advance(Duration::from_secs(21));
     assert_eq!(groups(&third).await, ["later"]);
 
-    // Other settings have answers of their own.
+    // Other settings have separate answers.
     issuer.change(|state| state.userinfo = Some(json!({ "sub": "u-1", "groups": ["other"] })));
     let other = reloaded(&third, &LOOKUP.replace("1m", "2m"));
     assert_eq!(groups(&other).await, ["other"]);

@@ -25,8 +25,8 @@ struct Kubeconfig {
     current_context: Option<String>,
 }
 
-// SECURITY: each entry has a key of its own. What stands below another one is not read, and what is named is missing
-// then: it must not become a user without a credential.
+// SECURITY: each kind of entry has its own key. What stands below another key is not read, and the entry that is
+// named is then missing: it must not become a user without a credential.
 #[derive(Deserialize)]
 struct NamedCluster {
     name: String,

@@ -13,7 +13,7 @@ const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<regi
 const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
 
 /// Reports `awsAuthConfig` and the provider that replaces it, and returns whether it is there. It is
-/// not converted, because it has no region and its identity is whatever the SDK finds first.
+/// not converted, because it has no region and its identity is the first one that the SDK finds.
 pub(super) fn aws(config: &RawObject<'_>) -> bool {
     let known = ["clusterName", "roleARN", "profile"];
     let Some(object) = config.child("awsAuthConfig", &known) else {

@@ -6,7 +6,7 @@ use crate::decode::{LoadMemo, collect};
 use crate::fields::SourceMap;
 use tollgate_core::yaml;
 
-/// Each object of an API server is an input of its own, without a file.
+/// Each object of an API server is a separate input, without a file.
 #[test]
 fn objects_an_api_server_no_longer_lists_are_gone() {
     let map = |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata: {data}");

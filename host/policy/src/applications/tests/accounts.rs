@@ -71,7 +71,7 @@ fn change(resources: &mut Resources, application: Application) {
         .insert(application.name.clone(), Arc::new(application));
 }
 
-/// Whatever changes, the accounts that are kept are those that the objects give.
+/// After any change, the accounts that are kept are those that the objects give.
 #[test]
 fn accounts_that_are_kept_are_those_of_a_new_index() {
     let mut state = resources(
@@ -133,7 +133,7 @@ fn accounts_that_are_kept_are_those_of_a_new_index() {
     assert!(most > 15, "{most}");
 }
 
-/// A request after a change only looks accounts up, whatever the number of Applications.
+/// A request after a change only looks accounts up, regardless of the number of Applications.
 #[test]
 fn a_change_of_one_application_makes_no_other_account_anew() {
     let mut state = resources(vec![permitting("a", &["*"])], Vec::new());

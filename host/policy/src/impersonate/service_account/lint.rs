@@ -55,7 +55,7 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
         if let Some(before) = earlier.iter().find(|before| covers(before, entry)) {
             found.push(warn(
                 format!(
-                    "`destinationServiceAccounts[{at}]` is never reached: the entry at {} matches whatever it matches",
+                    "`destinationServiceAccounts[{at}]` is never reached: the entry at {} matches all that it matches",
                     before.written.location
                 ),
                 "the first entry that matches decides; put the narrower one first",
@@ -65,10 +65,10 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether `earlier` matches whatever `later` matches, so that `later` is never reached.
+/// Whether `earlier` matches everything that `later` matches, so that `later` is never reached.
 fn covers(earlier: &Entry, later: &Entry) -> bool {
     let (Ok(servers), Ok(namespaces)) = (&earlier.server, &earlier.namespace) else {
-        // A broken entry also hides all entries behind it, but has a warning of its own.
+        // A broken entry also hides all entries behind it, but has a separate warning.
         return false;
     };
     let (Ok(server), Ok(namespace)) = (&later.server, &later.namespace) else {

@@ -193,7 +193,7 @@ fn strict_accepts_only_valid_namespaces() {
     let odd = "kube-system:x";
     let argocd = Ok("system:serviceaccount:kube-system:x:sa");
     check(&rows, odd, [argocd, Err("invalid-namespace")]);
-    // An account with a namespace of its own does not use the destination's.
+    // An account with its own namespace does not use the destination's.
     check(&[[SERVER, "*", "own:sa"]], odd, [Ok("system:serviceaccount:own:sa"); 2]);
 }
 
@@ -497,7 +497,7 @@ fn unreachable_entries_are_reported() {
         let found = lint(&rows);
         assert_eq!(found.len(), 1, "{rows:?}: {found:?}");
         let expected = "project.yaml:2: warning: `destinationServiceAccounts[1]` is never reached: the entry at \
-                        project.yaml:1 matches whatever it matches";
+                        project.yaml:1 matches all that it matches";
         assert!(found[0].starts_with(expected), "{found:?}");
     }
     let reachable = [

@@ -1,4 +1,5 @@
-//! Fuzz target: whatever a client sends, the address that the trusted proxy adds is the client's.
+//! Fuzz target: the address that the trusted proxy adds is the client's, regardless of what a
+//! client sends.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,7 +28,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A proxy may add its client to the last line or in a line of its own.
+/// A proxy may add its client to the last line or in a separate line.
 fn forwarded(data: &[u8]) {
     let trusted = TrustedProxies::try_new(["10.0.0.0/8"]).unwrap_or_default();
     for (name, client) in [(FORWARDED_FOR, "203.0.113.7"), (FORWARDED, "for=203.0.113.7")] {

@@ -28,7 +28,7 @@ async fn the_client_is_the_source_and_nothing_more_is_read() {
         (header(0x21, 0x11, &with_tlvs), client("203.0.113.7:4711")),
         (header(0x21, 0x11, &long), client("203.0.113.7:4711")),
         (header(0x21, 0x21, &v6()), client("[2001:db8::7]:4711")),
-        // A connection that the proxy opened itself, whatever it says of addresses.
+        // A connection that the proxy opened itself, regardless of the addresses in its header.
         (header(0x20, 0x00, b""), Source::Unspecified),
         (header(0x20, 0x11, &V4), Source::Unspecified),
         (header(0x21, 0x00, b""), Source::Unspecified),

@@ -114,7 +114,7 @@ async fn a_connection_without_its_header_is_closed() {
         .await;
     assert_eq!(client.answer().await.unwrap().status, 400);
     assert!(client.rest().await.is_empty());
-    // Only trusted proxies may connect, whatever they send.
+    // Only trusted proxies may connect, regardless of what is sent.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(server.address).await.unwrap();

@@ -140,8 +140,8 @@ enum Retention {
     Drop,
 }
 
-/// Reads a part of an object, or all of a value, with `null` for whatever is nested deeper than the levels that
-/// are left.
+/// Reads a part of an object, or all of a value, with `null` for anything that is nested deeper than the levels
+/// that are left.
 #[derive(Clone, Copy)]
 struct ValueSeed<'a>(Option<Part>, DepthLimit<'a>);
 

@@ -100,7 +100,7 @@ pub(super) fn without_document(text: &str, documents: &[SyntaxNode], number: usi
     let end = markers.iter().find(|at| **at >= editor.after(document.range.end));
     let (start, end) = match (start, end) {
         (Some(start), end) => (*start, end.copied().unwrap_or(text.len())),
-        // The first document has no marker of its own, and the marker of the next one stays.
+        // The first document has no marker, and the marker of the next one stays.
         (None, Some(end)) => (0, *end),
         (None, None) => return None,
     };

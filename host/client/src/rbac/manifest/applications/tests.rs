@@ -288,7 +288,7 @@ fn privileged_service_accounts_are_warned_about() {
     );
 }
 
-/// Otherwise whoever may create an Application could choose the gateway's permissions.
+/// Otherwise a user who may create an Application could choose the gateway's permissions.
 #[test]
 fn destinations_outside_the_project_grant_nothing() {
     let folder = Folder::new(&[]);

@@ -164,7 +164,7 @@ fn with_bundle(mode: ImpersonationMode, decision: &str) -> Fixture {
 fn a_bundle_that_allows_everything_grants_nothing() {
     let fixture = with_bundle(
         ImpersonationMode::Enforce,
-        "decision := {\"allow\": true, \"reason\": \"whatever\"}",
+        "decision := {\"allow\": true, \"reason\": \"any\"}",
     );
     let authorize =
         |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &ProjectListCheck, owned: &OwnershipCheck| {

@@ -18,7 +18,7 @@ fn exporter(address: std::net::SocketAddr) -> MetricsExporter {
     MetricsExporter::new(&settings, &resource()).unwrap()
 }
 
-/// Answers one request on a connection of its own, and returns the request's head and body.
+/// Answers one request on a separate connection, and returns the request's head and body.
 async fn answer(listener: &TcpListener, status: &str, body: &[u8]) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();

@@ -46,7 +46,7 @@ async fn each_configuration_is_told_once_and_after_each_change() {
     let changed = json!({"ci_access": {"projects": [{"id": "group-1/project-1"}]}});
     assert_eq!(bodies(&stub, 2), [told(2, &changed)]);
 
-    // The platform keeps the last good one, and is told when there is none any more.
+    // The platform keeps the last good one, and receives an empty one when there is none any more.
     let agents = Agents::build(&two("user_access: {access_as: {root: {}}}", jobs), Some(&agents));
     reporter.report(&agents).await.unwrap();
     assert_eq!(stub.requests().len(), 3);
@@ -54,7 +54,7 @@ async fn each_configuration_is_told_once_and_after_each_change() {
     reporter.report(&agents).await.unwrap();
     assert_eq!(bodies(&stub, 3), [told(1, &json!({}))]);
 
-    // One that comes back is told anew.
+    // The configuration of an agent that comes back is sent anew.
     let agents = Agents::build(&people_and(&[agent(2, "other", jobs)]), Some(&agents));
     reporter.report(&agents).await.unwrap();
     let agents = Agents::build(&two(FIRST, jobs), Some(&agents));
