@@ -83,7 +83,7 @@ async fn two_replicas(effort: Effort) {
     layout.settings(json!({
         "clusters": {"forward": true},
         "store": {"url": database},
-        "agents": {"peers": {"listen": "127.0.0.1:0"}},
+        "connectors": {"peers": {"listen": "127.0.0.1:0"}},
     }));
     let mut other = layout.replica();
     other.setting("/listen", json!(format!("127.0.0.1:{}", free_port())));

@@ -175,7 +175,7 @@ impl Site {
             "authentication": {"argocdSessions": true, "jwt": [stalled, mapped(&issuer.url, "live:")]},
             "console": {"url": format!("https://{CONSOLE}")},
             "store": {"url": "sqlite:tollgate.db"},
-            "agents": {},
+            "connectors": {},
             "clusters": {},
         }));
         for number in 0..AGENTS {

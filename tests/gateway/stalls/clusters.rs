@@ -73,7 +73,7 @@ async fn site(setup: &mut Setup, sign: Sign, meanwhile: Meanwhile) -> Site {
         meanwhile,
     };
     let settings = json!({
-        "listen": public, "clusters": {"forward": true}, "agents": {"hosts": ["127.0.0.1"]},
+        "listen": public, "clusters": {"forward": true}, "connectors": {"hosts": ["127.0.0.1"]},
     });
     let dependency = Dependency {
         needs: Some(needs),

@@ -49,7 +49,7 @@ pub const LABELS: [Label; 29] = [
         name: "event",
         metrics: &[],
         values: "`agent.connected`, `agent.disconnected`, `agent.refused`, or `replica.refused`: a connection \
-                 at `agents.peers.listen` without a finished handshake.",
+                 at `connectors.peers.listen` without a finished handshake.",
     },
     Label {
         name: "extension",

@@ -35,7 +35,7 @@ impl Replicas {
         let site = Site::start_with(|layout, _| {
             layout.settings(json!({
                 "store": {"url": relay.url(), "gracePeriod": grace},
-                "agents": {"peers": {"listen": "127.0.0.1:0"}},
+                "connectors": {"peers": {"listen": "127.0.0.1:0"}},
             }));
             other = Some(layout.replica());
         })

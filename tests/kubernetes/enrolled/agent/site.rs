@@ -35,7 +35,7 @@ impl Site {
     pub(super) async fn start_with(configure: impl FnOnce(&mut Layout, &Cluster)) -> Self {
         let scene = Scene::start_with(|layout, cluster| {
             layout.write(&secret(cluster.url(), &json!({})));
-            layout.settings(json!({"agents": {}}));
+            layout.settings(json!({"connectors": {}}));
             let policy = format!(
                 "p, {COMPONENT}, clusters, get, *, allow\np, {COMPONENT}, clusters, update, *, allow\n\
                  p, {COMPONENT}, clusters, connect, *, allow\n"
