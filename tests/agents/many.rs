@@ -239,7 +239,9 @@ async fn until_connected(gateway: &Gateway, count: usize) {
     let waiting = async {
         loop {
             let text = gateway.admin_text("/metrics").await;
-            let line = text.lines().find(|line| line.starts_with("tollgate_agents_connected "));
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("tollgate_connectors_connected "));
             let connected: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
             if connected == count {
                 return;

@@ -210,7 +210,7 @@ impl Registry for AgentRegistry {
             Expected::Agent => "agent.refused",
             Expected::Replica => "replica.refused",
         };
-        self.metrics.count_agent_event(event, reason);
+        self.metrics.count_connector_event(event, reason);
     }
 
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()> {
@@ -220,7 +220,7 @@ impl Registry for AgentRegistry {
                 AgentEvent::Disconnected { reason } => ("agent.disconnected", Some(reason)),
                 AgentEvent::Refused { reason } => ("agent.refused", Some(reason)),
             };
-            self.metrics.count_agent_event(action, reason.unwrap_or("ok"));
+            self.metrics.count_connector_event(action, reason.unwrap_or("ok"));
             self.changed.notify_one();
             let Some(store) = &self.store else { return };
             let owner = match (event, &agent.server) {

@@ -122,7 +122,7 @@ async fn end_tls(authority: &Authority, server: SocketAddr) -> SocketAddr {
 pub(super) fn agent(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
     async {
         let sign = Sign {
-            series: "tollgate_cluster_agents{cluster=\"prod\"}",
+            series: "tollgate_cluster_connectors{cluster=\"prod\"}",
             while_stalled: |agents| agents == 0.0,
             afterwards: |agents| agents == 1.0,
             alert: "TollgateClusterWithoutAgent",

@@ -58,7 +58,9 @@ impl Replicas {
     /// How many agents are connected to a gateway itself.
     async fn local(gateway: &Gateway) -> usize {
         let text = gateway.admin_text("/metrics").await;
-        let line = text.lines().find(|line| line.starts_with("tollgate_agents_connected "));
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("tollgate_connectors_connected "));
         line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
     }
 
