@@ -133,7 +133,7 @@ impl Site {
     /// What the gateway's API says about the cluster's agents.
     pub(super) async fn agents(&self) -> Value {
         let shown = self
-            .tollgate(&["cluster", "agents", "destination", "--output", "json"])
+            .tollgate(&["cluster", "connectors", "destination", "--output", "json"])
             .await;
         assert!(shown.status.success(), "{shown:?}");
         serde_json::from_str(&shown.stdout).unwrap()
