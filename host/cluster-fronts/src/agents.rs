@@ -101,7 +101,7 @@ impl Front for AgentsFront {
 /// Remembers agents, and records what they do.
 #[derive(Debug)]
 pub(crate) struct AgentRegistry {
-    /// `None` without the section `agents`.
+    /// `None` without the section `connectors`.
     store: Option<Arc<Store>>,
     clock: Clock,
     metrics: Arc<Metrics>,
