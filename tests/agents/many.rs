@@ -83,7 +83,7 @@ async fn two_replicas(effort: Effort) {
     layout.settings(json!({
         "clusters": {"forward": true},
         "store": {"url": database},
-        "agents": {"peers": {"listen": "127.0.0.1:0"}},
+        "connectors": {"peers": {"listen": "127.0.0.1:0"}},
     }));
     let mut other = layout.replica();
     other.setting("/listen", json!(format!("127.0.0.1:{}", free_port())));
@@ -239,7 +239,9 @@ async fn until_connected(gateway: &Gateway, count: usize) {
     let waiting = async {
         loop {
             let text = gateway.admin_text("/metrics").await;
-            let line = text.lines().find(|line| line.starts_with("tollgate_agents_connected "));
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("tollgate_connectors_connected "));
             let connected: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
             if connected == count {
                 return;

@@ -67,7 +67,7 @@ const fn bound(endpoint: Endpoint, counter: &'static str, labels: &'static [&'st
 }
 
 const CLOSED: &str = "tollgate_connections_closed_total";
-const AGENT_EVENTS: &str = "tollgate_agent_events_total";
+const CONNECTOR_EVENTS: &str = "tollgate_connector_events_total";
 const DECISIONS: &str = "tollgate_decisions_total";
 
 /// Those of docs/security.md that a flood of some seconds can reach.
@@ -90,12 +90,12 @@ const BOUNDS: [Bound; 13] = [
     ),
     bound(
         Endpoint::Agent,
-        AGENT_EVENTS,
+        CONNECTOR_EVENTS,
         &["event=\"agent.refused\"", "reason=\"too_many\""],
     ),
     bound(
         Endpoint::Agent,
-        AGENT_EVENTS,
+        CONNECTOR_EVENTS,
         &["event=\"agent.refused\"", "reason=\"no_proof_in_time\""],
     ),
     bound(
@@ -175,7 +175,7 @@ impl Site {
             "authentication": {"argocdSessions": true, "jwt": [stalled, mapped(&issuer.url, "live:")]},
             "console": {"url": format!("https://{CONSOLE}")},
             "store": {"url": "sqlite:tollgate.db"},
-            "agents": {},
+            "connectors": {},
             "clusters": {},
         }));
         for number in 0..AGENTS {
@@ -442,14 +442,17 @@ async fn unauthenticated_clients_at_every_door_keep_out_no_known_caller() {
     flood.turn_to(Vec::new());
     // Every bound is reached. Agents whose key is known get in, and stay.
     let _agents = connect_agents(&site, files.path());
-    let connected = async || site.count("tollgate_agents_connected", &[]).await;
+    let connected = async || site.count("tollgate_connectors_connected", &[]).await;
     while connected().await < AGENTS as f64 {
         assert!(Instant::now() < end + PATIENCE, "the agents do not get in");
         sleep(Duration::from_millis(100)).await;
     }
     callers.are_served(MORE).await;
     assert_eq!(connected().await, AGENTS as f64);
-    assert_eq!(site.count(AGENT_EVENTS, &["event=\"agent.disconnected\""]).await, 0.0);
+    assert_eq!(
+        site.count(CONNECTOR_EVENTS, &["event=\"agent.disconnected\""]).await,
+        0.0
+    );
     let displaced = callers.displaced.load(Ordering::Relaxed);
     println!(
         "{displaced} new connections of known callers were displaced; answers: {:?}",

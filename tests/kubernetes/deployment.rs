@@ -131,7 +131,7 @@ async fn the_manifests_are_accepted() {
     let overlay = Overlay::new(
         &namespace,
         &[
-            "agents",
+            "connectors",
             "all-namespaces",
             "only-through-tollgate",
             "write-applicationsets",

@@ -242,14 +242,14 @@ pub enum ProofError {
     Signature,
     /// It is of no connection.
     #[error(
-        "the agent is of an earlier version, whose proof somebody between it and the gateway could pass on: upgrade the \
-         agent, or set `agents.acceptUnbound: true` at the gateway until that is done"
+        "the connector is of an earlier version, whose proof somebody between it and the gateway could pass on: upgrade \
+         the connector, or set `connectors.acceptUnbound: true` at the gateway until that is done"
     )]
     Unbound,
     /// It is of another connection.
     #[error(
-        "the agent proved its key on another connection, to `{host}`: if TLS ends in front of the gateway there, list \
-         this host in `agents.hosts` of the gateway; if not, somebody is between them"
+        "the connector proved its key on another connection, to `{host}`: if TLS ends in front of the gateway there, \
+         list this host in `connectors.hosts` of the gateway; if not, somebody is between them"
     )]
     OtherConnection {
         /// The host that the agent dialed.

@@ -44,8 +44,8 @@ pub enum RegistryError {
     /// The key was revoked, or is of another cluster.
     #[error("the key cannot be used for this cluster")]
     Key,
-    /// The gateway's settings have no section `agents`, so it has nothing to remember agents by.
-    #[error("this gateway does not let agents join: its settings have no section `agents`")]
+    /// The gateway's settings have no section `connectors`, so it has nothing to remember connectors by.
+    #[error("this gateway does not let connectors join: its settings have no section `connectors`")]
     Closed,
     /// The store does not answer.
     #[error("the gateway's store does not answer")]

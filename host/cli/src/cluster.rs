@@ -4,7 +4,7 @@
 //!
 //! Invariant: at every moment one of the two Secrets has a credential for the cluster, and a run that
 //! broke off is completed by running the command again. In the cluster that Argo CD runs in, the account
-//! of its pods takes the place of a credential in its Secret, and in one with an agent, the agent.
+//! of its pods takes the place of a credential in its Secret, and in one with a connector, the connector.
 //! Security: no credential is printed; a diff shows `…` in its place.
 
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::write::cluster_secret::{self, ClusterSecret, ClusterSecrets, SecretOwner};
 
-mod agents;
+mod connectors;
 mod destination;
 mod diff;
 mod enroll;
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     ///
     /// Moves the cluster's credential from Argo CD's Secret into one of the gateway's, and puts the
     /// gateway into its place. The cluster's server and name stay the same, so Applications need no change.
-    /// A cluster that joined by an agent gets a Secret of Argo CD.
+    /// A cluster that joined by a connector gets a Secret of Argo CD.
     /// Checks everything first, and changes nothing if a check fails.
     #[command(
         after_help = "Example:\n  tollgate cluster enroll prod --proxy-url https://tollgate.tollgate.svc \
@@ -63,24 +63,24 @@ pub(crate) enum Command {
     ///
     /// Puts the credential back into Argo CD's Secret and deletes the gateway's. Needs no running gateway.
     Release(release::Release),
-    /// Have a cluster that the gateway cannot dial join it by an agent
+    /// Have a cluster that the gateway cannot dial join it by a connector
     ///
-    /// Prints the manifests of the agent, with a token that one agent can use once, and writes the gateway's
-    /// Secret of the cluster, which has the token's hash.
+    /// Prints the manifests of the connector, with a token that one connector can use once, and writes the
+    /// gateway's Secret of the cluster, which has the token's hash.
     #[command(
         after_help = "Example:\n  tollgate cluster join prod --gateway https://tollgate.example.com \\\n    \
                             --user '*@corp.example' --group 'corp:*' --secret-file prod.yaml | kubectl apply -f -"
     )]
     Join(Box<join::Join>),
-    /// Show the agents of a cluster that are connected, and the keys by which the gateway knows them
-    #[command(after_help = "Example:\n  tollgate cluster agents prod")]
-    Agents(agents::Agents),
-    /// Revoke the key of an agent that joined
+    /// Show the connectors of a cluster that are connected, and the keys by which the gateway knows them
+    #[command(alias = "agents", after_help = "Example:\n  tollgate cluster connectors prod")]
+    Connectors(connectors::Connectors),
+    /// Revoke the key of a connector that joined
     ///
     /// Its connections end within a second, on every replica of the gateway. The key never becomes
-    /// valid again: `tollgate cluster join` lets the agent join with another one.
+    /// valid again: `tollgate cluster join` lets the connector join with another one.
     #[command(after_help = "Example:\n  tollgate cluster revoke-key prod 1f0c…")]
-    RevokeKey(agents::RevokeKey),
+    RevokeKey(connectors::RevokeKey),
 }
 
 /// `--config`, `--kubeconfig` and `--context`.
@@ -144,7 +144,7 @@ impl Command {
             Self::Enroll(enroll) => enroll.run(out),
             Self::Release(release) => release.run(out),
             Self::Join(join) => join.run(out),
-            Self::Agents(agents) => agents.run(out),
+            Self::Connectors(connectors) => connectors.run(out),
             Self::RevokeKey(revoke) => revoke.run(out),
         }
     }

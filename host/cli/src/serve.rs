@@ -52,9 +52,9 @@ pub(crate) struct Serve {
         env = IMPERSONATION_VARIABLE
     )]
     enable_impersonation: Option<ImpersonationArg>,
-    /// URL by which other replicas reach this one, in place of `agents.peers.url`
+    /// URL by which other replicas reach this one, in place of `connectors.peers.url`
     ///
-    /// Needs the section `agents.peers` in the settings, which replicas share.
+    /// Needs the section `connectors.peers` in the settings, which replicas share.
     #[arg(long, value_name = "URL", env = "TOLLGATE_PEER_URL")]
     peer_url: Option<Url>,
 }
@@ -142,9 +142,12 @@ impl Serve {
         tollgate_client::exit_code(served.is_ok())
     }
 
-    /// Applies `--peer-url`. Without the section `agents.peers` it would have no effect, which is an error.
+    /// Applies `--peer-url`. Without the section `connectors.peers` it would have no effect, which is an error.
     fn override_peer_url(&self, config: &mut Config) -> Result<(), String> {
-        let peers = config.agents.as_mut().and_then(|agents| agents.peers.as_mut());
+        let peers = config
+            .connectors
+            .as_mut()
+            .and_then(|connectors| connectors.peers.as_mut());
         match (peers, &self.peer_url) {
             (_, None) => Ok(()),
             (Some(peers), Some(url)) if url.scheme() == "https" && url.has_host() => {
@@ -155,7 +158,7 @@ impl Serve {
                 "`--peer-url {url}` is not a URL such as `https://10.0.0.7:8445`"
             )),
             (None, Some(_)) => Err(format!(
-                "`--peer-url` or `TOLLGATE_PEER_URL` is set, but `{}` has no section `agents.peers`",
+                "`--peer-url` or `TOLLGATE_PEER_URL` is set, but `{}` has no section `connectors.peers`",
                 self.settings.config.display()
             )),
         }

@@ -101,7 +101,7 @@ impl Front for AgentsFront {
 /// Remembers agents, and records what they do.
 #[derive(Debug)]
 pub(crate) struct AgentRegistry {
-    /// `None` without the section `agents`.
+    /// `None` without the section `connectors`.
     store: Option<Arc<Store>>,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -210,7 +210,7 @@ impl Registry for AgentRegistry {
             Expected::Agent => "agent.refused",
             Expected::Replica => "replica.refused",
         };
-        self.metrics.count_agent_event(event, reason);
+        self.metrics.count_connector_event(event, reason);
     }
 
     fn record(&self, event: AgentEvent, agent: AgentIdentity) -> BoxFuture<'_, ()> {
@@ -220,7 +220,7 @@ impl Registry for AgentRegistry {
                 AgentEvent::Disconnected { reason } => ("agent.disconnected", Some(reason)),
                 AgentEvent::Refused { reason } => ("agent.refused", Some(reason)),
             };
-            self.metrics.count_agent_event(action, reason.unwrap_or("ok"));
+            self.metrics.count_connector_event(action, reason.unwrap_or("ok"));
             self.changed.notify_one();
             let Some(store) = &self.store else { return };
             let owner = match (event, &agent.server) {
@@ -279,7 +279,7 @@ pub async fn start(
 ) -> anyhow::Result<Option<SocketAddr>> {
     // Strangers never hold more than a share of the connections.
     connections.limit_unproved(config.limits.connections / UNPROVED_DIVISOR);
-    let store = store.filter(|_| config.agents.is_some());
+    let store = store.filter(|_| config.connectors.is_some());
     let changed = Arc::<Notify>::default();
     connections.set_registry(Arc::new(AgentRegistry {
         store: store.cloned(),
@@ -291,7 +291,7 @@ pub async fn start(
             rows: HashMap::new(),
         }),
     }));
-    let (Some(settings), Some(store)) = (&config.agents, store) else {
+    let (Some(settings), Some(store)) = (&config.connectors, store) else {
         return Ok(None);
     };
     let mut address = None;
@@ -331,7 +331,7 @@ async fn listen(
 ) -> anyhow::Result<(Membership, SocketAddr)> {
     let failed = |error| {
         anyhow::anyhow!(
-            "`agents.peers.listen` {} cannot be listened on: {error}",
+            "`connectors.peers.listen` {} cannot be listened on: {error}",
             settings.listen
         )
     };
@@ -340,8 +340,8 @@ async fn listen(
     let url = match &settings.url {
         Some(url) => url.clone(),
         None if address.ip().is_unspecified() => anyhow::bail!(
-            "`agents.peers.listen` is {address}, and nothing says how other replicas reach it: set `agents.peers.url`, \
-             `--peer-url` or `TOLLGATE_PEER_URL`"
+            "`connectors.peers.listen` is {address}, and nothing says how other replicas reach it: set \
+             `connectors.peers.url`, `--peer-url` or `TOLLGATE_PEER_URL`"
         ),
         None => Url::parse(&format!("https://{address}"))?,
     };

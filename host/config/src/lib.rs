@@ -13,9 +13,9 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
 
 mod admission;
-mod agents;
 mod application_sets;
 mod argocd;
+mod connectors;
 mod console;
 mod control_plane;
 pub mod duration;
@@ -27,12 +27,12 @@ mod state;
 mod telemetry;
 
 pub use admission::{Admission, AdmissionMode, AdmissionTls, AdmissionWriters, ManagedCertificate};
-pub use agents::{AgentSettings, PeerSettings};
 pub use application_sets::{
     ApplicationSetChecks, ApplicationSetPermissions, ApplicationSets, GenerationLimits, GitCache, GitLimits,
     UnknownFields,
 };
 pub use argocd::{ArgocdRedis, ArgocdServer, RedisTls, WhenUnavailable};
+pub use connectors::{ConnectorSettings, PeerSettings};
 pub use console::{Console, ConsoleHost, DeviceLogin, OidcClient};
 pub use control_plane::{ControlPlane, ControlPlaneCaller, ControlPlaneMode, ReaderAccount};
 pub use egress::EgressEntry;
@@ -81,8 +81,8 @@ pub struct Config {
     pub control_plane: Option<ControlPlane>,
     /// The admission webhook; it is off when absent.
     pub admission: Option<Admission>,
-    /// Agents of clusters that join; only those that Secrets name are known when absent.
-    pub agents: Option<AgentSettings>,
+    /// Connectors of clusters that join; only those that Secrets name are known when absent.
+    pub connectors: Option<ConnectorSettings>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where everything goes that is not Tollgate's own; answered with 404 when absent.
@@ -106,7 +106,7 @@ pub struct Config {
 impl Config {
     /// Whether anything keeps data in the store.
     pub fn needs_store(&self) -> bool {
-        self.kubernetes.is_some() || self.agents.is_some() || self.authentication.console.is_some()
+        self.kubernetes.is_some() || self.connectors.is_some() || self.authentication.console.is_some()
     }
 }
 

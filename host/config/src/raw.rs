@@ -20,10 +20,10 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
 mod admission;
-mod agents;
 mod application_sets;
 mod argocd;
 mod authentication;
+mod connectors;
 mod console;
 mod control_plane;
 mod kubernetes;
@@ -93,9 +93,12 @@ struct RawConfig {
     /// Enables the webhook that judges writes to the control plane's cluster. Needs `applications`,
     /// `applicationSets` and `authentication.argocdSessions`. See docs/admission.md.
     admission: Option<admission::RawAdmission>,
-    /// Lets agents of clusters join; `agents: {}` is enough. Needs the store. Without this section, only
-    /// agents whose keys are listed in Secrets can connect. See docs/connectors.md.
-    agents: Option<agents::RawAgents>,
+    /// Lets connectors of clusters join; `connectors: {}` is enough. Needs the store. Without this section, only
+    /// connectors whose keys are listed in Secrets can connect. See docs/connectors.md.
+    connectors: Option<connectors::RawConnectors>,
+    /// Former name of `connectors`.
+    #[schemars(extend("deprecated" = true))]
+    agents: Option<connectors::RawConnectors>,
     /// Enables sign-in to the gateway itself, and the pages below `/console/`. See docs/sign-in.md.
     console: Option<console::RawConsole>,
     /// The database of tokens, sessions and audit events. See docs/store.md.
@@ -306,7 +309,7 @@ impl SettingLocations {
         self.walk(key).0
     }
 
-    /// The location of the key `name` in the mapping at `section`.
+    /// The location of the key `name` in the mapping at `section`; `""` is the whole file.
     fn locate_key(&self, section: &str, name: &str) -> Location {
         let (mut location, node) = self.walk(section);
         let mut entries = node.and_then(yaml::Node::entries).unwrap_or_default().iter();
@@ -320,7 +323,7 @@ impl SettingLocations {
     fn walk(&self, key: &str) -> (Location, Option<&yaml::Node>) {
         let mut location = Location::new(self.file.as_str(), 0);
         let mut at = self.document.as_ref();
-        for part in key.split(['.', '[']) {
+        for part in key.split(['.', '[']).filter(|part| !part.is_empty()) {
             at = at.and_then(|node| match part.strip_suffix(']') {
                 Some(index) => node.items()?.get(index.parse::<usize>().ok()?),
                 None => node.get(part),
@@ -416,7 +419,7 @@ impl<'a> SettingsValidator<'a> {
             }),
             control_plane,
             admission,
-            agents: raw.agents.map(|raw| raw.check(self)),
+            connectors: connectors::check(raw.connectors, raw.agents, self),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
             argocd,
             argocd_redis,

@@ -319,21 +319,21 @@ impl AdminState {
         let health = snapshot.clusters.iter();
         let health = health.filter_map(|access| Some((&*access.label, access.health()?)));
         self.metrics.credentials.replace(health, self.credentials.totals());
-        let (agents, streams) = self.agents.counts();
-        self.metrics.set_agents(agents, streams);
+        let (connectors, streams) = self.agents.counts();
+        self.metrics.set_connectors(connectors, streams);
         let connected = self.agents.counts_by_server();
         let with_agent = snapshot
             .clusters
             .iter()
             .filter(|access| matches!(access.auth(), ClusterAuth::Agent(_)));
-        let agents = with_agent.map(|access| {
-            let agents = connected
+        let connectors = with_agent.map(|access| {
+            let connectors = connected
                 .get(access.cluster().server.as_str())
                 .copied()
                 .unwrap_or_default();
-            (access.label.to_string(), agents)
+            (access.label.to_string(), connectors)
         });
-        self.metrics.load.set_cluster_agents(agents.collect());
+        self.metrics.load.set_cluster_connectors(connectors.collect());
         self.metrics.load.set_watch_ages(&self.source.watch_ages());
         self.metrics.load.set_certificate_ends(self.certificate_ends(&snapshot));
         &self.metrics

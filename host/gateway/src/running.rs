@@ -189,14 +189,14 @@ impl RunningGateway {
         )?;
         let revoked = revoked_tokens(&config, &clock, &metrics).await;
         let agents = Arc::<Connections>::default();
-        let agent_settings = config.agents.clone().unwrap_or_default();
+        let connector_settings = config.connectors.clone().unwrap_or_default();
         let console = config.authentication.console.as_ref();
         agents.set_binding(BindingRule {
-            hosts: agent_settings.hosts,
+            hosts: connector_settings.hosts,
             public_host: console
                 .and_then(|console| console.url.host_str())
                 .map(str::to_ascii_lowercase),
-            accepts_unbound: agent_settings.accepts_unbound,
+            accepts_unbound: connector_settings.accepts_unbound,
         });
         let store = open_store(&config, &metrics, &admin_listener).await?;
         let sessions = match &store {

@@ -98,12 +98,13 @@ metrics! {
         pub admission_overloaded: Counter, "tollgate_admission_overloaded",
             "Reviews for the admission webhook that did not arrive within 5 seconds, or for which the 24 MiB for \
              all reviews were in use that long. Writes fail meanwhile";
-        agents_connected: Gauge, "tollgate_agents_connected",
-            "Agents connected to this process. With several replicas, an agent connects to two of them";
-        agent_streams: Gauge, "tollgate_agent_streams", "Open requests through agents";
-        agent_events: Family<FixedLabels<2>, Counter>, "tollgate_agent_events",
-            "Agents that connected, disconnected or were refused, and connections refused at the listener for other \
-             replicas (`replica.refused`)";
+        connectors_connected: Gauge, "tollgate_connectors_connected" was "tollgate_agents_connected",
+            "Connectors connected to this process. With several replicas, a connector connects to two of them";
+        connector_streams: Gauge, "tollgate_connector_streams" was "tollgate_agent_streams",
+            "Open requests through connectors";
+        connector_events: Family<FixedLabels<2>, Counter>, "tollgate_connector_events" was "tollgate_agent_events",
+            "Connectors that connected, disconnected or were refused, and connections refused at the listener for \
+             other replicas (`replica.refused`)";
     } and {
         process: ProcessMetrics;
         /// Times, sizes and numbers of what the process does.
@@ -202,17 +203,17 @@ impl Metrics {
         }
     }
 
-    /// Replaces how many agents are connected, and how many requests are open through them.
-    pub fn set_agents(&self, agents: usize, streams: usize) {
+    /// Replaces how many connectors are connected, and how many requests are open through them.
+    pub fn set_connectors(&self, connectors: usize, streams: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.agents_connected.set(number(agents));
-        self.agent_streams.set(number(streams));
+        self.connectors_connected.set(number(connectors));
+        self.connector_streams.set(number(streams));
     }
 
-    /// Counts what happened to an agent.
-    pub fn count_agent_event(&self, event: &'static str, reason: &'static str) {
+    /// Counts what happened to a connector.
+    pub fn count_connector_event(&self, event: &'static str, reason: &'static str) {
         let labels = [("event", event), ("reason", reason)];
-        self.agent_events.get_or_create(&labels).inc();
+        self.connector_events.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_decision(
@@ -312,4 +313,34 @@ fn build() -> Family<FixedLabels<1>, Gauge> {
     let build: Family<FixedLabels<1>, Gauge> = Family::default();
     build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     build
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+
+    #[test]
+    fn a_metric_has_its_former_name_as_well() {
+        let metrics = Metrics::default();
+        metrics.set_connectors(2, 1);
+        metrics.count_connector_event("agent.connected", "ok");
+        metrics.load.set_cluster_connectors(vec![("prod".to_owned(), 1)]);
+        let text = metrics.text().unwrap();
+        for line in [
+            "# HELP tollgate_agents_connected Deprecated: use `tollgate_connectors_connected`.",
+            "tollgate_agents_connected 2",
+            "tollgate_connectors_connected 2",
+            "tollgate_agent_streams 1",
+            "tollgate_connector_streams 1",
+            "# HELP tollgate_agent_events Deprecated: use `tollgate_connector_events_total`.",
+            "tollgate_agent_events_total{event=\"agent.connected\",reason=\"ok\"} 1",
+            "tollgate_connector_events_total{event=\"agent.connected\",reason=\"ok\"} 1",
+            "tollgate_cluster_agents{cluster=\"prod\"} 1",
+            "tollgate_cluster_connectors{cluster=\"prod\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        metrics.load.set_cluster_connectors(Vec::new());
+        assert!(!metrics.text().unwrap().contains("{cluster=\"prod\"}"));
+    }
 }

@@ -73,7 +73,7 @@ async fn site(setup: &mut Setup, sign: Sign, meanwhile: Meanwhile) -> Site {
         meanwhile,
     };
     let settings = json!({
-        "listen": public, "clusters": {"forward": true}, "agents": {"hosts": ["127.0.0.1"]},
+        "listen": public, "clusters": {"forward": true}, "connectors": {"hosts": ["127.0.0.1"]},
     });
     let dependency = Dependency {
         needs: Some(needs),
@@ -122,7 +122,7 @@ async fn end_tls(authority: &Authority, server: SocketAddr) -> SocketAddr {
 pub(super) fn agent(setup: &mut Setup) -> LocalBoxFuture<'_, Dependency> {
     async {
         let sign = Sign {
-            series: "tollgate_cluster_agents{cluster=\"prod\"}",
+            series: "tollgate_cluster_connectors{cluster=\"prod\"}",
             while_stalled: |agents| agents == 0.0,
             afterwards: |agents| agents == 1.0,
             alert: "TollgateClusterWithoutAgent",

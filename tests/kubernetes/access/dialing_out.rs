@@ -36,7 +36,7 @@ impl Remote {
         let fixture = Fixture::start_with(|layout| {
             layout.run_in_network(&network);
             // The name of the balancer that some tests have.
-            layout.settings(json!({"agents": {"hosts": ["localhost"]}}));
+            layout.settings(json!({"connectors": {"hosts": ["localhost"]}}));
             layout.cluster("people", &with_agent(&server, &json!({})));
             // The other one is not part of this.
             layout.cluster("robots", &with_agent("https://robots.clusters.invalid", &json!({})));

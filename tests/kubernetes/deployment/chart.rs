@@ -140,7 +140,7 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
 /// Components that belong to the gateway, and monitoring. Each patch puts its port before the others, so
 /// the order matters.
 const COMPONENTS: [&str; 8] = [
-    "agents",
+    "connectors",
     "all-namespaces",
     "write-applicationsets",
     "write-projects",
@@ -158,9 +158,9 @@ fn settings_of_components() -> Value {
             "listen": "0.0.0.0:8444",
             "tls": {"secret": "tollgate-admission-tls"},
         },
-        "agents": {"peers": {"listen": "0.0.0.0:8445"}},
         "applicationSets": {"git": {"cacheBytes": 1_073_741_824, "directory": "/var/cache/tollgate"}},
         "argocd": {"server": "https://argocd-server.argocd.svc"},
+        "connectors": {"peers": {"listen": "0.0.0.0:8445"}},
         "state": {"kubernetes": {"applicationNamespaces": ["*"]}, "namespace": "argocd"},
         "store": {"urlFile": "/etc/tollgate/store/url"},
     })
@@ -361,8 +361,26 @@ async fn a_release_takes_over_what_kustomize_applied() {
     cluster.admin().succeed(&kept).await;
 }
 
+/// Values and kustomizations of the version before name the component `agents`.
+#[tokio::test]
+async fn the_former_name_of_the_component_works() {
+    let database = "--set=store.urlSecret.name=database";
+    let rendered = async |options: &[&str]| template("argocd", &[&[database][..], options].concat()).await.unwrap();
+    let (former, current) = ("--set=components.agents=true", "--set=components.connectors=true");
+    assert_eq!(rendered(&[former]).await, rendered(&[current]).await);
+    // The gateway refuses both names in its settings.
+    let mixed = rendered(&[current, "--set-json=settings.agents={\"hosts\":[\"gate.example\"]}"]).await;
+    let mixed: Value = serde_saphyr::from_str(settings(&objects(&mixed))).unwrap();
+    let expected = json!({"hosts": ["gate.example"], "peers": {"listen": "0.0.0.0:8445"}});
+    assert_eq!((&mixed["agents"], &mixed["connectors"]), (&expected, &Value::Null));
+
+    let cluster = Cluster::shared().await;
+    let kustomized = async |component| Overlay::new("argocd", &[component]).objects(cluster).await;
+    assert_eq!(kustomized("agents").await, kustomized("connectors").await);
+}
+
 /// Options, and the whole message about them.
-const WRONG: [(&[&str], &str); 22] = [
+const WRONG: [(&[&str], &str); 23] = [
     (
         &["--set=replica=3"],
         "- at '': additional properties 'replica' not allowed",
@@ -392,9 +410,17 @@ const WRONG: [(&[&str], &str); 22] = [
          terminationGracePeriodSeconds can be compared with it",
     ),
     (
-        &["--set=components.agents=true"],
-        "components.agents needs a database: set store.urlSecret.name to a Secret with the URL of a PostgreSQL \
+        &["--set=components.connectors=true"],
+        "components.connectors needs a database: set store.urlSecret.name to a Secret with the URL of a PostgreSQL \
          database, or, with replicas: 1, settings.store.url to a SQLite file on a volume of extraVolumes",
+    ),
+    (
+        &[
+            "--set-json=settings={\"connectors\":{},\"agents\":{}}",
+            "--set=store.urlSecret.name=database",
+        ],
+        "settings.agents is now called settings.connectors, and both are there: keep settings.connectors, with the \
+         keys of both",
     ),
     (
         &["--set-json=settings={\"kubernetes\":{}}"],
@@ -403,10 +429,10 @@ const WRONG: [(&[&str], &str); 22] = [
     ),
     (
         &[
-            "--set=components.agents=true,replicas=3",
+            "--set=components.connectors=true,replicas=3",
             "--set=settings.store.url=sqlite:/var/lib/tollgate/tollgate.db",
         ],
-        "components.agents needs a database that all 3 replicas share, and settings.store.url is a SQLite file: set \
+        "components.connectors needs a database that all 3 replicas share, and settings.store.url is a SQLite file: set \
          store.urlSecret.name to a Secret with the URL of a PostgreSQL database, or replicas to 1",
     ),
     (

@@ -105,7 +105,7 @@ pub fn filled() -> Arc<Metrics> {
     metrics.set_stuck_policies([("extensions", false)].into_iter());
     metrics.set_impersonation_grants([("prod", [1, 0, 0])].into_iter());
     metrics.set_application_grants([("prod", [[1, 0, 0]; 3])].into_iter());
-    metrics.count_agent_event("agent.connected", "ok");
+    metrics.count_connector_event("agent.connected", "ok");
 
     metrics.credentials.record_mint("prod", "ok", 0.1);
     metrics
@@ -122,7 +122,7 @@ pub fn filled() -> Arc<Metrics> {
     metrics.load.observe_sizes("argocd", Some(1), Some(1));
     metrics.load.observe_reload(ConfigPart::State, Duration::ZERO);
     metrics.load.open_exchanges("argocd");
-    metrics.load.set_cluster_agents(vec![("prod".to_owned(), 1)]);
+    metrics.load.set_cluster_connectors(vec![("prod".to_owned(), 1)]);
     let second = Some(Duration::from_secs(1));
     metrics.load.set_watch_ages(&[WatchAge {
         resource: "applications.argoproj.io".to_owned(),

@@ -37,7 +37,9 @@ pub(super) fn page(root: &Value) -> Result<String> {
         shown: Vec::new(),
     };
     page.text.push_str("\n## Top level\n\n");
-    let sections = properties(root);
+    let mut sections = properties(root);
+    // Former names of keys.
+    sections.retain(|_, schema| schema["deprecated"] != true);
     let is_section = |schema: &Value| !properties(&resolved(root, schema)).is_empty();
     for (&name, &schema) in sections.iter().filter(|(_, schema)| !is_section(schema)) {
         page.key(name, root, name, schema)?;

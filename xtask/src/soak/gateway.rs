@@ -201,7 +201,7 @@ impl Gateway {
     /// Waits until this many agents are connected.
     pub(super) async fn await_agents(&self, count: usize) -> Result<()> {
         let start = Instant::now();
-        while self.metrics().await?.sum("tollgate_agents_connected")? < count as f64 {
+        while self.metrics().await?.sum("tollgate_connectors_connected")? < count as f64 {
             ensure!(start.elapsed() < START, "the agents do not connect: {}", self.log());
             sleep(Duration::from_millis(100)).await;
         }

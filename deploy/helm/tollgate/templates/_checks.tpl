@@ -8,11 +8,16 @@
 {{- $isSqlite := hasPrefix "sqlite:" ($store.url | default "") -}}
 {{- $fronts := list -}}
 {{- if hasKey $settings "kubernetes" }}{{ $fronts = append $fronts "settings.kubernetes" }}{{ end -}}
-{{- if $components.agents }}{{ $fronts = append $fronts "components.agents" -}}
+{{- if $components.connectors }}{{ $fronts = append $fronts "components.connectors" -}}
+{{- else if $components.agents }}{{ $fronts = append $fronts "components.agents" -}}
+{{- else if hasKey $settings "connectors" }}{{ $fronts = append $fronts "settings.connectors" -}}
 {{- else if hasKey $settings "agents" }}{{ $fronts = append $fronts "settings.agents" }}{{ end -}}
 {{- $replicas := int $values.replicas -}}
 
 {{- $found := list -}}
+{{- if and (hasKey $settings "connectors") (hasKey $settings "agents") -}}
+{{- $found = append $found "settings.agents is now called settings.connectors, and both are there: keep settings.connectors, with the keys of both" -}}
+{{- end -}}
 {{- $drain := $settings.drain | default "30s" | toString -}}
 {{- $drainSeconds := 0 -}}
 {{- range regexFindAll "[0-9]+(ms|d|h|m|s)" $drain -1 -}}

@@ -85,6 +85,11 @@ subjects:
 {{- end -}}
 {{- end }}
 
+{{/* `true` if replicas forward requests to each other's connectors. `components.agents` is a former name. */}}
+{{- define "tollgate.sharesConnectors" -}}
+{{- if or .Values.components.connectors .Values.components.agents }}true{{ end }}
+{{- end }}
+
 {{/*
 What the chart adds to the settings: what components and the store need, and the names of this
 release where they differ from the gateway's defaults.
@@ -98,8 +103,9 @@ state:
   kubernetes:
     applicationNamespaces: ["*"]
   {{- end }}
-{{- if $values.components.agents }}
-agents:
+{{- if include "tollgate.sharesConnectors" . }}
+{{/* The gateway refuses both names in one file. */ -}}
+{{ hasKey $values.settings "agents" | ternary "agents" "connectors" }}:
   peers:
     listen: 0.0.0.0:8445
 {{- end }}

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::Subcommand as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
 
+use super::Command;
 use super::diff;
 use super::find::{argocd_secret, check_managers, check_server, management_warnings};
 use super::gateway::Route;
@@ -452,5 +454,14 @@ fn a_diff_has_no_secret() {
     let deleted = diff::change(Some(&own(OLD, &[])), None);
     for text in [text, created, deleted] {
         assert!(!text.contains("-token"), "{text}");
+    }
+}
+
+#[test]
+fn connectors_are_shown_by_the_former_name_as_well() {
+    let commands = Command::augment_subcommands(clap::Command::new("cluster"));
+    for name in ["connectors", "agents"] {
+        let found = commands.find_subcommand(name).map(clap::Command::get_name);
+        assert_eq!(found, Some("connectors"));
     }
 }

@@ -204,8 +204,8 @@ const OTHERS: &str = "# Further fronts. Each has its page in docs/, and its poli
 # Callers who may `clusters, connect` enter a cluster with all that its credential may do:
 # clusters: {forward: true}
 #
-# Clusters behind NAT or a firewall join with an agent:
-# agents: {}
+# Clusters behind NAT or a firewall join with a connector:
+# connectors: {}
 #
 # Plugins, which mint credentials of clusters or change headers:
 # plugins: {directory: plugins}

@@ -29,7 +29,7 @@ applicationSets: {}
 argocd: {server: https://a.example, redis: {server: rediss://r.example}}
 controlPlane: {callers: [{issuer: argocd, user: u}], reader: 'n:r', credentialsNamespace: n}
 admission: {listen: '127.0.0.1:8444', tls: {secret: s}}
-agents: {peers: {listen: '10.0.0.1:8445'}}
+connectors: {peers: {listen: '10.0.0.1:8445'}}
 extensions: {assertion: {issuer: i}}
 telemetry: {endpoint: http://c.example}
 ";
@@ -58,7 +58,9 @@ fn keys(root: &Value, schema: &Value, path: &[String], found: &mut Vec<Key>) {
     if schema["additionalProperties"].is_object() {
         keys(root, &schema["additionalProperties"], &with("any"), found);
     }
-    for (key, below) in schema["properties"].as_object().into_iter().flatten() {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    // Former names of keys cannot be there beside the new ones.
+    for (key, below) in properties.filter(|(_, below)| below["deprecated"] != true) {
         let path = with(key);
         // Its entries have the keys of `authentication.jwt`.
         if path != ["kubernetes", "jwt"] {

@@ -4,6 +4,7 @@
 
 use serde_saphyr::Error;
 
+use super::connectors;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{self, Entry, Node};
 
@@ -59,10 +60,12 @@ pub(super) fn finding(file: &str, text: &str, error: &Error) -> Diagnostic {
             "keep one of them, with the keys of both".to_owned(),
         ),
         Error::SerdeUnknownField { field, expected, .. } => {
+            let is_current = |key: &&str| *key != connectors::FORMER_NAME;
+            let expected: Vec<&str> = expected.iter().copied().filter(is_current).collect();
             let message = format!("unknown field `{field}`, expected one of {}", expected.join(", "));
             (
                 message,
-                suggestion(field, expected).unwrap_or_else(|| ALL_KEYS.to_owned()),
+                suggestion(field, &expected).unwrap_or_else(|| ALL_KEYS.to_owned()),
             )
         }
         Error::SerdeUnknownVariant { variant, expected, .. } => {

@@ -125,7 +125,7 @@ fn fronts(config: &Config, snapshot: &Snapshot) -> String {
         (config.application_sets.is_some(), "applicationSets"),
         (config.control_plane.is_some(), "controlPlane"),
         (config.admission.is_some(), "admission"),
-        (config.agents.is_some(), "agents"),
+        (config.connectors.is_some(), "connectors"),
     ];
     open.extend(
         others

@@ -49,7 +49,7 @@ pub const LABELS: [Label; 29] = [
         name: "event",
         metrics: &[],
         values: "`agent.connected`, `agent.disconnected`, `agent.refused`, or `replica.refused`: a connection \
-                 at `agents.peers.listen` without a finished handshake.",
+                 at `connectors.peers.listen` without a finished handshake.",
     },
     Label {
         name: "extension",
@@ -121,8 +121,8 @@ pub const LABELS: [Label; 29] = [
     },
     Label {
         name: "reason",
-        metrics: &["tollgate_agent_events_total"],
-        values: "`ok` for `agent.connected`; otherwise why the agent was refused or the connection ended, \
+        metrics: &["tollgate_connector_events_total", "tollgate_agent_events_total"],
+        values: "`ok` for `agent.connected`; otherwise why the connector was refused or the connection ended, \
                  such as `no_answer`, `key_revoked`, `token_expired` or `already_connected`. `too_many`, \
                  `no_proof_in_time`, `proof_invalid`, `proof_unbound` and `proof_of_another_connection` count \
                  connections that proved no key; these are not in the audit log. `replica.refused` has \

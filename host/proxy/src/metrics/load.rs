@@ -50,9 +50,9 @@ metrics! {
             "Generations of the configuration that something still uses, normally 1 or 2. Each one is megabytes";
         open_exchanges: Family<FixedLabels<1>, Gauge>, "tollgate_open_exchanges",
             "Open requests: watches, uploads, tunnels, and those without a response yet";
-        cluster_agents: Family<NameLabel, Gauge>, "tollgate_cluster_agents",
-            "Agents of a cluster that are connected to this process, for each cluster with an agent; at most 5,000 \
-             clusters, those without a connection first";
+        cluster_connectors: Family<NameLabel, Gauge>, "tollgate_cluster_connectors" was "tollgate_cluster_agents",
+            "Connectors of a cluster that are connected to this process, for each cluster that connectors serve; at \
+             most 5,000 clusters, those without a connection first";
         watch_broken: Family<NameLabel, Gauge>, "tollgate_watch_broken",
             "1 while a watch of objects is broken: the last known objects stay in force, and may be old";
         watch_event_age: Family<NameLabel, Gauge<f64, AtomicU64>>, "tollgate_watch_event_age_seconds",
@@ -200,15 +200,15 @@ impl LoadMetrics {
         self.handshakes_failed.get_or_create(&labels).inc();
     }
 
-    /// Replaces how many agents of each cluster are connected. Beyond [`MAX_CLUSTERS`], clusters with
-    /// an agent are left out first.
-    pub fn set_cluster_agents(&self, mut clusters: Vec<(String, usize)>) {
-        clusters.sort_by(|(name, agents), (other, others)| (agents, name).cmp(&(others, other)));
+    /// Replaces how many connectors of each cluster are connected. Beyond [`MAX_CLUSTERS`], clusters with
+    /// a connection are left out first.
+    pub fn set_cluster_connectors(&self, mut clusters: Vec<(String, usize)>) {
+        clusters.sort_by(|(name, connectors), (other, others)| (connectors, name).cmp(&(others, other)));
         clusters.truncate(MAX_CLUSTERS);
-        self.cluster_agents.clear();
-        for (cluster, agents) in clusters {
-            let gauge = self.cluster_agents.get_or_create(&[("cluster", cluster)]);
-            gauge.inc_by(i64::try_from(agents).unwrap_or(i64::MAX));
+        self.cluster_connectors.clear();
+        for (cluster, connectors) in clusters {
+            let gauge = self.cluster_connectors.get_or_create(&[("cluster", cluster)]);
+            gauge.inc_by(i64::try_from(connectors).unwrap_or(i64::MAX));
         }
     }
 }

@@ -124,7 +124,7 @@ async fn only_join_tokens_depend_on_the_clock_of_the_gateway() {
     let mut layout = Layout::new(&[], "");
     layout.tls();
     layout.run_at("+1d");
-    layout.settings(json!({"agents": {}}));
+    layout.settings(json!({"connectors": {}}));
     layout.cluster("people", &with_agent(cluster.url(), &json!({})));
     let gateway = layout.start().await;
     let joined = JoinedCluster::new(cluster).await;

@@ -233,7 +233,7 @@ async fn a_stolen_key_stands_in_for_its_cluster_until_it_is_revoked() {
     let connections = shown["connections"].as_array().unwrap();
     assert_eq!(connections.len(), 1, "{shown}");
     let metrics = site.scene.gateway.admin_text("/metrics").await;
-    let refused = r#"tollgate_agent_events_total{event="agent.refused",reason="already_connected"}"#;
+    let refused = r#"tollgate_connector_events_total{event="agent.refused",reason="already_connected"}"#;
     assert!(metrics.contains(refused), "{metrics}");
 
     let key = connections[0]["key"].as_str().unwrap();

@@ -42,10 +42,10 @@ async fn a_cluster_joins_with_one_command_and_the_token_works_once() {
     assert_eq!(site.agents().await["connections"].as_array().unwrap().len(), 1);
     let metrics = site.scene.gateway.admin_text("/metrics").await;
     assert!(
-        metrics.contains(r#"tollgate_agent_events_total{event="agent.refused",reason="token_spent"}"#),
+        metrics.contains(r#"tollgate_connector_events_total{event="agent.refused",reason="token_spent"}"#),
         "{metrics}"
     );
-    assert!(metrics.contains("tollgate_agents_connected 1\n"), "{metrics}");
+    assert!(metrics.contains("tollgate_connectors_connected 1\n"), "{metrics}");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ impl Replicas {
         let site = Site::start_with(|layout, _| {
             layout.settings(json!({
                 "store": {"url": relay.url(), "gracePeriod": grace},
-                "agents": {"peers": {"listen": "127.0.0.1:0"}},
+                "connectors": {"peers": {"listen": "127.0.0.1:0"}},
             }));
             other = Some(layout.replica());
         })
@@ -58,7 +58,9 @@ impl Replicas {
     /// How many agents are connected to a gateway itself.
     async fn local(gateway: &Gateway) -> usize {
         let text = gateway.admin_text("/metrics").await;
-        let line = text.lines().find(|line| line.starts_with("tollgate_agents_connected "));
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("tollgate_connectors_connected "));
         line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
     }
 

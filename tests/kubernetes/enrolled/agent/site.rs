@@ -35,7 +35,7 @@ impl Site {
     pub(super) async fn start_with(configure: impl FnOnce(&mut Layout, &Cluster)) -> Self {
         let scene = Scene::start_with(|layout, cluster| {
             layout.write(&secret(cluster.url(), &json!({})));
-            layout.settings(json!({"agents": {}}));
+            layout.settings(json!({"connectors": {}}));
             let policy = format!(
                 "p, {COMPONENT}, clusters, get, *, allow\np, {COMPONENT}, clusters, update, *, allow\n\
                  p, {COMPONENT}, clusters, connect, *, allow\n"
@@ -133,7 +133,7 @@ impl Site {
     /// What the gateway's API says about the cluster's agents.
     pub(super) async fn agents(&self) -> Value {
         let shown = self
-            .tollgate(&["cluster", "agents", "destination", "--output", "json"])
+            .tollgate(&["cluster", "connectors", "destination", "--output", "json"])
             .await;
         assert!(shown.status.success(), "{shown:?}");
         serde_json::from_str(&shown.stdout).unwrap()

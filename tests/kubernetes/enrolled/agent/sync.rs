@@ -76,7 +76,7 @@ async fn an_unmodified_argo_cd_deploys_to_a_cluster_that_nobody_can_dial() {
     let network = Network::start().await;
     let (world, _) = World::start_without_clusters(|layout, control| {
         layout.run_in_network(&network);
-        layout.settings(json!({"agents": {}}));
+        layout.settings(json!({"connectors": {}}));
         reach_control_plane(layout, network.outside(), &control.admin().kubeconfig());
     })
     .await;

@@ -1,5 +1,5 @@
-//! `tollgate cluster agents` and `revoke-key`: which agents of a cluster are connected, by which keys they are
-//! known, and the end of such a key.
+//! `tollgate cluster connectors` and `revoke-key`: which connectors of a cluster are connected, by which keys they
+//! are known, and the end of such a key.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use tollgate_client::format::{Format, print};
 use tollgate_client::list_output::{Table, items, print_items, text_at};
 
 #[derive(Args, Debug)]
-pub(crate) struct Agents {
+pub(crate) struct Connectors {
     /// Cluster, by name or API server URL
     cluster: String,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) struct Agents {
 pub(crate) struct RevokeKey {
     /// Cluster, by name or API server URL
     cluster: String,
-    /// The key, as `tollgate cluster agents` shows it
+    /// The key, as `tollgate cluster connectors` shows it
     key: String,
     #[command(flatten)]
     server: Server,
@@ -35,13 +35,13 @@ pub(crate) struct RevokeKey {
 
 fn hint(reason: &str) -> Option<&'static str> {
     match reason {
-        "permission_denied" => Some("showing agents needs `clusters, get`, revoking their keys `clusters, update`"),
+        "permission_denied" => Some("showing connectors needs `clusters, get`, revoking their keys `clusters, update`"),
         "not_found" => Some("a key that the cluster's Secret names is taken away there"),
         _ => None,
     }
 }
 
-impl Agents {
+impl Connectors {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let path = ["tollgate", "clusters", &self.cluster, "agents"];
         let answer = self.server.get(&path, hint).json()?;
@@ -76,7 +76,7 @@ const CONNECTIONS: Table = Table {
         "REPLICA",
     ],
     row: connection,
-    empty_message: "No agent is connected.",
+    empty_message: "No connector is connected.",
 };
 
 fn connection(item: &Value) -> Vec<String> {

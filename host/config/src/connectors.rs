@@ -1,17 +1,17 @@
-//! Settings of agents of clusters that connect to the gateway.
+//! Settings of connectors of clusters, which connect to the gateway.
 
 use std::net::SocketAddr;
 
 use url::Url;
 
-/// What the gateway remembers of agents, in its store.
+/// What the gateway remembers of connectors, in its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AgentSettings {
-    /// How replicas share agents; each serves only its own when absent.
+pub struct ConnectorSettings {
+    /// How replicas share connectors; each serves only its own when absent.
     pub peers: Option<PeerSettings>,
-    /// The hosts under which agents reach what ends TLS in front of the gateway, in lower case.
+    /// The hosts under which connectors reach what ends TLS in front of the gateway, in lower case.
     pub hosts: Vec<String>,
-    /// Whether agents are served whose proof is of no connection, as that of earlier versions.
+    /// Whether connectors are served whose proof is of no connection, as that of earlier versions.
     pub accepts_unbound: bool,
 }
 
