@@ -32,6 +32,10 @@ pub struct Nightly {
 enum Step {
     /// 1,000,000 pairs of answers of each kind, beside Argo CD's, Kubernetes' and OPA's own code.
     Differential,
+    /// A tour of a whole Argo CD, with every command beside the same one straight to argocd-server.
+    World,
+    /// Every bench, one round each.
+    Benches,
     /// 10,000 sequences of writes past the gateway, judged by the oracle of admission.
     Admission,
     /// Each fuzz target for five minutes.
@@ -72,6 +76,8 @@ impl Nightly {
                     root,
                     &["differential", "--pairs", "1000000", "--seed", &seed.to_string()],
                 ),
+                Step::World => task(root, &["world", "--check"]),
+                Step::Benches => crate::run(root, "cargo", &["test", "--workspace", "--benches"]),
                 Step::Admission => admission(root, seed),
                 Step::Doors => doors(root),
                 Step::Idle => idle(root),

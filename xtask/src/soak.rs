@@ -107,16 +107,6 @@ struct Bounds {
 }
 
 impl Soak {
-    /// The one of a test run: a fifth of the size for a minute.
-    pub(crate) fn of_a_test_run() -> Self {
-        Self {
-            minutes: 1.0,
-            divide: 5,
-            built: true,
-            upstreams: None,
-        }
-    }
-
     /// Runs the task.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: runs every check and test, those that fail soonest first. CI runs exactly
-//! this.
+//! `cargo xtask test`: runs every check and test but those of `cargo xtask nightly`, those that fail soonest first.
+//! CI runs exactly this.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::demo::Demo;
-use crate::soak::Soak;
-use crate::world::World;
 use crate::{execute, languages, lint, plugins, run, setup};
 
 // Every build has `--workspace`. Without it, libraries would be built again with other features.
@@ -37,40 +35,50 @@ impl Test {
             lint::Lint::default().run(root)?;
         }
         steps.begin("compiling the unit and integration tests");
-        let all = ["test", "--workspace", "--lib", "--bins", "--tests"];
-        run(root, "cargo", &[&all[..], &["--no-run"]].concat())?;
-        steps.begin("unit and integration tests");
-        execute(
-            Command::new("cargo")
-                .args(all)
-                .args(["--", "--skip", IDLE, "--skip", DOORS])
-                .env("RUST_TEST_THREADS", threads().to_string())
-                .current_dir(root),
-        )?;
+        let all = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"];
+        run(root, "cargo", &all)?;
+        steps.begin("unit tests");
+        tests(root, &["--lib", "--bins"], &[])?;
+        steps.begin("cases of the design");
+        tests(root, &["--test", "cases"], &[])?;
+        steps.begin("tests of parts, and differentials");
+        tests(root, &["--test", "parts"], &[])?;
+        steps.begin("tests of the gateway");
+        tests(root, &["--test", "gateway"], &["--skip", DOORS])?;
         // Alone, because 500 requests a second slow all other tests down.
         steps.begin("unauthenticated clients at every door");
-        run(root, "cargo", &["test", "--workspace", "--test", "gateway", DOORS])?;
-        // Alone, because it measures times.
-        steps.begin("a large control plane for a minute");
-        Soak::of_a_test_run().run(root).await?;
+        tests(root, &["--test", "gateway"], &[DOORS])?;
+        steps.begin("tests with a whole Argo CD");
+        tests(root, &["--test", "kubernetes"], &WITH_ARGOCD)?;
+        steps.begin("tests with Kubernetes");
+        let others = WITH_ARGOCD.iter().chain([&IDLE]).flat_map(|name| ["--skip", name]);
+        tests(root, &["--test", "kubernetes"], &others.collect::<Vec<_>>())?;
         steps.begin("the guests' own tests");
         let guests = root.join("plugins");
         let folder = root.join("target/guest-test").display().to_string();
         run(&guests, "cargo", &["test", "--workspace", "--target-dir", &folder])?;
         steps.begin("documentation tests");
         run(root, "cargo", &["test", "--workspace", "--doc"])?;
-        steps.begin("benches, one round each");
-        run(root, "cargo", &["test", "--workspace", "--benches"])?;
         steps.begin("the demo");
         // The tests' build made the gateway. Building it alone would build libraries with other
         // features, which takes five minutes.
         Demo::checked().run_built(root).await?;
-        steps.begin("the tour of a whole Argo CD");
-        World::checked().run(root)?;
         steps.end();
         println!("== all tests passed");
         Ok(())
     }
+}
+
+/// Runs tests that are built.
+///
+/// - `which`: the binaries.
+/// - `arguments`: of libtest; names to run, or to skip.
+fn tests(root: &Path, which: &[&str], arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace"]).args(which);
+    command.arg("--").args(arguments);
+    command.env("RUST_TEST_THREADS", threads().to_string());
+    execute(command.current_dir(root))
 }
 
 /// The steps of a run, and how long each took.
@@ -120,6 +128,9 @@ const SLOWEST: usize = 10;
 
 /// The test of what is served before authentication.
 pub const DOORS: &str = "doors::";
+
+/// The tests of the binary `kubernetes` that start Argo CD.
+const WITH_ARGOCD: [&str; 3] = ["admission::", "argocd::", "enrolled::"];
 
 /// A test that waits for ten minutes, for `cargo xtask nightly`.
 pub const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";

@@ -19,25 +19,12 @@ pub struct World {
 }
 
 impl World {
-    /// The world that checks itself.
-    pub fn checked() -> Self {
-        Self { check: true }
-    }
-
     /// Builds what it needs, and runs it until it is interrupted.
     ///
     /// # Errors
     /// A program is missing or cannot be built, or a step of the tour fails.
     pub fn run(self, root: &Path) -> Result<()> {
         build(root)?;
-        self.run_built(root)
-    }
-
-    /// Runs the last build.
-    ///
-    /// # Errors
-    /// A step of the tour fails.
-    pub fn run_built(self, root: &Path) -> Result<()> {
         start(root, self.check.then_some("--check"))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tollgate_core::diagnostic::Location;
-use tollgate_plugin::{CallError, CodeOrigin};
+use tollgate_plugin::{CallError, CodeOrigin, PluginSet};
 
 use crate::plugins::support::{Fixture, call, filter, lines, unchanged};
 

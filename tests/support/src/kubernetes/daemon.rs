@@ -62,6 +62,8 @@ impl Daemon {
             .current_dir(&folder)
             .env_clear()
             .env("PATH", path)
+            // Go's programs take more memory and a fifth less time of the processor, most of all while they start.
+            .env("GOGC", "400")
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
