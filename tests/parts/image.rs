@@ -21,10 +21,14 @@ mod container;
 /// A program that is small, for tests that do not run it.
 const SMALL: &str = "/bin/true";
 
+/// Notices that are small. `cargo xtask notices` makes the real ones, and has its own tests.
+const NOTICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/NOTICE");
+
 fn sources<'a>(program: &'a Path, guests: &'a Path) -> Sources<'a> {
     Sources {
         checkout: checkout(),
         program,
+        notices: Path::new(NOTICES),
         contents: Contents::Gateway { guests },
         revision: Some("0123456789abcdef"),
     }
@@ -148,7 +152,7 @@ fn the_layout_has_one_image_and_says_how_to_run_it() {
 }
 
 #[test]
-fn the_image_of_the_connector_has_its_program_and_authorities_only() {
+fn the_image_of_the_connector_has_its_program_notices_and_authorities_only() {
     let folder = tempfile::tempdir().unwrap();
     let layout = folder.path().join("image");
     let connector = Sources {
@@ -176,6 +180,7 @@ fn the_image_of_the_connector_has_its_program_and_authorities_only() {
             "etc/passwd",
             "etc/ssl/certs/ca-certificates.crt",
             "usr/bin/tollgate-connector",
+            "usr/share/doc/tollgate-connector/THIRD_PARTY_LICENSES",
         ]
     );
 }
@@ -206,6 +211,7 @@ fn the_files_are_sorted_and_have_neither_times_nor_owners_of_the_machine() {
         ("usr/bin/tollgate", 0o755),
         ("etc/ssl/certs/ca-certificates.crt", 0o644),
         ("etc/passwd", 0o644),
+        ("usr/share/doc/tollgate/THIRD_PARTY_LICENSES", 0o644),
         ("usr/share/zoneinfo/Europe/Berlin", 0o644),
         ("tmp", 0o1777),
         ("home/nonroot", 0o700),
@@ -257,7 +263,7 @@ fn the_same_files_give_the_same_digest() {
 }
 
 #[test]
-fn a_missing_plugin_and_a_folder_of_somebody_else_are_refused() {
+fn missing_sources_and_a_folder_of_somebody_else_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let work = folder.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -272,6 +278,16 @@ fn a_missing_plugin_and_a_folder_of_somebody_else_are_refused() {
     let error = error.to_string();
     assert!(
         error.contains("exec-credential.wasm is missing") && error.contains("cargo xtask plugins"),
+        "{error}"
+    );
+    let lost = Sources {
+        notices: Path::new("/nowhere/THIRD_PARTY_LICENSES"),
+        ..sources(Path::new(SMALL), &work)
+    };
+    let error = write(lost, &folder.path().join("image")).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("/nowhere/THIRD_PARTY_LICENSES is missing") && error.contains("cargo xtask notices"),
         "{error}"
     );
     assert!(!folder.path().join("image").exists());

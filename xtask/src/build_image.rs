@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use xtask::image::{Contents, Sources, check_static, write};
 
-use crate::{execute, languages, plugins};
+use crate::{execute, languages, notices, output, plugins};
 
 /// Builds the container image as an OCI image layout.
 #[derive(Debug, clap::Args)]
@@ -43,9 +43,11 @@ impl BuildImage {
         check_static(&program)?;
         let revision = revision(root);
         let guests = root.join("target/guests");
+        let notices = notices::write(root, package, None)?;
         let sources = Sources {
             checkout: root,
             program: &program,
+            notices: &notices,
             contents: match self.connector {
                 true => Contents::Connector,
                 false => Contents::Gateway { guests: &guests },
@@ -99,12 +101,4 @@ fn revision(root: &Path) -> Option<String> {
         true => git(&["rev-parse", "HEAD"]),
         false => None,
     }
-}
-
-/// The first line of a command's standard output.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("starting {command:?}"))?;
-    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
-    let text = String::from_utf8(output.stdout)?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
 }

@@ -76,6 +76,8 @@ pub struct Sources<'a> {
     pub checkout: &'a Path,
     /// The program.
     pub program: &'a Path,
+    /// The licenses and notices of its third-party code, as `cargo xtask notices` writes them.
+    pub notices: &'a Path,
     /// What is beside the program.
     pub contents: Contents<'a>,
     /// The commit of the sources, if they are as committed.
@@ -199,6 +201,13 @@ fn tree(sources: Sources<'_>) -> Result<Tree> {
     tree.folder("tmp", 0o1777, 0);
     let (program, _, _) = sources.contents.program();
     tree.copy(&format!("usr/bin/{program}"), sources.program, 0o755);
+    ensure!(
+        sources.notices.is_file(),
+        "{} is missing: `cargo xtask notices` writes it",
+        sources.notices.display()
+    );
+    let notices = format!("usr/share/doc/{program}/THIRD_PARTY_LICENSES");
+    tree.copy(&notices, sources.notices, 0o644);
     let Contents::Gateway { guests } = sources.contents else {
         return Ok(tree);
     };

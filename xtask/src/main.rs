@@ -22,6 +22,7 @@ mod kubernetes;
 mod languages;
 mod lint;
 mod nightly;
+mod notices;
 mod plugins;
 mod quick;
 mod setup;
@@ -56,6 +57,8 @@ enum Task {
     },
     /// Build the container image as an OCI image layout, without a container engine.
     Image(build_image::BuildImage),
+    /// Write the licenses and notices of the third-party code in a program, as its image has them.
+    Notices(notices::Notices),
     /// Render deploy/kubernetes and deploy/monitoring from the Helm chart.
     Manifests(write_manifests::WriteManifests),
     /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
@@ -116,6 +119,7 @@ async fn perform() -> Result<()> {
             Ok(())
         }
         Task::Image(task) => task.run(&root),
+        Task::Notices(task) => task.run(&root),
         Task::Manifests(task) => task.run(&root),
         Task::Kubernetes => {
             println!("{}", kubernetes::build(&root)?.folder().display());
@@ -167,4 +171,15 @@ fn execute(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
+}
+
+/// The first line of a command's standard output.
+///
+/// # Errors
+/// It cannot be started, or exits with a status other than 0.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }

@@ -166,6 +166,8 @@ async fn the_program_runs_and_gives_a_copy_of_itself() {
     container.output(&["install", "/shared"]).await;
     let copy = fs::read(shared.join("tollgate")).unwrap();
     assert!(copy == fs::read(container.path("usr/bin/tollgate")).unwrap());
+    let licenses = fs::read_to_string(container.path("usr/share/doc/tollgate/THIRD_PARTY_LICENSES")).unwrap();
+    assert!(licenses.contains("licensed under the Apache License"), "{licenses}");
     // It is no root that could write elsewhere.
     let refused = container
         .run(&["install".to_owned(), "/usr".to_owned()])
