@@ -180,6 +180,8 @@ fn the_image_of_the_connector_has_its_program_notices_and_authorities_only() {
             "etc/passwd",
             "etc/ssl/certs/ca-certificates.crt",
             "usr/bin/tollgate-connector",
+            "usr/share/doc/tollgate-connector/LICENSE",
+            "usr/share/doc/tollgate-connector/NOTICE",
             "usr/share/doc/tollgate-connector/THIRD_PARTY_LICENSES",
         ]
     );
@@ -211,6 +213,7 @@ fn the_files_are_sorted_and_have_neither_times_nor_owners_of_the_machine() {
         ("usr/bin/tollgate", 0o755),
         ("etc/ssl/certs/ca-certificates.crt", 0o644),
         ("etc/passwd", 0o644),
+        ("usr/share/doc/tollgate/LICENSE", 0o644),
         ("usr/share/doc/tollgate/THIRD_PARTY_LICENSES", 0o644),
         ("usr/share/zoneinfo/Europe/Berlin", 0o644),
         ("tmp", 0o1777),
@@ -230,6 +233,9 @@ fn the_same_files_give_the_same_digest() {
     let at = |name: &str| folder.path().join(name);
     for name in ["policies", "target/guests"] {
         copy_tree(&checkout().join(name), &at("copy").join(name));
+    }
+    for name in ["LICENSE", "NOTICE"] {
+        fs::copy(checkout().join(name), at("copy").join(name)).unwrap();
     }
     fs::copy(SMALL, at("program")).unwrap();
     let first = write(sources(Path::new(SMALL), &guests()), &at("first")).unwrap();

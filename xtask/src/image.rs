@@ -208,6 +208,10 @@ fn tree(sources: Sources<'_>) -> Result<Tree> {
     );
     let notices = format!("usr/share/doc/{program}/THIRD_PARTY_LICENSES");
     tree.copy(&notices, sources.notices, 0o644);
+    for name in ["LICENSE", "NOTICE"] {
+        let file = sources.checkout.join(name);
+        tree.copy(&format!("usr/share/doc/{program}/{name}"), &file, 0o644);
+    }
     let Contents::Gateway { guests } = sources.contents else {
         return Ok(tree);
     };

@@ -8,7 +8,7 @@ fn notices(program: &str) -> String {
     render(root, program).unwrap()
 }
 
-/// Whether a crate is in the list, whatever its version.
+/// Whether a crate is in the list, in any version.
 fn lists(notices: &str, name: &str) -> bool {
     notices.contains(&format!("\n{name} ")) && notices.contains(&format!("https://crates.io/crates/{name}/"))
 }
