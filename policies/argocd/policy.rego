@@ -38,7 +38,7 @@ deny contains "sign in to use a terminal" if {
 }
 
 # Example: nobody syncs production on a Friday evening. Remove the `#` in front of the
-# lines to use it, and add a case to cases.yaml. docs/examples/argocd has more.
+# lines to use it, and add a case to cases.yaml. Tollgate has more in docs/examples/policies/argocd.
 #
 # deny contains "no syncs of production on Friday after 16:00" if {
 # 	input.request.method == "Sync"

@@ -18,6 +18,7 @@ use test_support::kubernetes::daemon::Daemon;
 use test_support::kubernetes::gateway::{Gateway, Layout};
 use test_support::port::free_port;
 use test_support::redis::PASSWORD;
+use tokio::signal::unix::{SignalKind, signal};
 
 mod day;
 mod tour;
@@ -144,7 +145,11 @@ async fn main() {
         Some("--pictures") => tour::take_pictures(&world).await,
         _ => {
             println!("{}", world.instructions());
-            tokio::signal::ctrl_c().await.unwrap();
+            let mut terminated = signal(SignalKind::terminate()).unwrap();
+            tokio::select! {
+                interrupted = tokio::signal::ctrl_c() => interrupted.unwrap(),
+                _ = terminated.recv() => {}
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
 
 mod backend;
 mod check;
@@ -56,8 +57,10 @@ impl Demo {
             return stopped;
         }
         print!("{}", world.instructions());
+        let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
             status = world.gateway_ended() => anyhow::bail!("the gateway ended by itself: {status}"),
         }
         println!();

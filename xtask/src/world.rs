@@ -2,10 +2,11 @@
 //! Redis, a real API server with controllers, a git repository) with a gateway in front of it. The
 //! program is the example `world`, which shares its parts with the tests.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{argocd, execute, kubernetes, setup};
 
@@ -25,7 +26,11 @@ impl World {
     /// A program is missing or cannot be built, or a step of the tour fails.
     pub fn run(self, root: &Path) -> Result<()> {
         build(root)?;
-        start(root, self.check.then_some("--check"))
+        if self.check {
+            return execute(program(root).arg("--check"));
+        }
+        // In place of this process, so that a signal that ends the task ends Argo CD, too.
+        Err(program(root).exec()).context("starting the world")
     }
 }
 
@@ -35,7 +40,7 @@ impl World {
 /// As [`World::run`].
 pub fn take_pictures(root: &Path) -> Result<()> {
     build(root)?;
-    start(root, Some("--pictures"))
+    execute(program(root).arg("--pictures"))
 }
 
 fn build(root: &Path) -> Result<()> {
@@ -49,12 +54,11 @@ fn build(root: &Path) -> Result<()> {
     )
 }
 
-fn start(root: &Path, argument: Option<&str>) -> Result<()> {
+fn program(root: &Path) -> Command {
     let target = crate::demo::target(root).join("debug");
     let mut command = Command::new(target.join("examples/world"));
     command
         .current_dir(root)
-        .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"))
-        .args(argument);
-    execute(&mut command)
+        .env("CARGO_BIN_EXE_tollgate", target.join("tollgate"));
+    command
 }
