@@ -399,6 +399,7 @@ impl KubernetesRequest<'_> {
             services
                 .open
                 .register_with_session(reauthorization, &snapshot, record.id(), Some(Arc::new(entered)));
+        // A watch is open for hours, and must not keep a whole configuration in memory.
         drop(snapshot);
         let guard = guard.map_err(|NotAdmitted(ending)| AccessEnded(ending))?;
         let cluster_request = ClusterRequest {
@@ -418,6 +419,8 @@ impl KubernetesRequest<'_> {
         record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
+            // The cluster rejected the gateway's credential. With its 401, kubectl would discard the person's, which
+            // is good.
             SendOutcome::CredentialRejected(_) => Err(cluster_request::cluster_unauthorized()),
         }
     }

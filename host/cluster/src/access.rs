@@ -166,6 +166,7 @@ impl Clusters {
             let Some(config) = resources.cluster_configs.get(&cluster.server) else {
                 continue;
             };
+            // Metrics name a cluster as people do, unless two have that name: their series would be one.
             let is_unique = !cluster.name.is_empty() && name_counts.get(&*cluster.name) == Some(&1);
             let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
@@ -192,6 +193,7 @@ impl Clusters {
                 }
             }
         }
+        // After the loop, because a check runs plugins: one thread and one runtime are made for all of them.
         for ((access, key, mint), checked) in check(unchecked) {
             let credential_source = match checked {
                 Ok(warnings) => factory.provider_source(key, mint, warnings, &access.label),
@@ -401,6 +403,7 @@ impl ClusterAccess {
             config.auth,
             ClusterAuth::Anonymous | ClusterAuth::Agent(_) | ClusterAuth::Unusable { .. }
         );
+        // What did not change keeps its connections. A reload must not cost each of thousands of clusters a handshake.
         let backend = match (unchanged.and_then(|unchanged| unchanged.backend.clone()), &config.auth) {
             (Some(backend), _) => Ok(backend),
             (None, ClusterAuth::Agent(_)) => {
@@ -411,6 +414,7 @@ impl ClusterAccess {
         };
         let (backend, credential_source) = match backend {
             Err(error) => (None, unusable(&with_causes(&error))),
+            // SECURITY: everybody on the way could read the credential, and use it.
             Ok(backend) if backend.is_plain_text() && sends_credential => {
                 (None, unusable("no credential is sent to a server without https"))
             }

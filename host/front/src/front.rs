@@ -354,6 +354,7 @@ pub async fn serve_steps<F: Steps>(
         record,
         ..
     } = context;
+    // Before anything is judged or looked up, so that one person cannot make the gateway work for all others' time.
     let held = F::limiter(services).acquire(principal.limit_key())?;
     let caller = snapshot.policies.caller(principal);
     let by = DecisionInputs {
@@ -371,6 +372,8 @@ pub async fn serve_steps<F: Steps>(
     };
     let read = front.read(&mut lookup, admitted, body).await;
     let (question, request) = read.inspect_err(|_| lookup.record.finish_stage(Stage::Authorize))?;
+    // A front that waited for others in `read` let go of the snapshot, and is judged by the one in force now. The
+    // caller's rights are compiled again, because they are those of that snapshot.
     let snapshot = lookup.into_snapshot();
     let caller = snapshot.policies.caller(principal);
     let permit = front.authorize(
@@ -390,6 +393,7 @@ pub async fn serve_steps<F: Steps>(
         terms: F::terms(&permit),
         question,
     };
+    // Before anything is sent: a change between the decision and the sending then ends this exchange, too.
     let guard = services.open.register(asked, &snapshot, record.id())?;
     let permitted = Permitted {
         client,

@@ -304,6 +304,7 @@ impl Loader {
                 }
                 self.next_state(&old, old_state, loaded, begun, &mut findings)
             }
+            // What refused objects took away stays away, although these are good: hence `narrowed`, here and below.
             ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
                 if let (Some(kubernetes), Some(mapping)) = (&mut parts.policies.kubernetes, &bundles.mapping) {
                     kubernetes.mapping = Arc::clone(mapping);
@@ -321,6 +322,7 @@ impl Loader {
             ConfigPart::Plugins => {
                 let (set, found) = self.runtime.load(Some(&old.plugins));
                 findings.extend(found);
+                // Plugins mint the credentials of clusters: with another one, a cluster may work again, or no longer.
                 parts.clusters = self.clusters(&old_state.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
                 Some(self.narrowed(

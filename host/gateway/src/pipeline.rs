@@ -67,6 +67,7 @@ impl Gateway {
         format: ErrorFormat,
     ) -> Response<Body> {
         let RoutedRequest { found, head, body } = request;
+        // Known for content with a length only; what is streamed has none yet.
         let sent_bytes = body.size_hint().exact();
         let serving = async {
             let mut context = RequestContext {
@@ -85,6 +86,7 @@ impl Gateway {
                 None => Err(context.refuse_unknown(&head).await),
             }
         };
+        // A panic denies this request, is recorded like any other failure, and ends no other request.
         let outcome = AssertUnwindSafe(serving).catch_unwind().await;
         match outcome {
             Ok(Ok(response)) => {

@@ -278,10 +278,12 @@ impl Server {
         let shared = Arc::new(shared);
         loop {
             tokio::select! {
+                // Under load there is always a connection to accept, and `stop` might never be seen.
                 biased;
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
+                        // Before a slot is awaited, so that one address cannot make all others wait.
                         let address_permit = match shared.clients.admit(address.ip()) {
                             Ok(permit) => permit,
                             Err(error) => {
@@ -289,6 +291,7 @@ impl Server {
                                 continue;
                             }
                         };
+                        // While this waits, further connections wait in the queue of the kernel.
                         let permit = tokio::select! {
                             biased;
                             () = stop.cancelled() => break,
@@ -306,11 +309,13 @@ impl Server {
                     Err(error) => {
                         counters.not_accepted.inc();
                         tracing::warn!(%error, "cannot accept a connection");
+                        // Mostly there are no more file descriptors, and trying again at once only takes the processor.
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
             }
         }
+        // Closed before the drain, so that clients which connect now try another replica.
         drop(listener);
         drain(&slots, capacity, limits.drain, &abort).await;
     }
@@ -339,6 +344,7 @@ async fn acquire_permit(slots: &Arc<Semaphore>, connections: &Connections) -> Ow
             return permit;
         }
         connections.evict();
+        // There may be no idle connection yet, so it asks again after a while.
         if let Ok(Ok(permit)) = timeout(EVICTION_INTERVAL, slots.clone().acquire_owned()).await {
             return permit;
         }

@@ -94,6 +94,7 @@ impl Change {
                 at,
                 event,
             } => {
+                // People sign out twice, and issuers repeat their logout tokens: that is one event.
                 let (revocation, is_new) = revoke(connection, kind, session, *until).await?;
                 mark_revoked(connection, session, *at).await?;
                 events.extend(is_new.then_some(event));
@@ -103,6 +104,7 @@ impl Change {
             Self::Exported(events) => export_queue::dequeue(connection, events).await?,
             Self::Conditional { first, then, event } => {
                 outcome.rows = first.execute(connection).await?;
+                // Without a row, another replica was first, and has written the rest and the event as well.
                 if outcome.rows > 0 {
                     for statement in then {
                         statement.execute(connection).await?;

@@ -230,6 +230,7 @@ impl<'a> Judge<'a> {
             let text = "Argo CD's ApplicationSet controller writes Applications only";
             return Err(Refusal::new("definition_changed", text));
         }
+        // Deleting a set without its Applications gives nobody anything, so it needs no author.
         if releases_only(object) {
             return Ok("released");
         }
@@ -246,6 +247,7 @@ impl<'a> Judge<'a> {
         });
         let stored = self.sets.read(&name).await?;
         let StoredSet { set, author, parent } = &*stored;
+        // The reference names a UID: a new set must not answer for what a deleted one of its name generated.
         if !Owner::of(&name.name, set).is_controller_of(object.object()) {
             let text = format!(
                 "the Application belongs to an ApplicationSet `{}` that is gone",

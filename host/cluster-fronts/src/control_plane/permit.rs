@@ -272,6 +272,8 @@ impl ControlPlaneAccess {
         let text = |reason: &str| status_message::forbidden(principal.username(), &attributes, reason);
         let subresource = attributes.subresource.as_deref().unwrap_or_default();
         let is_terminal = is_exec(&attributes) && request.user == RequestedUser::Reader;
+        // In a tunnel the gateway sees bytes, and cannot judge what they ask. argocd-server's terminal is the exception:
+        // it is judged by the Application that owns the pod.
         let is_refused =
             request.upgrade.is_some() || attributes.is_proxied() || REFUSED_SUBRESOURCES.contains(&subresource);
         if is_refused && !is_terminal {

@@ -111,9 +111,11 @@ impl RawOidcConfig {
             .map(|audience| resolve("allowedAudiences", audience))
             .collect();
         if audiences.is_empty() {
+            // As Argo CD does: the clients of its UI and of its command line.
             audiences = vec![client, cli_client];
         }
         audiences.retain(|audience| !audience.is_empty());
+        // A reference that does not resolve is empty as well, and reported already.
         if mistakes.is_empty() && issuer.is_empty() {
             mistakes.push("`oidc.config` has no `issuer`".to_owned());
         }
