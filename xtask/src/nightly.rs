@@ -32,6 +32,8 @@ pub struct Nightly {
 enum Step {
     /// 1,000,000 pairs of answers of each kind, beside Argo CD's, Kubernetes' and OPA's own code.
     Differential,
+    /// Every Unicode character through the functions of templates, beside Argo CD's own code.
+    Letters,
     /// A tour of a whole Argo CD, with every command beside the same one straight to argocd-server.
     World,
     /// Every bench, one round each.
@@ -76,6 +78,7 @@ impl Nightly {
                     root,
                     &["differential", "--pairs", "1000000", "--seed", &seed.to_string()],
                 ),
+                Step::Letters => letters(root),
                 Step::World => task(root, &["world", "--check"]),
                 Step::Benches => crate::run(root, "cargo", &["test", "--workspace", "--benches"]),
                 Step::Admission => admission(root, seed),
@@ -158,6 +161,14 @@ fn admission(root: &Path, seed: u64) -> Result<()> {
     command.args(["--", "--nocapture"]);
     command.env("TOLLGATE_ORACLE_SEQUENCES", "10000");
     command.env("TOLLGATE_ORACLE_SEED", seed.to_string());
+    crate::execute(command.current_dir(root))
+}
+
+/// Runs the test of characters with all of them.
+fn letters(root: &Path) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--test", "parts", "letters::"]);
+    command.env("TOLLGATE_DIFFERENTIAL_PAIRS", "1000000");
     crate::execute(command.current_dir(root))
 }
 

@@ -1,9 +1,11 @@
-//! Compares the functions that work on characters, for every Unicode character.
+//! Compares the functions that work on characters, for every Unicode character. A test run leaves out most of those
+//! that no function treats in a special way: ideographs, private and unassigned ones. `cargo xtask nightly` sets
+//! `TOLLGATE_DIFFERENTIAL_PAIRS`, with which all are compared.
 
 use serde_json::{Value, json};
 use tollgate_applicationset::MissingKey;
 
-use super::{Outcome, Pair, ask, compared};
+use super::{Outcome, Pair, ask, compared, setting};
 use test_support::judge::Judge;
 
 /// Characters in the parameters of one template.
@@ -23,7 +25,10 @@ const TEXTS: &[&str] = &[
 #[test]
 fn every_letter_is_the_same_to_argo_cd() {
     let judge = Judge::start();
-    let all: Vec<char> = (char::MIN..=char::MAX).collect();
+    let is_whole = setting("TOLLGATE_DIFFERENTIAL_PAIRS").is_some();
+    let all: Vec<char> = (char::MIN..=char::MAX)
+        .filter(|letter| is_whole || is_compared_always(*letter))
+        .collect();
     let mut pairs = Vec::new();
     for letters in all.chunks(LETTERS) {
         let letters: Vec<Value> = letters.iter().map(|letter| json!(letter.to_string())).collect();
@@ -52,6 +57,12 @@ fn every_letter_is_the_same_to_argo_cd() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+/// The planes with alphabets, symbols, marks and tags, and one of 61 characters of the others.
+fn is_compared_always(letter: char) -> bool {
+    let number = u32::from(letter);
+    matches!(number >> 16, 0 | 1 | 14) || number.is_multiple_of(61)
 }
 
 fn pair(text: &str, parameters: &Value) -> Pair {
