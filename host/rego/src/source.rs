@@ -12,6 +12,8 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_policy::impersonate::IMPERSONATION_FILE;
 
 const MAX_FILES: usize = 64;
+/// Most entries of a folder, those that are not used included.
+const MAX_ENTRIES: usize = 4 * MAX_FILES;
 const MAX_POLICY_BYTES: usize = 1024 * 1024;
 const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
 const MAX_CASES_BYTES: usize = 4 * 1024 * 1024;
@@ -263,7 +265,14 @@ fn read_folder(
     files: &mut Vec<File>,
     found: &mut Vec<Diagnostic>,
 ) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(directory)?.flatten().take(4 * MAX_FILES) {
+    for (count, entry) in std::fs::read_dir(directory)?.enumerate() {
+        // SECURITY: an entry that is left out may be a file that only denies, so what is not read is refused.
+        if count >= MAX_ENTRIES {
+            let message = format!("the folder has more than {MAX_ENTRIES} entries");
+            found.push(refusal(directory, message).with_hint("keep only the bundle's files in it"));
+            break;
+        }
+        let entry = entry?;
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         // Kubernetes mounts a ConfigMap with entries such as `..data`.
@@ -320,4 +329,24 @@ fn read_file(path: &Path, allowed: usize) -> Result<String, String> {
         ));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BundleSource, Front, MAX_ENTRIES};
+
+    #[test]
+    fn a_folder_with_more_entries_than_are_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refuses = || {
+            let found = BundleSource::read(folder.path(), Front::Extensions).diagnostics;
+            found.iter().any(|finding| finding.message.contains("entries"))
+        };
+        for number in 0..MAX_ENTRIES {
+            std::fs::write(folder.path().join(format!("{number}.txt")), "").unwrap();
+        }
+        assert!(!refuses());
+        std::fs::write(folder.path().join("deny.cel.yaml"), "").unwrap();
+        assert!(refuses());
+    }
 }
