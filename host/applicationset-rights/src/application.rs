@@ -44,6 +44,7 @@ fn object<'a>(application: &'a Value, key: &str) -> Result<&'a Map<String, Value
 
 fn text<'a>(fields: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a str, String> {
     match fields.get(key) {
+        // Go decodes `null` as the zero value.
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
         Some(_) => Err(format!("`{path}` is not a text")),
@@ -74,6 +75,7 @@ fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
         found.push(checked_source(source, Some("ref"), SOURCES)?);
     }
     match optional_object(spec, "source", "spec.source")? {
+        // An empty `source` beside others names no repository. Alone, it gets Argo CD's error for an incomplete one.
         Some(source) if !source.is_empty() || found.is_empty() => found.push(checked_source(source, None, SOURCE)?),
         Some(_) | None => {}
     }
@@ -99,6 +101,7 @@ fn checked_source<'a>(
     let path = text(source, "path", "spec.source.path")?;
     let chart = text(source, "chart", "spec.source.chart")?;
     let revision = text(source, "targetRevision", "spec.source.targetRevision")?;
+    // Only an entry of `sources` may consist of a `ref` alone.
     let reference = reference.map_or(Ok(""), |key| text(source, key, "spec.sources[].ref"))?;
     if url.is_empty() || (path.is_empty() && chart.is_empty() && reference.is_empty()) {
         return Err(incomplete.to_owned());

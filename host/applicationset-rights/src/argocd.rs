@@ -44,6 +44,7 @@ impl SetAuthorizer<'_> {
             }
             Operation::Create | Operation::CreateUnchanged | Operation::Upsert => {
                 let sent = sent(request)?;
+                // Argo CD checks these two in the other order for a preview.
                 reject_template(sent)?;
                 self.namespace(&request.name.namespace)?;
                 self.check_create(sent, request, checks)?;

@@ -31,6 +31,7 @@ impl SetAuthorizer<'_> {
         if found.is_empty() {
             return Vec::new();
         }
+        // The answer matters only to findings that lead anywhere, and takes a lookup for every project.
         let missing = match self.later {
             LaterApplications::Unjudged if found.iter().any(leads_anywhere) => self.first_denied_project(request.name),
             LaterApplications::Unjudged | LaterApplications::JudgedByAuthor => None,
@@ -97,6 +98,7 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_judged: bool) -> O
         Nondeterminism::Function(name) => {
             let reason =
                 format!("`{name}` gives another project each time, and none of them can be judged: name the project");
+            // Neither rights in all projects nor the webhook help: what is judged need not be what Argo CD renders.
             return Some(Finding::invalid(&reason).by(PROJECT));
         }
         Nondeterminism::Name { function, path } => {
@@ -110,6 +112,7 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_judged: bool) -> O
             let reason = "it must not set `operation`, not even under a condition: start a sync by itself";
             return Some(Finding::invalid(reason).by("spec.templatePatch"));
         }
+        // `later_operation` judges it, because it takes other rights.
         Nondeterminism::Patch(_) => return None,
         Nondeterminism::Generator { path, kind } => (
             path,

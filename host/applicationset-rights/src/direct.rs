@@ -71,6 +71,8 @@ impl WrittenApplication<'_> {
 
     /// Whether anything differs that is not about an operation.
     fn changes_definition(&self) -> bool {
+        // The rest of `metadata`, such as `managedFields` and `generation`, differs after every write: the API server
+        // maintains it.
         [
             "/spec",
             "/status",
@@ -111,6 +113,7 @@ impl WrittenApplication<'_> {
             actions.push(("sync", project.clone()));
         }
         let is_override = self.changes("/operation") && self.overrides("/operation/sync", revisions)
+            // To end an operation, argocd-server asks for `sync` alone, even if that operation overrides sources.
             || self.changes(STATE) && !self.terminates() && self.overrides(OPERATION_OF_STATE, revisions);
         if records || is_override {
             actions.push(("override", project));
@@ -133,6 +136,7 @@ impl WrittenApplication<'_> {
         let (Some(Value::Object(before)), Some(Value::Object(after))) = (before, after) else {
             return false;
         };
+        // The whole state is compared: a write that also replaces what is synced does more than end the operation.
         let mut ended = before.clone();
         ended.insert("phase".to_owned(), "Terminating".into());
         ended == *after
@@ -160,6 +164,7 @@ fn has_other_revision(application: &Value, sync: &Value) -> bool {
         let single = text("/spec/source/targetRevision").filter(|_| index == 0);
         let target = hydrated.or(listed).or(single).filter(|target| !target.is_empty());
         let is_absent = revision.is_null() || revision == "";
+        // Argo CD reads an empty `targetRevision` as `HEAD`.
         !is_absent && revision.as_str() != Some(target.unwrap_or("HEAD"))
     };
     let listed = sync.get("revisions").and_then(Value::as_array).into_iter().flatten();
@@ -187,6 +192,7 @@ impl SetAuthorizer<'_> {
             }
             record_check(checks, || lookup.into_check());
         }
+        // An Application that its project permits no longer can still be labeled and refreshed.
         if let (Some(after), true) = (written.after, refused.is_empty() && written.changes("/spec")) {
             let object = self.object(project_of(after), written.name);
             for finding in self.definition_findings(written.name, after)? {
@@ -216,12 +222,12 @@ impl SetAuthorizer<'_> {
     fn other_revisions(&self) -> OtherRevisions {
         let setting = self.resources.argocd_cm.data.get(REVISION_OVERRIDES);
         match setting.map_or("", |setting| &*setting.value) {
+            // A value that Go cannot parse counts as the stricter answer.
             "" | "0" | "f" | "F" | "false" | "False" | "FALSE" => OtherRevisions::Sync,
             _ => OtherRevisions::Override,
         }
     }
 
-    /// What is wrong with the definition of an Application.
     fn definition_findings(&self, name: &ObjectName, application: &Value) -> Result<Vec<Finding>, Error> {
         self.namespace(&name.namespace)?;
         let fields = match check_shape(name, application) {

@@ -24,6 +24,7 @@ pub struct RefusalList {
 
 impl RefusalList {
     pub(super) fn push(&mut self, kind: FindingKind, refusal: Denial) {
+        // Before the bound: a missing permission that is no longer listed still makes the answer 403 in place of 400.
         self.lacks_permission |= kind == FindingKind::Permission;
         let refusal = refusal.truncated();
         if self.refusals.contains(&refusal) {

@@ -138,7 +138,6 @@ impl SetAuthorizer<'_> {
     }
 }
 
-/// The kinds of generators of a set.
 pub(super) fn generator_kinds_of(set: &Value) -> BTreeSet<&'static str> {
     let mut kinds = BTreeSet::new();
     if let Some(generators) = set.pointer("/spec/generators") {

@@ -19,6 +19,7 @@ use tollgate_policy::applications::Projects;
 pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
     let mut seen = BTreeSet::new();
     let (projects, _) = Projects::build(resources);
+    // Only projects and destinations are looked up, and those do not depend on the namespace.
     let placement = PlacementChecker::new(resources, &projects, "");
     let mut judge = |application: &Value| {
         let name = application.pointer("/metadata/name").and_then(Value::as_str);

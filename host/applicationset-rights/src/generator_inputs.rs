@@ -53,6 +53,7 @@ impl<'a> CallerInputAuthorizer<'a> {
     ) -> Self {
         Self {
             authorizer,
+            // A repository of one project does not count for a set that can turn out to be in another one.
             project: if is_templated(project) { "" } else { project },
             facts,
             plugin_access,
@@ -70,9 +71,12 @@ impl<'a> CallerInputAuthorizer<'a> {
         if let Some(answer) = answers.get(&key) {
             return answer.clone();
         }
+        // RBAC and the policy are evaluated without the lock. Two threads may judge the same input, with the same
+        // result.
         drop(answers);
         let answer = judge();
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Above the bound an answer is computed again rather than kept.
         if answers.len() < MAX_MEMOIZED {
             answers.insert(key, answer.clone());
         }
@@ -103,6 +107,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         input: &ApplicationSetInput<'_>,
         mut findings: Vec<Finding>,
     ) -> Result<(), Denial> {
+        // An `InputAuthorizer` can only deny, so a policy that fails is one more denial.
         if let Err(error) = self.authorizer.add_policy_denial(input, &mut findings) {
             findings.push(Finding::denied(&error.to_string()));
         }
@@ -119,6 +124,8 @@ impl<'a> CallerInputAuthorizer<'a> {
         let about = DeniedResource::Repository(shown.clone());
         let refused = allowed.as_ref().err();
         let finding = refused.map(|reason| Finding::denied(&reason.to_string()).by(REPOSITORIES_SETTING));
+        // Which repositories the gateway reads is the operator's decision and no right of the caller, so it holds in
+        // this mode too.
         if settings.checks == ApplicationSetChecks::Argocd {
             return finding.map_or(Ok(()), |finding| Err(finding.into_denial(about)));
         }
@@ -137,6 +144,7 @@ impl<'a> CallerInputAuthorizer<'a> {
             self.authorizer
                 .lookup_permission("repositories", "get", object.to_owned())
         };
+        // Another spelling can only deny. A row that allows must name the object itself.
         let mut denied = spelled.iter().map(|object| look_up(object));
         let lookup = denied
             .find(RbacLookup::is_denied_by_row)
@@ -163,6 +171,7 @@ impl<'a> CallerInputAuthorizer<'a> {
             name: &cluster.name,
             server: &cluster.server,
         };
+        // The caller may see the cluster, so a denial of the policy may name it.
         let about = DeniedResource::Cluster(cluster.name.clone());
         self.judge(about, subject, &lookup, None)
     }

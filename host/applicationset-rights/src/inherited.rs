@@ -105,6 +105,7 @@ impl SetAuthorizer<'_> {
                     denied.push(inheritance.finding(&lookup));
                     lookups.push(lookup);
                 }
+                // The policy and the record get at least one lookup, also if nothing is missing.
                 if lookups.is_empty() {
                     let first = inheritance.objects().first();
                     lookups.extend(first.map(|object| self.lookup_permission(RESOURCE, action, object.clone())));
@@ -166,6 +167,7 @@ impl SetAuthorizer<'_> {
         if !owned.is_empty() && owned.iter().all(is_own) {
             return Inheritance::Applications(objects);
         }
+        // The Applications that it owns stay in the list: a row that denies one of them does not deny `*`.
         objects.extend(self.possible_applications(name, stored));
         Inheritance::Possible(objects)
     }
@@ -191,7 +193,6 @@ impl SetAuthorizer<'_> {
             .collect()
     }
 
-    /// The objects on which an action is not permitted.
     pub(super) fn denied_objects<'b>(&self, action: &str, objects: &'b [String]) -> Vec<&'b str> {
         let texts = objects.iter().map(String::as_str);
         let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, action, texts);

@@ -6,7 +6,7 @@
 //! Argo CD's RBAC and the projects decide, natively. The bundle `policies/applicationsets` is
 //! also evaluated and can only narrow. With `compat: argocd` the set's own RBAC object decides
 //! alone, as in Argo CD's API. With `permissions: inherited` a set has no RBAC object: the
-//! permissions on all of its Applications are those on the set (`permit/inherited.rs`).
+//! permissions on all of its Applications are those on the set (`inherited.rs`).
 //!
 //! Security: no Application is written that the caller could not write directly. A caller who may
 //! not see a set gets the same response whether it exists or not.
@@ -246,6 +246,7 @@ impl<'a> SetAuthorizer<'a> {
     ) -> Result<SetPermit, Error> {
         match self.settings.checks {
             ApplicationSetChecks::Generated => {
+                // In Argo CD's mode, the operation decides whether and when this is checked.
                 self.namespace(&request.name.namespace)?;
                 self.authorize_natively(request, checks)
             }
@@ -272,6 +273,7 @@ impl<'a> SetAuthorizer<'a> {
         plan: Plan,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<ApprovedPlan, Error> {
+        // These permits were made without the permissions to write.
         if matches!(permit.operation, Operation::Get | Operation::Preview) {
             return Err(Error::PlanMismatch);
         }
@@ -292,6 +294,7 @@ impl<'a> SetAuthorizer<'a> {
             // Argo CD does not check at all what a set generates.
             ApplicationSetChecks::Argocd => check_plan_matches(permit, &plan).map(|()| PlanVerdict::default())?,
         };
+        // The rights on the set decide whether there is a preview at all. All other refusals are part of it.
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
         }
@@ -342,6 +345,7 @@ impl ApprovedPlan {
             annotations.insert(AUTHOR_ANNOTATION.to_owned(), statement.into());
         }
         change.after = Some(object);
+        // Without this the statement would not be written.
         if change.action == Action::Keep {
             change.action = Action::Update;
         }

@@ -54,6 +54,7 @@ impl SetAuthorizer<'_> {
         let facts = self.request_facts(operation, *request)?;
         let mut collector = RefusalList::default();
         self.check_set(&facts, checks, &mut collector)?;
+        // Taken now: only the rights on the set itself choose between 404 and the reasons that are found below.
         let is_refused = !collector.is_empty();
         match operation {
             // SECURITY: the error is the same for a set that does not exist and one that the
@@ -61,6 +62,7 @@ impl SetAuthorizer<'_> {
             Operation::Get | Operation::Update | Operation::Delete if is_refused && facts.hidden => {
                 return Err(not_visible(request));
             }
+            // After the permissions, so that only a caller who may create a set of this name learns that it is taken.
             Operation::Create if !is_refused && request.stored.is_some() => return Err(Error::Exists),
             Operation::Get
             | Operation::CreateUnchanged
@@ -70,9 +72,11 @@ impl SetAuthorizer<'_> {
             | Operation::Upsert
             | Operation::Preview => {}
         }
+        // SECURITY: only a caller with the rights on the set learns which projects exist.
         if !is_refused {
             self.check_project(&facts, &mut collector)?;
         }
+        // SECURITY: these refusals name the stored set's Applications. `judge_plan` checks the same rights in any case.
         if !facts.hidden {
             self.check_owned(&facts, checks, &mut collector);
         }
@@ -95,6 +99,7 @@ impl SetAuthorizer<'_> {
         if self.settings.permissions == ApplicationSetPermissions::Own {
             self.check_any_set(&facts, &mut collector);
         }
+        // With inherited permissions `check_set` made this check already. The list drops equal refusals.
         self.check_any_application(&facts, &mut collector);
         match collector.finish() {
             Some(refused) => Err(Error::Refused(refused)),
@@ -102,7 +107,6 @@ impl SetAuthorizer<'_> {
         }
     }
 
-    /// Checks the permissions on the set itself.
     fn check_set(
         &self,
         facts: &RequestFacts<'_>,
@@ -140,6 +144,7 @@ impl SetAuthorizer<'_> {
         let sent = request.sent.map(|sent| &sent.object);
         let set = match operation {
             Operation::Get | Operation::Delete => request.stored,
+            // A `PUT` has nothing to replace then. The answer is that of a hidden set.
             Operation::Update if request.stored.is_none() => None,
             Operation::Update
             | Operation::Create
@@ -182,6 +187,7 @@ impl SetAuthorizer<'_> {
     fn check_project(&self, facts: &RequestFacts<'_>, collector: &mut RefusalList) -> Result<(), Error> {
         let namespace = &facts.request.name.namespace;
         match facts.operation {
+            // A set whose project is gone can still be read and deleted.
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return Ok(()),
             Operation::Create | Operation::Upsert | Operation::Update | Operation::Preview => {}
         }
@@ -212,6 +218,8 @@ impl SetAuthorizer<'_> {
         let mut missing: Vec<Vec<Finding>> = objects.iter().map(|_| Vec::new()).collect();
         for action in actions {
             let texts = objects.iter().map(String::as_str);
+            // All verdicts at once, which is cheap. Only the denied ones are looked up again, for the texts of their
+            // rows.
             let verdicts = self.rbac.decide_each(&self.caller.roles, "applications", action, texts);
             let checked = objects.iter().zip(&mut missing).zip(verdicts);
             for ((object, missing), _) in checked.filter(|(_, verdict)| !verdict.is_allowed()) {
@@ -220,6 +228,7 @@ impl SetAuthorizer<'_> {
                 record_check(checks, || lookup.into_check());
             }
         }
+        // The lookups were by action. The answer lists the refusals by Application.
         for (object, findings) in objects.iter().zip(missing) {
             for finding in findings {
                 finding.put(DeniedResource::Application(object.clone()), collector);
@@ -259,6 +268,7 @@ impl SetAuthorizer<'_> {
     /// who may only look cannot run them.
     fn plugin_access(&self, facts: &RequestFacts<'_>) -> Result<(), Denial> {
         match facts.operation {
+            // Argo CD's controller runs the same generator once the set is written.
             Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
         }
@@ -321,6 +331,7 @@ impl SetAuthorizer<'_> {
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => return,
         };
         let generators = facts.set.pointer("/spec/generators").and_then(Value::as_array);
+        // Nothing runs then. A set with inherited permissions still needs a right that stands for all that it could have.
         if generators.is_none_or(Vec::is_empty) && !is_inherited {
             return;
         }

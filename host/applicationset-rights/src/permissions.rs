@@ -55,6 +55,7 @@ pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'
     }
     let mut projects: BTreeSet<String> = annotated_projects(stored).map(str::to_owned).collect();
     projects.extend(owned.map(|project| or_default(project).to_owned()));
+    // An empty result would require no permission at all.
     if projects.is_empty() {
         projects.insert(text.to_owned());
     }
@@ -97,6 +98,7 @@ pub(super) fn required_permissions(
             require(&["get"], &mut old());
         }
         Operation::Upsert => {
+            // An upsert is a create of Argo CD's API, so it needs `create` even where it only updates.
             require(&["create"], &mut new());
             require(&["update"], &mut new());
             require(&["update"], &mut left());
@@ -150,6 +152,7 @@ impl SetAuthorizer<'_> {
         checks: &mut Vec<CheckRecord>,
         collector: &mut RefusalList,
     ) -> Result<(), Error> {
+        // The projects of a templated set are known after generation: `judge_plan` checks them then.
         if required.is_empty() {
             return Ok(());
         }

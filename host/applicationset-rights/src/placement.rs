@@ -55,6 +55,7 @@ impl<'a> PlacementChecker<'a> {
         let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         for cluster in &resources.clusters {
             by_name.entry(&cluster.name).or_default().push(cluster);
+            // `destination::resolve` ignores a trailing slash, too, and must find the same clusters.
             let server = cluster.server.trim_end_matches('/');
             by_server.entry(server).or_default().push(cluster);
         }
@@ -180,6 +181,7 @@ impl ProjectChecks {
         }
         let refused = match (resolved, &self.project) {
             (Err(reason), _) => Some(Finding::invalid(reason).by("spec.destination")),
+            // `exists` refuses it already.
             (Ok(_), None) => None,
             (Ok(cluster), Some((_, destinations))) if destinations.permit(cluster, namespace, all) => None,
             (Ok(cluster), Some((project, _))) => {

@@ -69,6 +69,7 @@ impl SetAuthorizer<'_> {
         } else if is_templated(&permit.project) {
             self.judge_rendered_projects(permit, &change_checks, checks, &mut outcome)?;
         }
+        // Only the permit of a preview has any: for a write, they refused the permit.
         for finding in &permit.nondeterminism {
             self.put_about_set(permit, finding.clone(), &mut outcome.refused);
         }
@@ -144,7 +145,6 @@ impl SetAuthorizer<'_> {
         }
     }
 
-    /// Looks up every permission.
     fn look_up<'b>(&self, mut change_checks: Vec<ChangeCheck<'b>>) -> Vec<ChangeCheck<'b>> {
         for action in ACTIONS {
             let objects = change_checks
@@ -154,6 +154,7 @@ impl SetAuthorizer<'_> {
             let permission_checks = change_checks
                 .iter_mut()
                 .flat_map(|change_check| change_check.permissions.iter_mut());
+            // The same order as in `objects`, so that each verdict meets its permission.
             let permission_checks = permission_checks.filter(|permission| permission.action == action);
             for (permission, verdict) in permission_checks.zip(verdicts) {
                 permission.verdict = Some(verdict);
@@ -225,6 +226,7 @@ impl SetAuthorizer<'_> {
         let is_deletion = permit.operation == Operation::Delete;
         let is_own = match (change_check.side, &change.before) {
             (Side::NameTaken, _) => false,
+            // Kubernetes also deletes what merely refers to the deleted set, so a deletion may have such Applications.
             (Side::Written | Side::Generated, Some(before)) => owner
                 .is_some_and(|owner| owner.is_controller_of(before) || (is_deletion && owner.garbage_collects(before))),
             (Side::Written | Side::Generated, None) => !self.resources.applications.contains_key(&change.name),
@@ -266,6 +268,7 @@ impl SetAuthorizer<'_> {
         let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, "get", texts);
         let mut verdicts = verdicts.into_iter().map(|verdict| verdict.is_allowed());
         let seen = objects.iter().map(|object| match object {
+            // Nothing is stored that could be hidden.
             None => true,
             Some(_) => verdicts.next().unwrap_or(false),
         });
@@ -300,6 +303,7 @@ pub(super) fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), 
         PlanProblem::Duplicate(name) => Some(name.as_str()),
         PlanProblem::Unnamed(_) | PlanProblem::InvalidIgnoreRule { .. } => None,
     }));
+    // An Application that the set owns and the plan leaves out would be judged by nobody.
     let whole = permit.operation == Operation::Preview || permit.owned.iter().all(|name| names.contains(name.as_str()));
     if same_set && same_project && within && whole {
         Ok(())

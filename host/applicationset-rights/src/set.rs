@@ -74,6 +74,7 @@ pub fn owned_by<'r>(resources: &'r Resources, set: &ObjectName) -> impl Iterator
         namespace: set.namespace.clone(),
         name: String::new(),
     };
+    // Names are sorted by namespace first, and the empty name is before all others of it.
     let all = resources.applications.range(first..);
     let here = all.take_while(|(other, _)| other.namespace == set.namespace);
     let owned = here.filter(|(_, one)| one.application_set.as_ref().is_some_and(|owner| owner.name == set.name));

@@ -67,6 +67,7 @@ impl SetAuthorizer<'_> {
     }
 
     fn written<'b>(&self, permit: &SetPermit, change: &'b PlannedChange) -> ChangeCheck<'b> {
+        // A deleted set's Application counts as deleted even if it stays (`orphan`), which needs the same right.
         let target = match (change.action, permit.operation) {
             (Action::Delete, _) | (_, Operation::Delete) => None,
             (Action::Create | Action::Update, _) => change.after.as_ref(),
@@ -250,6 +251,7 @@ fn unlinked_only(permit: &SetPermit, change: &PlannedChange) -> Option<String> {
 }
 
 pub(super) fn recorded(check: &RbacCheck<'_>) -> CheckRecord {
+    // `CheckRecord` keeps static texts, and the action is always one of these.
     let find = |action: &str| ACTIONS.into_iter().find(|known| *known == action);
     CheckRecord {
         resource: RESOURCE,
