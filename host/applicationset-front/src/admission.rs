@@ -246,6 +246,8 @@ impl AdmissionHandler {
         let request = match read(&content) {
             Ok(request) => request,
             Err(error) => {
+                // Answered as a review rather than by an HTTP error, so that mode `audit` can let it pass with a
+                // warning.
                 let response = unread_response(&content).ok_or(error)?;
                 let why = "an object in it cannot be read".to_owned();
                 return Ok(self.conclude(settings, response, incomplete(why), record));
@@ -290,6 +292,7 @@ impl AdmissionHandler {
             RequestError::Overloaded
         })?;
         let (content, share) = received.map_err(RequestError::Content)?;
+        // Counted in the text, before a parser allocates values. The same bytes within texts count as well.
         let starts = content.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{'));
         match starts.count() {
             observed if observed > MAX_VALUES => Err(RequestError::Values { observed }),
@@ -351,6 +354,7 @@ fn unread_response(content: &Bytes) -> Option<AdmissionResponse> {
     let Envelope { types, request } = serde_json::from_slice(content).ok()?;
     let is_review = types.kind == "AdmissionReview" && types.api_version == "admission.k8s.io/v1";
     is_review.then(|| {
+        // `invalid` is the constructor that takes no request. `conclude` denies if the mode enforces.
         let mut response = AdmissionResponse::invalid("");
         response.types = types;
         response.uid = request.uid;

@@ -29,6 +29,7 @@ pub(crate) async fn is_enforced(writer: &Writer, namespace: &str, nonce: &str) -
     };
     match writer.create_dry_run(&key, &application(&key, nonce)).await {
         Ok(()) => Err("it was not refused".to_owned()),
+        // A refusal by anything else, such as a quota or another webhook, proves nothing.
         Err(write::Error::Cluster { message, .. }) if message.contains(&refusal(nonce)) => Ok(()),
         Err(other) => Err(other.to_string()),
     }

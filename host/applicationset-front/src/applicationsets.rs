@@ -175,6 +175,7 @@ impl Front for ApplicationSetsFront {
         let principal = context.authenticate(&head, Safety::ByMethod).await?;
         // A closed front responds as if it did not exist.
         let state = self.state.as_ref().ok_or_else(Denial::not_found)?;
+        // Before the content is read: the slots of a person bound how many bodies are in memory.
         let held = context.services.persons.acquire(principal.limit_key())?;
         let decision = context.record.id();
         let encoder = rest::EventEncoder::of(&head);
@@ -228,6 +229,7 @@ impl ApplicationSetsFront {
             RequestKind::Events => handler.events(&query).await.map(ApiResponse::Document),
             RequestKind::Watch => handler.watch(query).await.map(ApiResponse::Events),
         };
+        // Before the result is looked at: the record of a refusal has its checks, too.
         let checks = std::mem::take(&mut handler.checks);
         handler.record.note(|record| record.checks = checks.into());
         let warnings = std::mem::take(&mut handler.warnings);
@@ -343,8 +345,10 @@ impl ApplicationSetHandler<'_, '_> {
         self.precheck(set_operation)?;
         let SetOperation { operation, name, sent } = set_operation;
         self.ensure_reader()?;
+        // After `precheck`: it asks the API server, and a caller who is refused must not cause that.
         self.later = self.later_applications(name, sent).await;
         let cached = self.cached(name);
+        // In Argo CD's mode only a preview compares with stored Applications. The controller writes them.
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // Objects that the snapshot does not have, or not yet, are read from its source.
         let is_unknown = cached.set.is_none() || cached.applications.is_some();
@@ -412,14 +416,17 @@ impl ApplicationSetHandler<'_, '_> {
     fn precheck(&mut self, set_operation: SetOperation<'_>) -> Result<(), Denial> {
         let SetOperation { operation, name, sent } = set_operation;
         let mut latest = self.latest_known(name)?;
+        // The snapshot has nothing of this namespace, so only what is stored can decide.
         if latest.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
         }
+        // As in `existing_for_preview`: a preview treats a hidden set as absent.
         if operation == Operation::Preview && !self.may_see(name, &latest)? {
             latest.set = None;
         }
         let recorded = self.checks.len();
         let expected = self.expected_later();
+        // By the settings: whether the webhook really answers is asked only for callers who pass.
         let known = std::mem::replace(&mut self.later, expected);
         let authorized = self.authorize_operation(operation, name, sent, &latest);
         self.later = known;

@@ -44,6 +44,7 @@ impl AuthorPatch {
         if author == sent_author && parent.as_deref() == sent {
             return Self::Keep;
         }
+        // A JSON patch cannot add to a map that does not exist, so the whole map is sent.
         let mut annotations = match set.pointer("/metadata/annotations") {
             Some(Value::Object(annotations)) => annotations.clone(),
             Some(_) | None => Map::new(),
@@ -91,6 +92,7 @@ fn author_statements(
     now: i64,
 ) -> [Option<String>; 2] {
     let [stored, sent] = object.statements();
+    // A stored statement that also holds for the new object stays: a change of labels keeps the author.
     let kept = stored.filter(|text| author_of(judge.policies(), &object.name, set, text).is_ok());
     let user = &writer.principal;
     // SECURITY: a user who changes a label has not read the `spec`, which may be anybody's.

@@ -153,6 +153,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     let text = error.to_string();
+                    // Once for each error, not at every `INTERVAL`.
                     if last_error.as_ref() != Some(&text) {
                         tracing::error!(%error, "the certificate of the admission webhook cannot be renewed, the last good one stays");
                     }

@@ -77,6 +77,7 @@ pub(super) fn is_automated_sync(object: &WrittenObject) -> bool {
         matches!(part, (part, Some(value)) if Some(essential(value)) != own(after, part))
     });
     let automated = field(after, "/spec/syncPolicy/automated");
+    // As in Argo CD, automated syncs without `enabled` are on.
     let is_enabled = automated.is_some_and(|automated| automated.get("enabled") != Some(&Value::Bool(false)));
     is_enabled
         && !overrides

@@ -2,7 +2,7 @@
 //!
 //! | writer | may write |
 //! |---|---|
-//! | the gateway | everything, because it has judged, but no probe (`probe.rs`) |
+//! | the gateway | everything, because it has judged, but no probe (`admission_probe.rs`) |
 //! | argocd-server | everything, because Argo CD's RBAC has judged, but no author of a set |
 //! | Argo CD's controller | what it finds out; automated syncs; objects of an Application where its project may have children |
 //! | the ApplicationSet controller | what it finds out; Applications, with their operations, that the author of their set may write |
@@ -78,7 +78,6 @@ pub(super) struct Writer {
     pub(super) principal: Arc<Principal>,
 }
 
-/// What a writer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriterKind {
     Gateway,
@@ -208,6 +207,8 @@ impl<'a> Judge<'a> {
 
     fn check_statement(&self, author: Option<&Principal>, object: &WrittenObject, set: &Value) -> Result<(), Refusal> {
         let [stored, sent] = object.statements();
+        // Clients send back what they read. A statement about another `spec` no longer verifies, so keeping it claims
+        // nothing.
         let Some(sent) = sent.filter(|_| stored != sent) else {
             return Ok(());
         };
@@ -224,7 +225,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Judges what Argo CD's ApplicationSet controller generates.
     async fn judge_generated(&self, object: &WrittenObject, record: &mut OpenRecord) -> Judged {
         if object.kind != WritableKind::Application {
             let text = "Argo CD's ApplicationSet controller writes Applications only";
@@ -292,6 +292,7 @@ impl<'a> Judge<'a> {
     /// Refuses a definition that lacks required fields, or has keys that no field has: an API server
     /// drops such a key where its schema reaches, and keeps it where a set may have any JSON.
     fn check_fields(&self, object: &WrittenObject) -> Result<(), Refusal> {
+        // A mistake that is stored already must not block changes of labels or a deletion.
         let Some(after) = object.after().filter(|_| object.changes("/spec")) else {
             return Ok(());
         };
@@ -381,6 +382,7 @@ impl<'a> Judge<'a> {
                 sent,
             };
             authorize_set(authorizer, resources, set_operation, object.before(), &owned, checks)
+                // The permit is for plans of the gateway, and here somebody else writes.
                 .map(drop)
                 .map_err(|error| match error {
                     OperationError::Denied(error) => denied(user, &error),
@@ -398,6 +400,7 @@ impl<'a> Judge<'a> {
         let caller = self.policies().caller_once(user);
         let authorizer = SetAuthorizer::new(self.policies(), &caller)
             .ok_or_else(|| Refusal::new("permission_denied", "the settings have no section `applicationSets`"))?;
+        // In mode `audit` nothing refuses what the set generates later, so the stricter rule holds.
         let authorizer = authorizer.with_later(match self.settings.mode {
             AdmissionMode::Enforce => LaterApplications::JudgedByAuthor,
             AdmissionMode::Audit => LaterApplications::Unjudged,
@@ -464,7 +467,6 @@ fn note_parent(parent: &IndexedApplication, record: &mut OpenRecord) {
     });
 }
 
-/// The name of the set that controls an Application.
 fn controlling_set(application: &Value) -> Option<&str> {
     let references = application.pointer("/metadata/ownerReferences")?.as_array()?;
     let is_controller = |reference: &&Value| {

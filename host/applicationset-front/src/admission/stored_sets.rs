@@ -62,9 +62,11 @@ impl StoredSets {
     pub(super) async fn read(self: &Arc<Self>, name: &ObjectName) -> ReadResult {
         let (sender, receiver) = oneshot::channel();
         match self.waiting().entry(name.clone()) {
+            // A read that runs began before this review came in, so the review waits for the next one.
             Entry::Occupied(mut waiting) => waiting.get_mut().push(sender),
             Entry::Vacant(none) => {
                 none.insert(vec![sender]);
+                // A separate task: if this review is given up, the others still get their answer.
                 tokio::spawn(Arc::clone(self).read_while_awaited(name.clone()));
             }
         }
@@ -87,6 +89,7 @@ impl StoredSets {
     /// Who waits for a read that begins now. `None` if there is nobody; the next one starts again.
     fn take_waiting(&self, name: &ObjectName) -> Option<Vec<oneshot::Sender<ReadResult>>> {
         let mut all = self.waiting();
+        // The entry stays while the read runs, so that reviews that come in meanwhile do not start a second one.
         let waiting = all.get_mut(name).map(std::mem::take).unwrap_or_default();
         if waiting.is_empty() {
             all.remove(name);

@@ -131,10 +131,12 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<App
             Action::Delete | Action::Keep => {}
         }
     }
+    // After `add_creation_metadata`, which gave the set the uid that the references name.
     if plan.set.action == Action::Create {
         set_owner_references(&mut plan);
     }
     let unchanged = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
+    // Otherwise the first result of the batch is not the set.
     let is_written = !matches!(plan.set.action, Action::Keep | Action::Delete);
     let set = write(WritableKind::ApplicationSet, plan.set, plan.cascade);
     let writes = set.into_iter().chain(ordered(plan.changes)).collect();
@@ -166,6 +168,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<ApplyOutco
     let Err(mut failed) = writer.batch(ordered(plan.changes)).await else {
         return Ok(stored_set(set));
     };
+    // The failed batch has undone its Applications, but the set was stored by another batch.
     let removal = Write::Delete {
         key: set_key.clone(),
         before: set.unwrap_or_default(),
@@ -190,10 +193,12 @@ async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, 
         return writer.batch(writes).await.map(|_| ApplyOutcome::default());
     }
     let applications = ordered(plan.changes);
+    // While the set exists: once it is gone, nothing can be undone.
     writer.dry_run(&applications).await?;
     writer.batch(set.into_iter().collect()).await?;
     let mut outcome = ApplyOutcome::default();
     for group in applications.chunks(MAX_CONCURRENT_DELETIONS) {
+        // In batches of one, because a batch that fails undoes its other writes.
         let deleted = join_all(group.iter().map(|write| writer.batch(vec![write.clone()]))).await;
         for failed in deleted.into_iter().filter_map(Result::err) {
             outcome.left.push(UndoFailure {

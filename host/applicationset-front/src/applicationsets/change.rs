@@ -46,6 +46,7 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Denial> {
+        // Determined twice: by the snapshot, for `precheck`, and by what is stored.
         let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name)?)?;
         let set_operation = SetOperation {
             operation,
@@ -56,6 +57,7 @@ impl ApplicationSetHandler<'_, '_> {
         let (operation, set) = self.creation(sent, query.upsert, &existing)?;
         let set_permit = self.authorize_operation(operation, &sent.name, Some(&set), &existing)?;
         match existing.set {
+            // A set that lacks its author is written although it is unchanged, to be signed.
             Some(stored) if operation == Operation::CreateUnchanged && !self.lacks_author(&sent.name, &stored) => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
@@ -128,6 +130,7 @@ impl ApplicationSetHandler<'_, '_> {
         let set = replacing(&existing)?;
         let set_permit = self.authorize_operation(Operation::Update, &target, Some(&set), &existing)?;
         let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
+        // After the permissions, because a conflict tells that the set exists.
         check_version(&sent, stored)?;
         self.carry_out(set_permit, set, existing, query.deletions).await
     }
@@ -273,6 +276,7 @@ impl ApplicationSetHandler<'_, '_> {
             confirmed: deletions,
             clock: self.front_state.clock.clone(),
         };
+        // The task below holds it until it ends: `finish` waits for all of these.
         let write_permit = self.front_state.acquire_write().await?;
         let checks = self.checks.clone();
         self.record.note(|record| record.checks = checks.into());
@@ -286,6 +290,7 @@ impl ApplicationSetHandler<'_, '_> {
             let done = apply::apply(&writer, approved, &options).await;
             record.finish_stage(Stage::Forward);
             let done = done.map_err(|error| Denial::from(Error::Apply(error)));
+            // If the client is gone, nobody takes the record back, and this is the outcome with which it is closed.
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);

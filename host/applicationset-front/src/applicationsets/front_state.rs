@@ -162,6 +162,7 @@ impl ApplicationSetsFrontState {
         let Ok(Ok(started)) = started else {
             return Err(busy().into());
         };
+        // Waits here for the first slot, before the work occupies a thread.
         if !slot.take(budget.deadline()).await {
             return Err(busy().into());
         }
@@ -249,11 +250,13 @@ impl budget::WorkSlot for GenerationSlot {
     }
 
     fn reacquire(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool {
+        // Nothing wakes this thread when the caller goes away.
         let given_up = async {
             while !is_given_up() {
                 tokio::time::sleep(CANCEL_POLL_INTERVAL).await;
             }
         };
+        // May block, because the work runs on a thread of `spawn_blocking`.
         tokio::runtime::Handle::current().block_on(async {
             tokio::select! {
                 taken = self.take(until) => taken,

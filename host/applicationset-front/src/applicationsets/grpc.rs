@@ -105,6 +105,7 @@ pub(crate) struct MessageCodec(Schema);
 impl MessageCodec {
     pub(crate) fn try_new() -> Result<Self, SchemaError> {
         let schema = Schema::try_new()?;
+        // A method that the descriptors lack fails the start rather than a call.
         for (path, _) in Method::PATHS {
             schema.method(path)?;
         }

@@ -51,6 +51,7 @@ impl PluginGenerators for WasmGenerators<'_> {
         let time = budget.deadline().saturating_duration_since(Instant::now());
         let max_sets = budget.limits().parameters;
         let generated = generator.generate(kind, settings, self.set, secret_values, max_sets, time);
+        // The call waits for another service. Meanwhile another set may use the slot.
         let generated = budget.release_while(|| self.runtime.block_on(generated));
         let generated = generated.map_err(|exceeded| plugin_error(exceeded.to_string()))?;
         generated.map_err(|error| plugin_error(error.to_string()))

@@ -132,6 +132,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
     fn sees_any(&self, namespace: &str, owned: OwnedApplications<'_>) -> Result<bool, Denial> {
+        // The snapshot has no sets of this namespace, so only what is stored can tell.
         if !self.is_watched(namespace) {
             return Ok(true);
         }

@@ -79,6 +79,7 @@ impl EventEncoder {
         let line = self.line(&selected);
         let text = |pointer: &str| event.set.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let name = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        // A hash, because the line can be as long as the set.
         let hash = self.hasher.hash_one(&line);
         let last = match event.event {
             EventType::Deleted => self.sent.remove(&name),

@@ -282,6 +282,7 @@ impl Watcher {
         let names = match unchanged_rules {
             Some(before) => now.sets.changes_since(&before.sets),
             None => {
+                // What left the list of sets is not in it any more, but still shown.
                 let shown = self.shown.0.keys().filter(|name| now.sets.find(name).is_none());
                 now.sets.iter().map(|entry| &entry.name).chain(shown).cloned().collect()
             }
@@ -376,6 +377,7 @@ impl ShownSets {
             shown.status = Some(Arc::clone(status));
             let now = shown.current();
             if before != now {
+                // A change that is in there already was made with the new status.
                 changes.entry(Arc::clone(name)).or_insert((EventType::Modified, now));
             }
         }

@@ -59,6 +59,7 @@ impl Stored {
             next: None,
         };
         let due = match (current, next) {
+            // Nothing else can be served, and `caBundle` gets its authority right after this.
             (None, Some(next)) => (promoted(next), "the former one cannot be used"),
             (None, None) => {
                 let stored = Self {
@@ -68,6 +69,8 @@ impl Stored {
                 (stored, "there was none that can be used")
             }
             (Some(_), Some(next)) => {
+                // Nothing says when a pair was made, but `not_before` is `CLOCK_SKEW` earlier: if it was valid that
+                // long ago, API servers have had `OVERLAP` to learn of it.
                 let is_known = is_valid(&next, before(now, OVERLAP + CLOCK_SKEW));
                 if !(next_is_trusted && is_known) {
                     return Ok(None);
@@ -76,6 +79,7 @@ impl Stored {
             }
             (Some(current), None) => {
                 let ends_soon = !is_valid(&current, after(now, RENEWAL));
+                // A next pair that is not valid counts as none here, and is removed.
                 if !ends_soon && self.next.is_none() {
                     return Ok(None);
                 }
@@ -155,6 +159,7 @@ impl Pair {
     /// This pair as the current one. The authority of the former one stays known, for replicas that still
     /// serve that.
     fn after(&self, former: Option<&Self>) -> Self {
+        // Only its own authority, the first one. Otherwise the list would grow with every renewal.
         let former = former.and_then(|former| former.authorities.split_inclusive(END).next());
         Self {
             authorities: [&self.authorities, former.unwrap_or_default()].concat(),

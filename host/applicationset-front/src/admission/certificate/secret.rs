@@ -57,6 +57,7 @@ impl SharedSecret {
             let ByteString(bytes) = data?.get(key)?;
             String::from_utf8(bytes.clone()).ok()
         };
+        // An incomplete pair counts as none, as in the empty Secret of the manifests.
         let pair = |[certificate, key, authorities]: [&str; 3]| {
             Some(Pair {
                 certificate: text(certificate)?,
@@ -81,6 +82,8 @@ impl SharedSecret {
                 data.insert(name.to_owned(), ByteString(text.as_bytes().to_vec()));
             }
         }
+        // It keeps the `resourceVersion` that was read: if another replica has written since, the API server answers
+        // 409.
         let secret = Secret {
             data: Some(data),
             ..found.secret.clone()

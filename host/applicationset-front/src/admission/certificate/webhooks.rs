@@ -68,6 +68,7 @@ impl Webhooks {
         let mut found = Vec::new();
         for (kind, (api, resource)) in self.kinds.iter().enumerate() {
             let object = self.target(resource).answer("read", api.get(self.name())).await?;
+            // A configuration that does not exist calls nobody, so nothing has to be written to it.
             found.extend(object.map(|object| Configuration {
                 kind,
                 version: object.metadata.resource_version.unwrap_or_default(),
@@ -106,6 +107,7 @@ impl Webhooks {
             if others.is_empty() {
                 continue;
             }
+            // `resourceVersion` makes the API server answer 409 if another replica has written since.
             let patch = json!({"metadata": {"resourceVersion": configuration.version}, "webhooks": others});
             let parameters = PatchParams {
                 field_manager: Some(MANAGER.to_owned()),
@@ -136,6 +138,7 @@ impl Configurations {
                 .decode(bundle)
                 .ok()
                 .and_then(|bytes| String::from_utf8(bytes).ok());
+            // Not equal: the bundle has the authorities of two pairs during a renewal.
             decoded.is_some_and(|present| present.contains(authorities))
         })
     }

@@ -119,6 +119,8 @@ impl Judge<'_> {
         };
         let find = async {
             loop {
+                // The newest snapshot each time: the one of the review never learns of an Application that was just
+                // written.
                 if let Some(found) = known(&self.current.load()) {
                     return found;
                 }

@@ -15,7 +15,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Longest duration of a unary call.
 const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 
-/// Longest timeout a client may give. A longer one counts as none.
+/// Longest timeout a client may give. A longer one is cut to this.
 const MAX_CLIENT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,7 @@ fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
     let text = value.to_str().map_err(|_| Error::Timeout)?;
     let digits = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
     let unit = text.strip_prefix(digits).unwrap_or_default();
+    // `parse` alone would accept a sign.
     let fits = (1..=8).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
     let number: u64 = digits.parse().ok().filter(|_| fits).ok_or(Error::Timeout)?;
     let given = match unit {

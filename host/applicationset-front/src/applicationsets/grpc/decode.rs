@@ -106,6 +106,7 @@ impl Decoder<'_> {
     ) -> Result<(), Error> {
         match field.cardinality {
             FieldCardinality::Singular => {
+                // protobuf lets the last one count. A message that can be read in two ways is refused.
                 if object.seen.contains(&field.number) {
                     return Err(object.duplicate_field(field));
                 }
@@ -153,6 +154,7 @@ impl Decoder<'_> {
                 _ => return Err(mistyped(message, field)),
             }
         }
+        // By the encoding of protobuf, an entry may omit a name or value that is zero.
         let value = value.unwrap_or_else(|| DecodedValue::new(zero(self.schema, field.kind), true));
         Ok((name.unwrap_or_default(), value))
     }

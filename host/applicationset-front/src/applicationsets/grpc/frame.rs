@@ -25,6 +25,7 @@ pub(super) fn one_message(transport: Transport, content: &Bytes) -> Result<Cow<'
         Transport::Grpc | Transport::Web => Ok(Cow::Borrowed(payload(content)?)),
         Transport::WebText => {
             let mut decoded = decode_base64(content)?;
+            // Checks the frame, so that the message can be split off without a copy.
             payload(&decoded)?;
             Ok(Cow::Owned(decoded.split_off(HEAD_BYTES)))
         }

@@ -44,6 +44,7 @@ impl ApplicationSetsFront {
         let principal = context.authenticate(&head, Safety::ByMethod).await?;
         let answered = self.answer_call(call, state, &principal, context, body);
         match call.deadline {
+            // A write that has begun continues in a separate task. The deadline ends the wait for it.
             Some(deadline) => {
                 let answered = timeout_at(deadline, answered).await;
                 answered.map_err(|_| grpc::Error::Deadline)?

@@ -52,6 +52,7 @@ pub(crate) fn stream<E: Send + 'static>(
     let frames = stream::unfold(Some((events, write)), move |open| async move {
         let (mut events, write) = open?;
         let event = tokio::select! {
+            // The deadline comes first. Otherwise a stream that always has an event could outlive it.
             biased;
             () = deadline_passed(call.deadline) => Err(FinalStatus::from(&Error::Deadline)),
             event = events.next() => event.transpose(),

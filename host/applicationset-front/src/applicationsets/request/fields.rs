@@ -51,6 +51,7 @@ impl FieldFilter {
                     true => !is_listed,
                     false => self.has_path_with_prefix(path),
                 };
+                // A path that is listed includes everything below it.
                 if is_kept && !is_listed {
                     self.apply_below(path, value);
                 }
